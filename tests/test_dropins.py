@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kharness.config.assignment import CHOSEN_FOR
+from kharness.config.assignment import CHOSEN_FOR, Origin
 from kharness.config.tree import Tree
 from kharness.matrix.launchers import LAUNCHERS
 from kharness.training.datasets import DATASETS
@@ -144,13 +144,31 @@ def test_nobody_else_finds_or_loads_drop_ins(nodes: Callable[[Path], list[Any]])
     ids=lambda kind: kind.kind,
 )
 def test_symbols_and_fields_of_options_belong_together(kind: DropIns, root: Path) -> None:
-    """A field without a default has its symbol; a symbol of a drop-in has its field."""
+    """A field has its symbol, where its default stands alone; a symbol of a drop-in has its field."""
     known = {symbol.name for symbol in Tree.load(root).kconf.unique_defined_syms}
     fields = [(name, own) for name in kind.names for own in dataclasses.fields(kind.load(name).Options)]
     needed = {kind.symbol(name, own.name) for name, own in fields if own.default is dataclasses.MISSING}
     assert sorted(needed - known) == []
+    second = [(name, own.name) for name, own in fields if own.default is not dataclasses.MISSING]
+    twice = {f"{name}.{option}" for name, option in second if kind.symbol(name, option) in known}
+    # Of four weights, 2:4 prunes two: there is no other sparsity, so none to set.
+    assert twice == ({"semi_structured.sparsity"} if kind is PRUNING_METHODS else set())
     prefixes = tuple(kind.symbol(name, "") for name in kind.names)
     switches = {kind.symbol(name, "").rstrip("_") for name in kind.names}
     symbols = {kind.symbol(name, own.name) for name, own in fields}
     automatic = set(CHOSEN_FOR.values())  # they have another symbol chosen
     assert sorted(s for s in known - switches - symbols - automatic if s.startswith(prefixes)) == []
+
+
+@pytest.mark.parametrize("kind", [EXPORTERS, LAUNCHERS, RULES, TRACKERS], ids=lambda kind: kind.kind)
+def test_options_without_a_configuration_are_those_of_kconfig(kind: DropIns, root: Path) -> None:
+    """As a script has them that knows no Kconfig: with kconfiglib's values of a tree in which all is on."""
+    tree = Tree.load(root)
+    on = [symbol for symbol in tree.kconf.unique_defined_syms if symbol.name.endswith("_EXPORTER")]
+    switches = [*(symbol.name for symbol in on), *(f"ENABLE_{name.upper()}" for name in TRACKERS.names)]
+    switches += ["USE_VERBOSE_LOGGING", *(f"ALERT_{name.upper()}" for name in RULES.names)]
+    values = tree.resolve(
+        [a for name in switches for a in tree.assignments(name, "y", Origin("test"))]
+    ).values
+    for name in kind.names:
+        assert kind.made(name, {}) == kind.options(name, values)

@@ -2,7 +2,8 @@
 
 Every module of a kind's package, and of its groups, whose name does not begin with an underscore is one. Its
 `Options`, a frozen dataclass, takes each field from the symbol named kind, name, option: `beta` of
-optimizers/lion.py from OPTIMIZER_LION_BETA. A field whose symbol is not configured keeps its default.
+optimizers/lion.py from OPTIMIZER_LION_BETA. Where that is not configured, as in a script that knows no
+Kconfig, the field has the default of its entry in the Kconfig file next to the modules.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +35,8 @@ class DropIns:
     """Folders of the package that hold some of them."""
     prefix: str = ""
     """The beginning of their symbols if that is not the kind: `alert` for alert rules."""
+    kconfig: tuple[str, ...] = ("Kconfig",)
+    """Files with the entries of their options, from the package's folder; patterns of pathlib."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Documented symbols that the rule does not give: by `name_option`, or by `option` for all of a kind."""
     unknown: type[UserError] = UnknownFollower
@@ -55,6 +60,23 @@ class DropIns:
             for module in pkgutil.iter_modules([os.path.join(place, group) for place in places]):
                 if not module.name.startswith("_") and module.name not in self.groups:
                     found[module.name] = f"{package}.{module.name}"
+        return found
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, str]:
+        """The defaults that depend on nothing, by symbol; of one that a choice sets, that of the choice."""
+        spec = importlib.util.find_spec(self.package)
+        places = list(spec.submodule_search_locations or []) if spec else []
+        files = [path for place in places for name in self.kconfig for path in sorted(Path(place).glob(name))]
+        text = "\n".join(path.read_text() for path in files)
+        chosen = re.findall(r"^choice\n(?:\t.*\n)*?\tdefault (\w+)\n", text, flags=re.M)
+        found = {}
+        for symbol, entry in re.findall(r"^config (\w+)\n((?:[\t ].*\n|\n(?=\t))*)", text, flags=re.M):
+            defaults = re.findall(r"^\tdefault (.+?)(?: if (.+))?$", entry, flags=re.M)
+            if defaults and not defaults[0][1]:
+                found[symbol] = defaults[0][0].strip('"')
+            elif all(when for _, when in defaults):
+                found.update((symbol, value.strip('"')) for value, when in defaults if when in chosen)
         return found
 
     def load(self, name: str) -> ModuleType:
@@ -89,7 +111,10 @@ class DropIns:
         return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
 
     def made(self, name: str, values: Mapping[str, object]) -> Any:
-        """The `Options` of these values, lists as tuples; `refused` for what is unknown, missing or wrong."""
+        """The `Options` of these values, lists as tuples; `refused` for what is unknown, missing or wrong.
+
+        What is missing has its default in Kconfig, if that has one that depends on nothing.
+        """
         own = fields(self.load(name).Options)
         known = [option.name for option in own]
         for key in values:
@@ -97,13 +122,17 @@ class DropIns:
                 raise self.refused(
                     f"{name} has no option {key!r}", hint=f"its options: {', '.join(known) or 'none'}"
                 )
+        filled = {}
         for option in own:
             if option.name not in values and option.default is option.default_factory is MISSING:
                 symbol = self.symbol(name, option.name)
-                raise self.refused(
-                    f"{symbol} is not configured",
-                    hint=f"{self.kind} {name} needs `config {symbol}` in Kconfig",
-                )
+                if symbol not in self._defaults:
+                    raise self.refused(
+                        f"{symbol} is not configured",
+                        hint=f"{self.kind} {name} needs `config {symbol}` in Kconfig",
+                    )
+                filled[option.name] = _typed(self._defaults[symbol], str(option.type))
+        values = {**filled, **values}
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
         try:
             return self.load(name).Options(**plain)
@@ -113,3 +142,14 @@ class DropIns:
     def options(self, name: str, config: Mapping[str, object]) -> Any:
         """Return the `Options` of a drop-in as a configuration has them."""
         return self.made(name, self.configured(name, config))
+
+
+def _typed(text: str, annotation: str) -> object:
+    """A default of Kconfig as the value of a field."""
+    if "tuple" in annotation:
+        return tuple(_typed(part, annotation.removeprefix("tuple")) for part in text.split())
+    if "bool" in annotation:
+        return text == "y"
+    if "float" in annotation:
+        return float(text)
+    return int(text) if "int" in annotation else text

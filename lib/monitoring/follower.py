@@ -1,6 +1,6 @@
 """Trackers and exporters: sinks that follow the journal of a run, and how one is found by its name.
 
-A follower's module defines `Options` (a frozen dataclass, every field with a default) and
+A follower's module defines `Options` (a frozen dataclass, whose defaults are in Kconfig) and
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
 which the trainer calls before step 0: it raises a MonitoringError for what the user can fix (a missing
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows

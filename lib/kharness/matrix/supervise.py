@@ -41,6 +41,9 @@ from monitoring.host.steady_clock import SteadyClock
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
 
+# For one run there is nothing to share, so that a process of its own starts sooner.
+SINGLE_LAUNCHER = {"LAUNCHER_LOCAL_ZYGOTE": False}
+
 EVERY_CELL = Filter()
 
 Report = Callable[[Path, Say], int]
@@ -146,7 +149,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     its directory.
     """
     clock = SteadyClock()
-    with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
+    with Signals() as signals, closing(open_launcher("local", SINGLE_LAUNCHER, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout)
         told = _told(
             [launch.directory], signals, _say, root, since=clock.earliest(), patience=SINGLE_PATIENCE

@@ -75,10 +75,10 @@ PATIENCE = 60.0
 class Options:
     """Where to listen."""
 
-    port: int = 9090
+    port: int
     """The port; 0: any free one, written to prometheus.json."""
-    host: str = "127.0.0.1"
-    linger: float = 35.0
+    host: str
+    linger: float
     """Seconds for which the end of a run is shown at most, until a Prometheus has scraped it."""
 
     def __post_init__(self) -> None:
@@ -275,7 +275,7 @@ def open_exporter(
 
 def show(directory: Path, *, host: str, port: int) -> None:
     """Show the runs in a directory until SIGINT or SIGTERM, and say where."""
-    check(Options())
+    require_package("prometheus_client")
     if not directory.is_dir():
         raise RunDirectoryError(
             f"{directory} is not a directory", hint="name one that holds runs, such as results"

@@ -21,7 +21,7 @@ from monitoring.journal.records import ENVELOPE, Record, as_number, parse
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
 from monitoring.verbose_logging.entries import Entries
-from monitoring.verbose_logging.levels import DEFAULT_LEVEL, verbosity
+from monitoring.verbose_logging.levels import verbosity
 from monitoring.verbose_logging.log_file import LOG_FILE, ErrorLog, LogFile, full_files
 from monitoring.verbose_logging.resources import gpu_record_device, machine_info, usage_of
 
@@ -41,7 +41,7 @@ NAMES = {"train_loss": "loss", "lr": "learning_rate"}
 class Options:
     """How much of a training the log holds."""
 
-    level: str = DEFAULT_LEVEL
+    level: str
 
     def __post_init__(self) -> None:
         verbosity(self.level)

@@ -1,6 +1,6 @@
 """One module per alert rule. A rule says what a record shows; rule_watch.py makes alerts of it, once each.
 
-A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
+A rule's module defines `Options` (a frozen dataclass, whose fields and defaults are those of the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
 `update` then gets no others; `UNIT`, that of its values and limits in messages; and `LOOK`, at what to look
 when it fires, as the end of that sentence: `{directory}` is the run's, `{inspect}` the command that shows

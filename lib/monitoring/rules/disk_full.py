@@ -26,9 +26,9 @@ SECONDS = 10.0
 class Options:
     """When a disk is nearly full."""
 
-    limit: float = 98.0
+    limit: float
     """Percent that may be in use."""
-    free_gb: float = 2.0
+    free_gb: float
     """GB (1e9 bytes) that should be free at the least."""
 
 

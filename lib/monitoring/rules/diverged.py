@@ -62,7 +62,7 @@ HAD_LEARNT = 0.8
 class Options:
     """When a training has diverged."""
 
-    share: float = 75.0
+    share: float
     """Percent of the steps after which it must have learnt something."""
 
 

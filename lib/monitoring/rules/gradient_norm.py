@@ -47,9 +47,9 @@ QUIET_RECORDS = 50
 class Options:
     """When a gradient has exploded."""
 
-    limit: float = 10.0
+    limit: float
     """The 2-norm that the gradients of a step may have."""
-    times: float = 5.0
+    times: float
     """Times the norm that a tenth of the last step records exceed."""
 
 

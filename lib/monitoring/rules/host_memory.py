@@ -24,9 +24,9 @@ LOOK = "which processes hold it: the kernel kills one when it is full"
 class Options:
     """When memory is nearly full."""
 
-    limit: float = 90.0
+    limit: float
     """Percent that may be in use."""
-    seconds: float = 30.0
+    seconds: float
 
 
 class Rule:

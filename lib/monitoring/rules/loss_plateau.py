@@ -29,7 +29,7 @@ SURE = 3.0
 class Options:
     """When a loss does not decrease."""
 
-    steps: int = 1000
+    steps: int
     """Width of the window in steps."""
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ QUIET_RECORDS = 20
 class Options:
     """When a loss leaps."""
 
-    limit: float = 8.0
+    limit: float
     """Standard deviations above the median of the last step records."""
 
 

@@ -57,9 +57,9 @@ FEWEST_MB = 50.0
 class Options:
     """When memory leaks."""
 
-    limit: float = 10.0
+    limit: float
     """Percent by which the floor rises in a window."""
-    seconds: float = 1800.0
+    seconds: float
     """Width of the window."""
 
     def __post_init__(self) -> None:

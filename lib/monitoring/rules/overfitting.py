@@ -32,9 +32,9 @@ WINDOW = 50
 class Options:
     """When a training overfits."""
 
-    limit: float = 5.0
+    limit: float
     """Percent by which the validation loss exceeds its lowest."""
-    evaluations: int = 3
+    evaluations: int
     """Evaluations in a row that exceed it."""
 
     def __post_init__(self) -> None:

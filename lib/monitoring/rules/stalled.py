@@ -19,7 +19,7 @@ LOOK = "its output and where it hangs (py-spy dump); what hangs may need kill -9
 class Options:
     """When a training hangs."""
 
-    seconds: float = 300.0
+    seconds: float
     """Seconds without a record while it should train; above its longest step, validation and checkpoint."""
 
 

@@ -61,9 +61,9 @@ OTHERS_LAST = 50.0
 class Options:
     """When steps are slow."""
 
-    limit: float = 1.5
+    limit: float
     """Times the usual step time that a step may take."""
-    seconds: float = 10.0
+    seconds: float
     """Seconds for which they must be slow."""
 
     def __post_init__(self) -> None:

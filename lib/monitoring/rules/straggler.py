@@ -34,9 +34,9 @@ MOST_WAITING = 10_000
 class Options:
     """When a rank is a straggler."""
 
-    limit: float = 10.0
+    limit: float
     """Percent of its own time for which the others may wait for it."""
-    records: int = 20
+    records: int
     """Step records of each rank that are compared at once."""
 
 

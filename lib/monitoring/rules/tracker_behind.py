@@ -28,7 +28,7 @@ LOOK = f"{FOLLOWERS_JSON} and {AGENT_LOG}, then deliver the rest by make sync"
 class Options:
     """When a tracker is behind."""
 
-    seconds: float = 300.0
+    seconds: float
     """Seconds within which every record should be in the tracker."""
 
 

@@ -29,7 +29,7 @@ WINDOW = 50
 class Options:
     """When a gradient has vanished."""
 
-    limit: float = 1e-5
+    limit: float
     """The 2-norm below which the gradients of half of the steps are."""
 
 

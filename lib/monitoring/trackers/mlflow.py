@@ -89,7 +89,7 @@ INSTALL = "mlflow-skinny sqlalchemy alembic"
 class Options:
     """Where MLflow keeps the run; experiment and names come from the run itself."""
 
-    tracking_uri: str = ""
+    tracking_uri: str
     """Empty is the variable MLFLOW_TRACKING_URI, or else the database mlflow.db in the folder of the runs."""
 
 

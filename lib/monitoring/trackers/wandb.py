@@ -69,9 +69,9 @@ SUPPORTED = ">=0.31,<0.32"
 class Options:
     """Where and how W&B gets the run; the project and the names come from the run itself."""
 
-    entity: str = ""
+    entity: str
     """Team or user; empty is the default of the login."""
-    offline: bool = False
+    offline: bool
     """Never upload; `wandb sync` does it later."""
     upload_seconds: float = 60.0
     """How long the end of a run waits for its upload before an alert says that it is to be repeated."""

@@ -12,7 +12,7 @@ from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.samples.system_stats import SystemStats
 from monitoring.errors import FollowerOptionsError
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
@@ -135,7 +135,7 @@ def test_trackers_hold_the_samples_of_other_hosts_by_their_names(
             assert undelivered(run_dir) == {}
     assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
     module = follower_module(tracker)
-    held = module.read_back(RunInfo.read(run_dir), module.Options())
+    held = module.read_back(RunInfo.read(run_dir), follower_options(tracker, {}))
     found = {(it.event, it.seq): it.value for it in held if it.event.startswith("system")}
     assert found == {
         ("system", 1): 0.5,
@@ -164,7 +164,7 @@ def test_trackers_hold_every_sample_of_the_machine_once(
         samples.close()
     assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
     module = follower_module(tracker)
-    held = module.read_back(RunInfo.read(run_dir), module.Options())
+    held = module.read_back(RunInfo.read(run_dir), follower_options(tracker, {}))
     found = [point for point in held if point.event == "system"]
     assert sorted(found, key=lambda point: (point.seq, point.metric)) == journal_points(stats(run_dir))
     assert {point.metric for point in found} == {"cpu_usage_percent", "disk_free_gb"}

@@ -18,7 +18,7 @@ from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.samples.gpu_sampling import merged
 from monitoring.errors import FollowerOptionsError
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.options import GpuMonitorOptions, configured_gpu_monitor, gpu_monitor_options
 from monitoring.gpu.sample import GpuEvent, GpuSample, State
@@ -82,7 +82,7 @@ def sent(directory: Path, journal: str, tracker: str) -> list[TrackerPoint]:
 
 def received(directory: Path, journal: str, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
-    found = module.read_back(RunInfo.read(directory), module.Options())
+    found = module.read_back(RunInfo.read(directory), follower_options(tracker, {}))
     return sorted((it for it in found if (it.event == "gpu") == (journal == "gpu")), key=_place)
 
 

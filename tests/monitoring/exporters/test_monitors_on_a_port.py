@@ -18,8 +18,8 @@ from monitoring.errors import PortTakenError
 from monitoring.exporters._metrics_server import about_server
 from monitoring.exporters._monitor_files import SUFFIX, monitors
 from monitoring.exporters._shared_port import SharedPort
-from monitoring.exporters.prometheus import Options, PrometheusFollower, open_follower
-from monitoring.follower import RunInfo
+from monitoring.exporters.prometheus import PrometheusFollower, open_follower
+from monitoring.follower import RunInfo, follower_options
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 
 from ...ports import free_port
@@ -28,7 +28,7 @@ from .conftest import log_steps, new_run, of, runs_shown, scrape, values
 
 
 def follower_of(directory: Path, port: int) -> PrometheusFollower:
-    return open_follower(RunInfo.read(directory), Options(port=port))
+    return open_follower(RunInfo.read(directory), follower_options("prometheus", {"port": port}))
 
 
 @contextmanager

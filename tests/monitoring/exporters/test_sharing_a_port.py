@@ -19,8 +19,8 @@ from monitoring.errors import PortTakenError
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters._run_files import Runs
 from monitoring.exporters._shared_port import SharedPort
-from monitoring.exporters.prometheus import Exporter, Options, open_follower
-from monitoring.follower import RunInfo
+from monitoring.exporters.prometheus import Exporter, open_follower
+from monitoring.follower import RunInfo, follower_options
 from monitoring.journal.records import read_records
 
 from ...ports import free_port
@@ -196,7 +196,7 @@ def test_exporter_of_somebody_else_is_not_taken_for_a_shared_one(run_dir: Path, 
         new_run(run_dir),
         closing(Exporter(tmp_path / "other", host="127.0.0.1", port=0)) as exporter,
     ):
-        options = Options(port=address_of(exporter.server.address)[1])
+        options = follower_options("prometheus", {"port": address_of(exporter.server.address)[1]})
         with pytest.raises(PortTakenError, match=f"another exporter shows {tmp_path / 'other'} there"):
             open_follower(RunInfo.read(run_dir), options)
     assert not SharedPort("127.0.0.1", options.port).identity()

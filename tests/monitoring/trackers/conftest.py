@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import pytest
 
 from monitoring import Run, read_records
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.end_status import COMPLETE, EndStatus
 from monitoring.trackers import TrackerPoint, journal_points
 
@@ -69,7 +69,7 @@ class Followed:
 
     def received(self) -> list[TrackerPoint]:
         module = follower_module(self.tracker)
-        points: list[TrackerPoint] = module.read_back(self.info, module.Options(**self.options))
+        points: list[TrackerPoint] = module.read_back(self.info, follower_options(self.tracker, self.options))
         return points
 
     def alerts(self) -> list[str]:

@@ -19,7 +19,7 @@ from monitoring.agent.catching_up import Apart
 from monitoring.agent.delivery import DeliveryProgress
 from monitoring.agent.follow import catch_up
 from monitoring.agent.lock import is_followed
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, journal_points
@@ -55,7 +55,7 @@ def sent(directory: Path, tracker: str) -> list[TrackerPoint]:
 
 def received(run: RunInfo, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
-    points: list[TrackerPoint] = module.read_back(run, module.Options())
+    points: list[TrackerPoint] = module.read_back(run, follower_options(tracker, {}))
     return sorted(points, key=lambda point: (point.seq, point.metric))
 
 

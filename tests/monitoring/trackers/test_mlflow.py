@@ -41,10 +41,10 @@ import json, sys
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
-from monitoring.follower import RunInfo
+from monitoring.follower import RunInfo, follower_options
 from monitoring.trackers import mlflow
 
-run, options = RunInfo.read(Path(sys.argv[1])), mlflow.Options()
+run, options = RunInfo.read(Path(sys.argv[1])), follower_options("mlflow", {})
 found = mlflow._find(mlflow._client(run, options), run)
 about = {"status": found.info.status, "name": found.info.run_name}
 about |= {"params": found.data.params, "tags": found.data.tags}
@@ -217,11 +217,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from PIL import Image
-from monitoring.follower import RunInfo
+from monitoring.follower import RunInfo, follower_options
 from monitoring.trackers import mlflow
 
 run = RunInfo.read(Path(sys.argv[1]))
-client = mlflow._client(run, mlflow.Options())
+client = mlflow._client(run, follower_options("mlflow", {}))
 run_id = mlflow._find(client, run).info.run_id
 
 def images() -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from monitoring.agent.follow import catch_up
 from monitoring.exporters._run_files import RunFiles
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, journal_points
 
@@ -44,7 +44,7 @@ def odd_run(tmp_path: Path) -> MakeOddRun:
 
 def received(directory: Path, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
-    points: list[TrackerPoint] = module.read_back(RunInfo.read(directory), module.Options())
+    points: list[TrackerPoint] = module.read_back(RunInfo.read(directory), follower_options(tracker, {}))
     return [point for point in map(rounded, points) if point.metric == "train_loss"]
 
 

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from monitoring.agent.delivery import parts_with_pictures
+from monitoring.follower import follower_options
 from monitoring.journal.records import Record, fields_of, read_records
 from monitoring.trackers import _pictures, tensorboard, trackio, wandb
 from monitoring.trackers._pictures import pictures_of
@@ -133,7 +134,7 @@ def test_row_that_was_not_written_to_trackio_gets_its_picture_once(followed: Mak
 
 def deliver(run: Followed) -> None:
     """Bring the run up to date, as one life of an agent does."""
-    follower = TRACKERS[run.tracker].open_follower(run.info, TRACKERS[run.tracker].Options())
+    follower = TRACKERS[run.tracker].open_follower(run.info, follower_options(run.tracker, {}))
     held = follower.last_seq()
     records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
     if left := [record for record in records if int(str(record["seq"])) > held]:

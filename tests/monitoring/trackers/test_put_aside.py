@@ -9,7 +9,7 @@ import pytest
 
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.records import read_records
 from monitoring.trackers import journal_points
 
@@ -44,7 +44,7 @@ def rewrite(journal: Path, seqs: set[int]) -> None:
 def held(directory: Path) -> list[int]:
     """The seqs of Trackio's rows of the loss, in their order."""
     module = follower_module("trackio")
-    points = module.read_back(RunInfo.read(directory), module.Options())
+    points = module.read_back(RunInfo.read(directory), follower_options("trackio", {}))
     return [point.seq for point in points if point.metric == "train_loss"]
 
 
@@ -108,5 +108,5 @@ def test_gpu_sample_that_is_none_keeps_no_record_from_a_tracker(
 
     journal = [record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl")]
     module = follower_module(tracker)
-    points = module.read_back(RunInfo.read(tmp_path / "run"), module.Options())
+    points = module.read_back(RunInfo.read(tmp_path / "run"), follower_options(tracker, {}))
     assert [point.seq for point in points] == [point.seq for point in journal_points(journal)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring.errors import MissingPackage
+from monitoring.follower import follower_options
 from monitoring.trackers import ANY_VERSION, require_package, trackio, untested_release, wandb
 
 MODULES = {"trackio": trackio, "wandb": wandb}
@@ -22,7 +23,7 @@ def test_the_bounds_are_those_of_the_extras(root: Path) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_pinned_release_is_supported(name: str) -> None:
-    MODULES[name].check(MODULES[name].Options())
+    MODULES[name].check(follower_options(name, {}))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_another_release_is_known_by_its_version(
     (tmp_path / package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: wandb\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.metadata.version("wandb") == version
-    wandb.check(wandb.Options())
+    wandb.check(follower_options("wandb", {}))
     assert untested_release("wandb", wandb.SUPPORTED) == (None if tested else version)
     monkeypatch.setenv(ANY_VERSION, "y")
     assert untested_release("wandb", wandb.SUPPORTED) is None

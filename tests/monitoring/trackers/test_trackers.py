@@ -46,16 +46,16 @@ import heapq, random, sys
 from pathlib import Path
 from typing import Any
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.records import read_records
 
 run, module = RunInfo.read(Path(sys.argv[1])), follower_module(sys.argv[2])
 most, chance, count = int(sys.argv[3]), random.Random(sys.argv[4]), int(sys.argv[5])
 records = {journal: [it for it, _ in read_records(run.directory / journal)] for journal in module.JOURNALS}
-module.open_follower(run, module.Options()).close(None)  # so that the packages are imported
+module.open_follower(run, follower_options(sys.argv[2], {})).close(None)  # so that the packages are imported
 print("warm", flush=True)
 sys.stdin.readline()
-follower = module.open_follower(run, module.Options())
+follower = module.open_follower(run, follower_options(sys.argv[2], {}))
 held = {journal: follower.last_seq(journal) for journal in records}
 lacking = [[it for it in found if it["seq"] > held[journal]] for journal, found in records.items()]
 left = list(heapq.merge(*lacking, key=lambda record: record["time"]))

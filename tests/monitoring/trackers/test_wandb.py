@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from monitoring.follower import RunInfo
+from monitoring.follower import RunInfo, follower_options
 from monitoring.journal.end_status import EndStatus
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, wandb
@@ -208,7 +208,7 @@ def test_command_that_uploads_what_is_offline(
     for name in ("netrc", *(f"a run/wandb/{file}" for file in left)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = wandb.upload_command(tmp_path / "a run", wandb.Options(**options))
+    found = wandb.upload_command(tmp_path / "a run", follower_options("wandb", options))
     assert found == (None if command is None else command.format(tmp_path))
 
 
@@ -228,7 +228,7 @@ def test_log_torn_at_any_byte_goes_on_where_it_is_whole(followed: MakeFollowed, 
     records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
     for end in [*range(40), *range(len(content) - 400, len(content))]:
         log.write_bytes(content[:end])
-        follower = wandb.open_follower(run.info, wandb.Options())
+        follower = wandb.open_follower(run.info, follower_options("wandb", {}))
         held = follower.last_seq()
         left = [record for record in records if int(str(record["seq"])) > held]
         if left:
@@ -277,11 +277,11 @@ def test_upload_that_outlived_its_agent_gives_way_to_the_next(
 import os, signal
 from pathlib import Path
 from monitoring import Run
-from monitoring.follower import RunInfo
+from monitoring.follower import RunInfo, follower_options
 from monitoring.journal.records import read_records
 from monitoring.trackers import wandb
 run = RunInfo.read(Path({str(run.directory)!r}))
-follower = wandb.open_follower(run, wandb.Options())
+follower = wandb.open_follower(run, follower_options("wandb", dict()))
 follower.deliver([record for record, _ in read_records(run.directory / "metrics.jsonl")])
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -18,7 +18,13 @@ from monitoring.dropins import DropIns
 # Seconds for which a launcher may fail to say how a job is.
 PATIENCE = 600.0
 
-LAUNCHERS = DropIns("launcher", "kharness.matrix.launchers", unknown=MatrixError, refused=MatrixError)
+LAUNCHERS = DropIns(
+    "launcher",
+    "kharness.matrix.launchers",
+    kconfig=("../Kconfig",),
+    unknown=MatrixError,
+    refused=MatrixError,
+)
 
 
 def open_launcher(

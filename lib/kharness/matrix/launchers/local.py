@@ -35,7 +35,7 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 class Options:
     """How local runs start."""
 
-    zygote: bool = False
+    zygote: bool
     """Fork them from a process that has imported torch, where that is safe."""
 
 

@@ -68,7 +68,7 @@ class Dataset:
 class DataFolder:
     """Options of a dataset whose files are in the folder of all."""
 
-    data_dir: str = "data"
+    data_dir: str
     """Folder of all datasets; a relative path starts at the repository."""
 
     def folder(self, root: Path) -> Path:

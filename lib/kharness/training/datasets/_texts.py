@@ -33,9 +33,9 @@ AUTOMATIC = ("gpt2", "bytes")
 class TextOptions(DataFolder):
     """Where the tokens are and what makes them."""
 
-    tokenizer: str = "auto"
+    tokenizer: str
     """`gpt2`, `bytes`, `chars`, or `auto`: gpt2 where its vocabulary and tiktoken are there, else bytes."""
-    vocabulary: str = "gpt2/vocabulary"
+    vocabulary: str
     """File or folder of GPT-2's vocabulary."""
 
 
@@ -56,7 +56,7 @@ def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Sa
 class HubOptions(TextOptions):
     """As of all text, and how much of it."""
 
-    max_tokens: int = 0
+    max_tokens: int
     """Training tokens at most; 0 takes all."""
 
 

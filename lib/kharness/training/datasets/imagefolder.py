@@ -25,7 +25,7 @@ TEST_FOLDERS = ("test", "val")
 class Options:
     """Where the pictures are."""
 
-    folder: str = "data/imagenet"
+    folder: str
     """A relative path starts at the repository."""
 
 

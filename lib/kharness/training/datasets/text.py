@@ -22,7 +22,7 @@ ON_REQUEST = True
 class Options(TextOptions):
     """As of all text, and which."""
 
-    path: str = ""
+    path: str
     """The file or folder; a relative path starts at the repository."""
 
 

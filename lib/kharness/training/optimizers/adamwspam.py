@@ -36,13 +36,13 @@ class Options:
     """Standard deviations of the gradient norm above its mean that make a spike."""
     weight_decay: float
     """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
-    clip: bool = False
+    clip: bool
     """Whether elements of the gradient are clipped."""
-    theta: float = 50.0
+    theta: float
     """Squared gradient over second moment above which they are."""
-    reset_every: int = 0
+    reset_every: int
     """Steps after which both moments are forgotten; 0 never."""
-    warmup_steps: int = 0
+    warmup_steps: int
     """Steps after a reset until the rate is back."""
 
 

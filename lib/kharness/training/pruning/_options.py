@@ -51,15 +51,15 @@ class PruningOptions:
 
     sparsity: float
     """Share of the prunable weights that is zero in the end."""
-    start_fraction: float = 0.0
+    start_fraction: float
     """Of the steps, before the first pruning."""
     end_fraction: float
     """Of the steps, until the sparsity is reached."""
-    every: int = 1
+    every: int
     """Steps between prunings."""
     whole_model: bool
     """Whether weights are compared across layers."""
-    sparsity_schedule: str = "cubic"
+    sparsity_schedule: str
     """How the sparsity rises in between."""
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class PruningOptions:
                 f"SPARSITY_SCHEDULE={self.sparsity_schedule} is not a known schedule",
                 hint=f"known: {', '.join(_MISSING)}",
             )
+        if self.sparsity_schedule == "one-shot":
+            object.__setattr__(self, "start_fraction", self.end_fraction)
         check_fractions(self.start_fraction, self.end_fraction)
 
     def schedule(self, num_steps: int) -> SparsitySchedule:
         """The schedule over a training of so many steps; even the shortest one is pruned."""
         last = max(1, round(self.end_fraction * num_steps))
         first = min(last, round(self.start_fraction * num_steps))
-        if self.sparsity_schedule == "one-shot":
-            first = last
         return SparsitySchedule(self.sparsity, first, last, self.every, self.sparsity_schedule)

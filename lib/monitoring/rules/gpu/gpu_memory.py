@@ -21,9 +21,9 @@ LOOK = "the batch size, and at other processes on the GPU (nvidia-smi)"
 class Options:
     """When memory is nearly full."""
 
-    limit: float = 90.0
+    limit: float
     """Percent of the GPU's memory that may be in use."""
-    seconds: float = 30.0
+    seconds: float
 
 
 class Rule:

@@ -24,9 +24,9 @@ LOOK = "the batch size, and at other processes on the GPU (nvidia-smi)"
 class Options:
     """When memory is full."""
 
-    limit: float = 95.0
+    limit: float
     """Percent of the GPU's memory that may be in use."""
-    seconds: float = 30.0
+    seconds: float
 
 
 class Rule:

@@ -21,9 +21,9 @@ LOOK = "its fans, the air around it and its power limit"
 class Options:
     """When a GPU is hot."""
 
-    limit: float = 80.0
+    limit: float
     """Degrees Celsius that it may have."""
-    seconds: float = 30.0
+    seconds: float
 
 
 class Rule:

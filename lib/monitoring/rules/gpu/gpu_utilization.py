@@ -21,9 +21,9 @@ LOOK = "data_seconds of the step records: the GPU may wait for its data"
 class Options:
     """When a GPU has little to do."""
 
-    limit: float = 20.0
+    limit: float
     """Percent of the time in which a kernel should run at the least."""
-    seconds: float = 300.0
+    seconds: float
     """Long enough for a start, a validation and a checkpoint."""
 
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kharness.training.optimizers import OPTIMIZERS
+
 
 class Weight(nn.Module):
     """Two rows, so that they decay, in double precision."""
@@ -31,7 +33,7 @@ def descend() -> Descend:
 
     def path(module: ModuleType, start: Tensor, gradients: Tensor, **options: Any) -> Tensor:
         model = Weight(start.tolist())
-        optimizer = module.build(model, module.Options(**options))
+        optimizer = module.build(model, OPTIMIZERS.made(module.__name__.rpartition(".")[2], options))
         found = []
         for gradient in gradients:
             model.weight.grad = gradient.clone()
