@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from monitoring.errors import UserError
 from monitoring.follower import EXPORTERS, TRACKERS, RunInfo, follower_module, follower_options
 from monitoring.rules import RULES, Finding, enabled_rules, open_rule
 from monitoring.samplers import SAMPLERS
+
+from . import test_dropins, test_layers, test_owners
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs/extending.md").read_text()
@@ -68,16 +72,25 @@ EXAMPLES: list[tuple[DropIns, str, dict[str, str], dict[str, object]]] = [
 WITHOUT_ENTRY = [(SAMPLERS, "npu"), (GRAPH_MODULES, "test_loss")]
 
 Values = Mapping[str, Any]
+Nodes = Callable[[Path], list[Any]]
+SOURCES = ("lib", "scripts", *test_layers.MODELS)
 
 
 @pytest.fixture(scope="module")
 def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The option tree with every entry of the page."""
+    """The option tree of a copy of the repository, with every entry and module of the page."""
     root = tmp_path_factory.mktemp("tree")
-    for path in [ROOT / "Kconfig", *ROOT.glob("*/Kconfig"), *ROOT.glob("lib/**/Kconfig")]:
+    kconfigs = [ROOT / "Kconfig", *ROOT.glob("*/Kconfig"), *ROOT.glob("lib/**/Kconfig")]
+    modules = [path for folder in SOURCES for path in ROOT.glob(f"{folder}/**/*.py")]
+    for path in [*kconfigs, *modules, *ROOT.glob("*/defconfigs/*")]:
         copy = root / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+        if path in kconfigs:
+            shutil.copy(path, copy)
+        else:
+            copy.symlink_to(path)
+    for file, module in MODULES.items():
+        (root / file).write_text(module)
     for file, in_choice, text in ENTRIES:
         first, *parts = re.split(r"^# (in config \w+|at the end)\n", text, flags=re.M)
         path = root / file
@@ -176,6 +189,40 @@ def test_the_page_has_an_example_of_every_kind() -> None:
     assert {file.rpartition("/")[0] for file in MODULES} == {
         f"lib/{kind.package.replace('.', '/')}" for kind in kinds
     }
+
+
+def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Each test of layers, owners and drop-ins that needs nothing but the source."""
+    given = {
+        "nodes": nodes,
+        "own_imports": test_layers.read_imports(nodes),
+        "root": root,
+        "sources": test_owners.read_sources(nodes),
+    }
+    for module in (test_layers, test_owners, test_dropins):
+        for name, rule in vars(module).items():
+            needs = inspect.signature(rule).parameters if name.startswith("test_") else ["no rule"]
+            if given.keys() >= set(needs):
+                yield name, partial(rule, **{need: given[need] for need in needs})
+    for package in test_layers.FLOORS:
+        yield package, partial(test_layers.test_imports_go_down_only, given["own_imports"], package)
+
+
+def test_examples_keep_the_rules_of_the_tree(
+    extended_tree: Tree, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pasted; the nodes of all other modules are those that the tests of the tree itself have read."""
+    root = extended_tree.root
+    for module in (test_layers, test_owners, test_dropins):
+        monkeypatch.setattr(module, "ROOT", root)
+    monkeypatch.setattr(test_owners, "MODELS", [root / model for model in test_layers.MODELS])
+    broken = {}
+    for name, rule in rules_of_the_tree(root, lambda path: nodes(path.resolve())):
+        try:
+            rule()
+        except AssertionError as error:
+            broken[name] = str(error)
+    assert broken == {}
 
 
 def test_entries_of_the_page_say_what_they_affect(extended_tree: Tree) -> None:

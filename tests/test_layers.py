@@ -203,6 +203,10 @@ def test_imports_stay_within_the_layer(nodes: Nodes) -> None:
 
 @pytest.fixture(scope="module")
 def own_imports(nodes: Nodes) -> dict[str, set[str]]:
+    return read_imports(nodes)
+
+
+def read_imports(nodes: Nodes) -> dict[str, set[str]]:
     """Each module in lib/ -> those of ours that it imports, inside functions and for types too."""
     paths = {name: path for name, path in modules() if path.is_relative_to(ROOT / "lib")}
     found: dict[str, set[str]] = {}

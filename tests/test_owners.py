@@ -51,6 +51,10 @@ class Sources:
 
 @pytest.fixture(scope="module")
 def sources(nodes: Callable[[Path], list[Any]]) -> Sources:
+    return read_sources(nodes)
+
+
+def read_sources(nodes: Callable[[Path], list[Any]]) -> Sources:
     folders = [(ROOT / "lib", ROOT / "lib"), (ROOT / "scripts", ROOT), *((model, ROOT) for model in MODELS)]
     found = {
         ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): nodes(path)
