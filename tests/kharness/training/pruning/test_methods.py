@@ -231,9 +231,3 @@ def test_what_cannot_prune_is_refused_before_training(
     model = network()
     with pytest.raises(TrainingError, match=message):
         pruner(name, model, torch.optim.SGD(model.parameters()), **symbols)
-
-
-def test_names_are_the_modules() -> None:
-    assert PRUNING_METHODS.names == (
-        *("magnitude", "movement", "movement_sanh", "random", "semi_structured", "state", "taylor"),
-    )
