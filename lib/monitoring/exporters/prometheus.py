@@ -39,7 +39,7 @@ from monitoring.exporters._metrics_server import (
 )
 from monitoring.exporters._run_files import Runs
 from monitoring.exporters._shared_port import SharedPort
-from monitoring.follower import RunInfo
+from monitoring.follower import RunInfo, follower_options
 from monitoring.host.stop_signals import set_by
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL, PROMETHEUS_JSON
@@ -350,14 +350,15 @@ class _Registered:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show runs until that is ended, then 0; 2 when it cannot listen or there is no such directory."""
+    ours = follower_options("prometheus", {})
     parser = argparse.ArgumentParser(
         prog="python -m monitoring.exporters.prometheus", description="Show every run below a directory."
     )
     parser.add_argument(
         "directory", type=Path, metavar="RESULTS", help="a run, a matrix, or a folder of them"
     )
-    parser.add_argument("--port", type=int, default=Options.port, help="0: any free one")
-    parser.add_argument("--host", default=Options.host, help="0.0.0.0 shows them to the network")
+    parser.add_argument("--port", type=int, default=ours.port, help="0: any free one")
+    parser.add_argument("--host", default=ours.host, help="0.0.0.0 shows them to the network")
     given = parser.parse_args(argv)
     try:
         show(given.directory, host=given.host, port=given.port)
