@@ -193,7 +193,7 @@ def test_the_page_has_an_example_of_every_kind() -> None:
 
 def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[[], None]]]:
     """Each test of layers, owners and drop-ins that needs nothing but the source."""
-    given = {
+    given: dict[str, Any] = {
         "nodes": nodes,
         "own_imports": test_layers.read_imports(nodes),
         "root": root,

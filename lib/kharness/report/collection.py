@@ -119,7 +119,7 @@ class Collection:
     warnings: list[str] = field(default_factory=list, compare=False)
     """Parts of the report that failed, a line each."""
 
-    def part(self, name: str, make: Callable[[], Made], instead: Made) -> Made:
+    def part(self, name: str, make: Callable[[], Made], instead: Any) -> Made | Any:
         """What `make` returns for a part of the report, or `instead`: one that fails is a warning."""
         return guarded(name, make, instead, self.warnings.append)
 

@@ -126,7 +126,7 @@ def test_a_table_that_fails_leaves_the_rest_of_its_page(
 ) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd"]})
     made.add({"OPTIMIZER": "sgd"}, make.training([2.0, 1.0], [0.5], 0.75))
-    monkeypatch.setattr(html, "inference_table", lambda _: {}["latency"])
+    monkeypatch.setattr(html, "inference_table", lambda _: dict[str, str]()["latency"])
     written = write_files(summary := collect(made.directory))
     assert [path.name for path in written] == FILES
     assert warnings_of(summary) == ["inference: KeyError: 'latency'"]

@@ -36,4 +36,4 @@ def load(options: Options, root: Path) -> TokenSplits:
 
 
 def _text(options: Options) -> TextOptions:
-    return TextOptions(options.data_dir, tokenizer="chars")
+    return TextOptions(options.data_dir, tokenizer="chars", vocabulary=".")  # characters need none
