@@ -58,7 +58,8 @@ def check_tokenizer(name: str, config: Mapping[str, Any], root: Path, *, text: s
     from kharness.training.datasets._texts import TextOptions, check_text_tokenizer
 
     options = DATASETS.options(name, config)
-    options = options if isinstance(options, TextOptions) else TextOptions(options.data_dir)
+    if not isinstance(options, TextOptions):  # characters, which need no vocabulary
+        options = TextOptions(options.data_dir, tokenizer="chars", vocabulary=".")
     check_text_tokenizer(manifest_of(name, config, root), options, root, text=text)
 
 
