@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -31,7 +30,8 @@ RATE = 15
 GPUS = 1
 WARM = 10.0
 SECONDS = 60.0
-SPINNERS = 2
+SPINNERS = 2.0
+"""Per core."""
 LOADS = ("idle", "busy")
 
 TRACKERS: dict[str, dict[str, object]] = {"tensorboard": {}, "trackio": {}, "wandb": {"offline": True}}
@@ -57,10 +57,11 @@ STEP = {
 }
 
 
-def main(seconds: float, loads: Sequence[str] = LOADS) -> None:
+def main(argv: Sequence[str]) -> None:
     """Print the shares with nothing else running, and beside processes that take every core."""
+    seconds, loads = float(argv[0]) if argv else SECONDS, argv[1:] or LOADS
     found = {name: shares(name, seconds) for name in loads}
-    titles = {"idle": "nothing else", "busy": f"{SPINNERS} spinning per core"}
+    titles = {"idle": "nothing else", "busy": f"{SPINNERS:g} spinning per core"}
     print(
         f"{RATE} records/s for {seconds:g} s: % of a core".ljust(44), *(f"{titles[it]:>30}" for it in found)
     )
@@ -91,7 +92,7 @@ def shares(load: str, seconds: float) -> dict[str, float]:
         }
         if with_gpus.returncode:
             print("no GPUs: the simulated NVML was not built", file=sys.stderr)
-        command = [sys.executable, __file__, "train", str(folder / "run"), str(seconds)]
+        command = [sys.executable, __file__, "train", str(folder / "run"), str(WARM), str(seconds)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
@@ -102,25 +103,17 @@ def shares(load: str, seconds: float) -> dict[str, float]:
 @contextlib.contextmanager
 def spinning(wanted: bool) -> Iterator[None]:
     """Processes that take every core, if they are wanted."""
-    cores = len(os.sched_getaffinity(0))
-    context = multiprocessing.get_context("spawn")
-    spinners = [context.Process(target=spin, daemon=True) for _ in range(SPINNERS * cores if wanted else 0)]
-    for spinner in spinners:
-        spinner.start()
+    count = round(SPINNERS * len(os.sched_getaffinity(0))) if wanted else 0
+    spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
         for spinner in spinners:
             spinner.kill()
-            spinner.join()
+            spinner.wait()
 
 
-def spin() -> None:
-    while True:
-        pass
-
-
-def train(directory: Path, seconds: float) -> None:
+def train(directory: Path, warm: float, seconds: float) -> None:
     """Log at RATE, with an agent that is this file again; print what it has measured of itself."""
     from monitoring import Run
 
@@ -142,12 +135,12 @@ def train(directory: Path, seconds: float) -> None:
         assert agent.stdout is not None
         first: Mapping[str, float] = {}
         began = at = time.monotonic()
-        ends = at + WARM + seconds
+        ends = at + warm + seconds
         step = 0
         while at < ends:
             step += 1
             run.log_step(step, **STEP)
-            if not first and at >= began + WARM:
+            if not first and at >= began + warm:
                 if all_follow(directory):
                     first, since = used(agent), at
                     ends = at + seconds
@@ -211,11 +204,9 @@ def follow(directory: Path) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["train", folder, duration]:
-            train(Path(folder), float(duration))
+        case ["train", folder, warm, duration]:
+            train(Path(folder), float(warm), float(duration))
         case ["follow", folder]:
             follow(Path(folder))
-        case [duration, *loads]:
-            main(float(duration), loads or LOADS)
-        case _:
-            main(SECONDS)
+        case argv:
+            main(argv)

@@ -27,7 +27,7 @@ from kharness.config.options import begin_script
 from kharness.training.loop import open_training
 
 ROOT = begin_script(str(Path(__file__).parent.parent / "gpt2/train.py"), __file__, about="")
-BATCH, BLOCK, LAYERS, HEADS, WIDTH, PAIRS = 12, 64, 4, 4, 128, 20
+BATCH, BLOCK, LAYERS, HEADS, WIDTH, PAIRS, WARM_UP = 12, 64, 4, 4, 128, 20, 3
 
 Step = Callable[[], float]
 
@@ -220,13 +220,13 @@ def main() -> int:
 
 
 def timed(steps: dict[str, Step]) -> dict[str, list[float]]:
-    """CPU time of each, in turns; the first three of each warm up."""
+    """CPU time of each, in turns; the first ones of each warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(PAIRS + 3):
+    for number in range(WARM_UP + PAIRS):
         for name, step in steps.items():
             begun = time.process_time()
             step()
-            if number >= 3:
+            if number >= WARM_UP:
                 seconds[name].append(time.process_time() - begun)
     return seconds
 
