@@ -1,4 +1,7 @@
-"""Steps of the first run that train nothing: what is there, and whether its numbers are right."""
+"""Steps of the first run that train nothing: what is there, and whether its numbers are right.
+
+Torch is imported by the steps that need it, for to look at GPUs needs none.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
-from kharness.training.determinism import Numerics, set_tf32
 from kharness.training.first_run.timed import StepFailed, StepSkipped
 from kharness.training.first_run.trainings import ROOT
 from monitoring.gpu.sample import GpuSample, Sampler
 from monitoring.samplers import probe_all
 from monitoring.telemetry.device_peaks import device_peak
 from monitoring.telemetry.device_pool import POOL
+
+if TYPE_CHECKING:
+    import torch
 
 NO_GPU = "it needs a GPU, and DEVICE is cpu"
 
@@ -55,6 +58,10 @@ VALUES = (
 
 def machine(folder: Path, device: str) -> str:
     """Which GPUs, driver and versions; each GPU multiplies two matrices."""
+    import torch
+
+    from kharness.training.determinism import Numerics
+
     if device == "cuda":
         subprocess.run(["nvidia-smi"], check=False)
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
@@ -143,6 +150,10 @@ def peak(folder: Path, device: str) -> str:
     """How fast matrices are multiplied beside the table of peaks, which MFU goes by."""
     if device == "cpu":
         raise StepSkipped(NO_GPU)
+    import torch
+
+    from kharness.training.determinism import set_tf32
+
     name = torch.cuda.get_device_name(0)
     known = device_peak(name)
     found, wrong = [], []
@@ -163,6 +174,8 @@ def energy(folder: Path, device: str) -> str:
     """The counter of energy beside the power that was sampled, of a GPU that multiplies matrices."""
     if device == "cpu":
         raise StepSkipped(NO_GPU)
+    import torch
+
     source, over = _sampler(), threading.Event()
     first = torch.cuda.get_device_properties(0).uuid
     samples: list[tuple[float, GpuSample]] = []
@@ -233,6 +246,8 @@ def _sampler() -> Sampler:
 
 def _products_per_second(dtype: torch.dtype) -> float:
     """Of two square matrices of SIZE, on the first GPU, by its own clock."""
+    import torch
+
     one, other = (torch.randn(SIZE, SIZE, device="cuda:0", dtype=dtype) for _ in range(2))
     seconds = 0.0
     for count in (3, PRODUCTS):  # the first ones warm up
