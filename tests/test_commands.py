@@ -197,16 +197,16 @@ def test_script_takes_its_flags(words: tuple[str, ...], warm_python: WarmPython)
 
 
 def of_others() -> list[tuple[str, ...]]:
-    """Programs of other packages, with the sub-command that each is called with, and with its flags."""
-    found = []
+    """Programs of other packages, with each sub-command that they are called with, and all flags of it."""
+    found: dict[tuple[str, ...], set[str]] = {}
     for command in called(
         "wandb", "trackio", "tensorboard", "mlflow", ".venv/bin/wandb", ".venv/bin/pre-commit"
     ):
         words = [word.partition("=")[0] for word in command.words[1:] if re.match(r"-*[a-z]", word)]
         sub = [word for word in words[:1] if word[0] != "-"]
-        flags = [word for word in words if word[:2] == "--"]
-        found.append((Path(command.program).name, *sub, *flags))
-    return [words for words in dict.fromkeys(found) if len(words) > 1]
+        flags = {word for word in words if word[:2] == "--"}
+        found.setdefault((Path(command.program).name, *sub), set()).update(flags)
+    return [(*words, *sorted(flags)) for words, flags in found.items() if len(words) > 1 or flags]
 
 
 @pytest.mark.parametrize("words", of_others(), ids=" ".join)
