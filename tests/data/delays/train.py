@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from monitoring import Run
 from monitoring.telemetry.phases import open_phases, watch_ddp
 
-WARM_UP, NUM_STEPS = 2, 4
+WARM_UP, NUM_STEPS = 2, 8
 SECONDS = 0.04
 # Of the longest step of any rank: so much longer is the delay.
 TIMES = 4
