@@ -1,1 +1,3 @@
-"""Statistics, and what they allow to say."""
+"""Statistics of a matrix: pairing runs by seed, errors and tests, verdicts, and the sentences that report
+them.
+"""

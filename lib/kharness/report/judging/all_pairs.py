@@ -1,6 +1,7 @@
-"""Which of several variants are shown to differ, every pair of them at once: what fronts and ranks rest on.
+"""Find all pairs of variants that are shown to differ, simultaneously: the basis of Pareto fronts and ranks.
 
-By the intervals of pairs that are chosen after looking (`among_all_pairs`), for a front and a rank are that.
+Every pair counts as selected after seeing results (`among_all_pairs`), because a front or a rank selects
+among them.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ from kharness.report.judging.power import guard, half_width
 from kharness.report.settings import ReportSettings
 
 Numbers = Mapping[str, float]
-"""Of one variant: by seed."""
+"""Numbers of one variant, by seed."""
 
 
 @dataclass(frozen=True)
 class AllPairs:
-    """Of one metric."""
+    """The pairs of variants shown to differ in one metric."""
 
     less: frozenset[tuple[str, str]]
     """(variant, other): the variant is shown to have less than the other."""
     judged: frozenset[str]
-    """Variants that have a number of every seed of a look; of the others nothing is shown."""
+    """Variants with a number on every seed of a look; nothing is shown about the others."""
 
     def rank_range(self, variant: str, number: int, *, higher_is_better: bool = False) -> tuple[int, int]:
-        """The ranks that it may truly have among so many, all variants at once."""
+        """Return the range of ranks the variant may truly have among `number`, simultaneously for all
+        variants.
+        """
         below, above = (sum(pair[i] == variant for pair in self.less) for i in (0, 1))
         better, worse = (below, above) if higher_is_better else (above, below)
         return 1 + better, number - worse
@@ -50,7 +53,8 @@ def all_pairs(
     images: Images = NO_IMAGES,
     cells: Mapping[str, Cell] = MappingProxyType({}),
 ) -> AllPairs:
-    """From each variant's numbers at the planned seeds; what lacks one is not judged.
+    """Return the pairs shown to differ, from each variant's numbers on the planned seeds; incomplete variants
+    are not judged.
 
     `part` is the share of the error that these pairs may spend, `cells` are the variants' levels on the axes
     of the matrix.

@@ -1,4 +1,6 @@
-"""What each variant is compared with: another variant of the matrix, or a run or matrix somewhere else."""
+"""Choose the baseline of each variant: another variant of the matrix, or a run or matrix in another
+directory.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,19 @@ WORKLOAD_AXES = ("MODEL", "DATASET")
 
 @dataclass(frozen=True)
 class Baseline:
-    """Which variant meets which."""
+    """The pairs (variant, baseline) of a report."""
 
     words: str
-    """What serves as baseline, for the head of a table; empty if nothing is compared."""
+    """Description of the baseline for the head of a table; empty if nothing is compared."""
     pairs: Sequence[tuple[Variant, Variant]]
-    """A variant and its baseline, in the order of the plan."""
+    """Variants with their baselines, in the order of the plan."""
     notes: Sequence[str]
-    """Variants that have no baseline."""
+    """One note per variant without a baseline."""
 
 
 def baseline_of(summary: Collection) -> Baseline:
-    """By REPORT_BASELINE: `SYMBOL=value …`, a variant's label, a directory, or empty for the first variant.
+    """Resolve REPORT_BASELINE: `SYMBOL=value …`, a variant's label, a directory, or empty for the first
+    variant.
 
     Values that are given replace those of each variant, so `OPTIMIZER=sgd` compares every variant with sgd at
     the same batch size. ReportError for what is none of these.
@@ -54,7 +57,9 @@ def baseline_of(summary: Collection) -> Baseline:
 
 
 def planned_baseline(summary: Collection) -> Baseline:
-    """What the matrix was begun with, whatever is asked for now: pairs that nobody chose by their results."""
+    """Return the baseline that the matrix was planned with, whatever is asked for now: pairs not selected by
+    their results.
+    """
     settings = summary.plan.get("settings")
     planned = settings.get("REPORT_BASELINE") if isinstance(settings, Mapping) else None
     planned = planned if isinstance(planned, str) else ""
@@ -62,12 +67,12 @@ def planned_baseline(summary: Collection) -> Baseline:
         return baseline_of(summary)
     try:
         return baseline_of(replace(summary, settings=replace(summary.settings, baseline=planned)))
-    except ReportError:  # another directory, which is no more
+    except ReportError:  # another directory, since removed
         return Baseline("", [], [])
 
 
 def is_within(pairs: Sequence[tuple[Variant, Variant]], whole: Baseline | Collection) -> bool:
-    """Whether all pairs are among those of a baseline, or of two variants of a collection."""
+    """Return whether all pairs are among those of a baseline, or of two variants of a collection."""
     if isinstance(whole, Baseline):
         known = {(one.label, baseline.label) for one, baseline in whole.pairs}
         return all((one.label, baseline.label) in known for one, baseline in pairs)
@@ -76,7 +81,9 @@ def is_within(pairs: Sequence[tuple[Variant, Variant]], whole: Baseline | Collec
 
 
 def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
-    """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if it is neither."""
+    """Open a run, a matrix, or `dir:SYMBOL=value …` for some variants of it; raise ReportError if it is
+    neither.
+    """
     place, assignments = split_place(text)
     if place is None:
         return read_collection(asked_path("A or B", text), given)  # which says what is wrong with it
@@ -84,7 +91,7 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
 
 
 def select(summary: Collection, given: str, asked: str) -> Collection:
-    """Only the variants that have the given axis values, as if there were no such axes.
+    """Keep only the variants with the given axis values, as if there were no such axes.
 
     ReportError without any.
     """
@@ -101,7 +108,7 @@ def select(summary: Collection, given: str, asked: str) -> Collection:
 
 
 def matching(variant: Variant, candidates: Sequence[Variant]) -> Variant | None:
-    """The only candidate, else the one with the same value on every axis that both have."""
+    """Return the only candidate, else the one with the same value on every axis that both have."""
     if len(candidates) == 1:
         return candidates[0]
     found = [
@@ -132,7 +139,7 @@ def _within(summary: Collection, values: Mapping[str, str], words: str) -> Basel
 
 
 def _elsewhere(summary: Collection, other: Collection, asked: str) -> Baseline:
-    """Every variant against its namesake of another directory."""
+    """Compare every variant with the one in another directory that has the same axis values."""
     pairs, notes = [], []
     for variant in summary.variants:
         baseline = matching(variant, other.variants)
@@ -148,7 +155,7 @@ def _label_of(variant: Variant, other: Collection) -> str:
 
 
 def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
-    """The assignments of a baseline, each an axis of the matrix with one of its values."""
+    """Parse the assignments of a baseline, each an axis of the matrix with one of its values."""
     axes = {symbol: values for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS}
     found = {}
     try:

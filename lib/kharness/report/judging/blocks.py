@@ -1,4 +1,4 @@
-"""Several variants against one baseline, run on the same seeds: whose error each comparison is judged by.
+"""Errors for comparing variants with one baseline on the same seeds: pooled, or a variance of their own.
 
 The seed is a block: what it does to all variants alike is taken out (two-way layout, variant + seed). Where
 the rest varies alike in all variants, one pooled error serves all comparisons, and knows far more than
@@ -25,28 +25,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BASELINE_LEVEL = 0.15
-"""Of the test whether the baseline varies more than the others: its error is in every comparison."""
+"""Level of the test whether the baseline varies more than the others; its error enters every comparison."""
 
 VARIANTS_LEVEL = 0.1
-"""Of the tests whether a variant varies more than the others, all of them together."""
+"""Familywise level of the tests whether a variant varies more than the others."""
 
 ALIKE_LEVEL = 0.05
-"""Of the test whether the variants vary alike (Bartlett 1937): it sees several that vary more."""
+"""Level of the test for equal variances (Bartlett 1937), which detects several variants that vary more."""
 
 SET_ASIDE_LEVEL = 0.001
-"""Of the tests whether a variant varies so much more that it is set aside, all of them together."""
+"""Familywise level of the outlier tests after which a variant is left out of the pool."""
 
 SET_ASIDE_SEEDS = 5
-"""Fewer cannot distinguish a variant that varies more from one that seems to."""
+"""Fewest seeds for the outlier test; with fewer it cannot tell a noisy variant from an unlucky one."""
 
 SET_ASIDE_SHARE = 0.75
-"""Of the error, spent where variants were set aside: another may vary more, too, without being seen."""
+"""Share of the error that is spent after outliers were removed: another noisy variant may have gone
+unnoticed."""
 
 OWN_PAIRS_LEVEL = 0.04
-"""Of the test, for each variant in the pool, whether it varies too much to be judged by the pool's error."""
+"""Level of the test, per variant in the pool, whether it varies too much for the pooled error."""
 
 POOLED = ("blocked", "baseline_apart")
-"""Methods whose comparisons share one error."""
+"""Methods whose comparisons share one pooled error."""
 
 # A variance below the square of this part of the largest value is rounding.
 _ROUNDING = 1e-12
@@ -54,30 +55,30 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Contrast:
-    """A variant less the baseline, and the error that it is judged by."""
+    """The mean difference of a variant from the baseline, and the error it is judged by."""
 
     mean: float
     pairs: int
     variance: float
-    """Of the difference of one pair."""
+    """Variance of the difference of one pair."""
     degrees: float
-    """Of freedom of that variance."""
+    """Degrees of freedom of that variance."""
     correlation: float
-    """With the other comparisons, by the baseline that they share."""
+    """Correlation with the other comparisons, due to the common baseline."""
     method: str
     """`blocked` (pooled over variants that vary alike), `baseline_apart`, `variant_apart` (its own pairs,
     since it varies more than the pool), `split_plot` (strata of the axes), `each_apart` or `paired` (its own
     pairs)."""
     together: int
-    """Comparisons that hold at once by one error, this one among them; 1 where it has an error of its own."""
+    """Number of simultaneous comparisons with this error, including this one; 1 for an error of its own."""
     share: float
-    """Of the chance to be wrong that the table has, spent by those."""
+    """Share of the table's error rate that those comparisons spend."""
     own_variance: float
-    """Of this comparison's pairs alone, of pairs - 1 degrees of freedom."""
+    """Variance of this comparison's own differences, with pairs - 1 degrees of freedom."""
     set_aside: tuple[int, ...]
-    """Comparisons of the table, by their place, whose variants are not in the pool."""
+    """Indices of the comparisons whose variants are left out of the pool."""
     variants: int = 0
-    """All pairs of so many hold at once by the pooled error (`among_all_pairs`); 0 where the baseline was
+    """Number of variants whose pairs all hold simultaneously (`among_all_pairs`); 0 where the baseline was
     planned."""
 
     @property
@@ -91,13 +92,13 @@ class Contrast:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What variant and seed leave unexplained in a table: the baseline first, then the others."""
+    """A table, baseline first, and the residuals of its two-way layout (variant + seed)."""
 
     table: NDArray[np.float64]
     cells: tuple[Cell, ...] = ()
-    """The levels of each row; empty where there are no axes."""
+    """Levels of each row on the axes; empty without axes."""
     rounding: float = 0.0
-    """Variances up to this are none."""
+    """Variances up to this one are rounding error."""
 
     @property
     def pairs(self) -> int:
@@ -105,26 +106,28 @@ class _Layout:
 
     @property
     def others(self) -> int:
-        """Variants besides the baseline."""
+        """Number of variants besides the baseline."""
         return len(self.table) - 1
 
     @cached_property
     def total(self) -> float:
-        """Sum of squares, of others * (pairs - 1) degrees of freedom."""
+        """Residual sum of squares, with others * (pairs - 1) degrees of freedom."""
         return _residual(self.table)
 
     @cached_property
     def within(self) -> float:
-        """That of the others alone."""
+        """Residual sum of squares without the baseline."""
         return _residual(self.table[1:])
 
     def pooled(self) -> _Error:
-        """Of a difference, whichever variant it is of."""
+        """Return the pooled error of a difference, the same for every variant."""
         degrees = self.others * (self.pairs - 1)
+        # The variance of a difference is twice the residual mean square, and two differences that share a
+        # baseline correlate by one half (Dunnett 1955).
         return 2 * self.total / degrees, degrees, 0.5, "blocked"
 
     def keeping(self, others: Sequence[int]) -> _Layout:
-        """Of the baseline and some of the others."""
+        """Return the layout of the baseline and the given variants."""
         rows = [0, *(i + 1 for i in others)]
         return _Layout(
             self.table[rows], tuple(self.cells[i] for i in rows) if self.cells else (), self.rounding
@@ -132,7 +135,8 @@ class _Layout:
 
 
 def contrasts(values: Sequence[Sequence[float]], cells: Sequence[Cell] = ()) -> list[Contrast]:
-    """Each variant (rows after the first) less the baseline (first row); columns are seeds, three or more.
+    """Return the contrast of each variant (rows after the first) with the baseline (first row); columns are
+    seeds, three or more.
 
     `cells` are the levels of each row where variants are combinations of several axes.
     """
@@ -162,7 +166,7 @@ def contrasts(values: Sequence[Sequence[float]], cells: Sequence[Cell] = ()) -> 
 def main_effect(
     values: Sequence[Sequence[float]], cells: Sequence[Cell], weights: Sequence[float]
 ) -> Contrast:
-    """A sum of rows times weights, such as the mean over the rows of one level less that over another's.
+    """Return the contrast of rows times weights, such as one level's mean minus that of another.
 
     The error is that of the table's strata where its variants vary alike otherwise, else that of the sum's
     own values over the seeds.
@@ -205,17 +209,17 @@ def residual_deviation(values: Sequence[Sequence[float]]) -> float | None:
     return math.sqrt(kept.total / (kept.others * (kept.pairs - 1))) or None
 
 
-# variance of a difference, degrees of freedom, correlation, method
+# (variance of a difference, degrees of freedom, correlation, method)
 _Error = tuple[float, float, float, str]
 
 
 def _set_aside(layout: _Layout) -> tuple[int, ...]:
-    """The variants that vary far more than the others, by their place."""
+    """Return the indices of variants that vary far more than the others."""
     return _wild(layout, SET_ASIDE_LEVEL) if layout.pairs >= SET_ASIDE_SEEDS else ()
 
 
 def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
-    """The variants that vary more than the others by a test at this level, by their place.
+    """Return the indices of variants that fail an outlier test of their variance at this level.
 
     Up to half are left out one after another, the one that varies most first. All of them up to the last that
     varied more than what was left are wild, for two can hide one another (Rosner 1983).
@@ -241,7 +245,9 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
 
 
 def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float]) -> list[_Error]:
-    """By the pool of those that were not set aside; these have their own pairs."""
+    """Return the error of each comparison: the pool's, or that of its own pairs where the variant was left
+    out.
+    """
     kept = [i for i in range(layout.others) if i not in aside]
     errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
     of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept])
@@ -253,6 +259,7 @@ def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float]) -> li
 def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
     n, m = layout.pairs, layout.others
     pairs = [_by_pairs(layout, variance, "paired") for variance in own]
+    # Without residuals, there is nothing to pool or to test.
     if m == 1 or layout.total <= layout.rounding * m * n:
         return pairs
     if layout.cells:
@@ -261,6 +268,7 @@ def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
             return _by_strata(layout, plot, own)
         if plot is None and moves_with_an_axis(layout.table, layout.cells):
             return pairs
+    # The tests further down compare a variant with the others without the baseline, which takes three.
     if m == 2:
         if any(_pairs_vary_more(layout, variance) for variance in own):
             return pairs
@@ -276,7 +284,7 @@ def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
 
 
 def _by_strata(layout: _Layout, plot: SplitPlot, own: Sequence[float]) -> list[_Error]:
-    """By the strata that a comparison lies in, or by its own pairs where these vary more."""
+    """Return errors from the strata each comparison lies in, or from its own pairs where these vary more."""
     rows = layout.others + 1
     baseline = [float(i == 0) - 1 / rows for i in range(rows)]
     beside = float((np.asarray(baseline) @ layout.table).var(ddof=1))
@@ -292,7 +300,7 @@ def _by_strata(layout: _Layout, plot: SplitPlot, own: Sequence[float]) -> list[_
 
 
 def _too_much(own: float, layout: _Layout, error: tuple[float, float]) -> bool:
-    """Whether a contrast's own values vary more than its strata say."""
+    """Return whether a contrast's own values vary more than its strata explain."""
     return own > error[0] and _varies_more(own, layout, error, OWN_PAIRS_LEVEL)
 
 
@@ -314,9 +322,9 @@ def _pool(layout: _Layout) -> _Error:
 
 
 def _each_apart(layout: _Layout, own: Sequence[float]) -> list[_Error]:
-    """Of each variant its own variance, judged as independent groups are (Welch 1947).
+    """Return for each variant its own variance, compared as independent groups are (Welch 1947).
 
-    Wild ones have their own pairs: beside them, the others would seem to vary as they do.
+    Outliers keep their own pairs: next to them, all others would seem to vary alike.
     """
     n, wild = layout.pairs, _wild(layout, VARIANTS_LEVEL)
     errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
@@ -330,22 +338,29 @@ def _each_apart(layout: _Layout, own: Sequence[float]) -> list[_Error]:
 
 
 def _own_variances(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each row less the mean of the others; right on average where all vary alike, near it where not."""
+    """Return the variance of each row minus the mean of the others: unbiased where all vary alike, close to
+    it otherwise.
+    """
     rows = len(table)
     less_mean = table - (table.sum(axis=0) - table) / (rows - 1)
+    # The mean of the others adds 1/(rows - 1) of their variance, which the factor takes out again.
     found: NDArray[np.float64] = less_mean.var(axis=1, ddof=1) * (rows - 1) / rows
     return found
 
 
 def _baseline_apart(layout: _Layout) -> _Error:
-    """The baseline with a variance of its own, the other with that of the rest (Satterthwaite 1946)."""
+    """Return the error with a variance of the baseline's own and a pooled one of the others (Satterthwaite
+    1946).
+    """
     n, m = layout.pairs, layout.others
     rest = layout.within / ((m - 1) * (n - 1))
-    # less the mean of the others, which has an m-th of their variance
+    # The mean of the m others has 1/m of their variance, so (m-1)/m of it is missing from a difference.
     alone = float((layout.table[0] - layout.table[1:].mean(axis=0)).var(ddof=1))
     share = (m - 1) / m * rest
     variance = alone + share
     degrees = variance**2 / (alone**2 / (n - 1) + share**2 / ((m - 1) * (n - 1)))
+    # 0.5 is that of equal variances; beyond 0.94 the grid of `largest_t_p` is too coarse for an error below
+    # 1e-8, and a lower correlation only widens the interval.
     correlation = min(0.94, max(0.5, (variance - rest) / variance))
     return variance, degrees, correlation, "baseline_apart"
 
@@ -357,14 +372,16 @@ def _baseline_varies_more(layout: _Layout) -> bool:
 
 
 def _ps_of_more(layout: _Layout) -> NDArray[np.float64]:
-    """Of the test whether a variant varies more than the others, three or more without the baseline."""
+    """Return the p value of each variant varying more than the others; three or more variants, baseline
+    excluded.
+    """
     n, m = layout.pairs, layout.others
     alone = _own_variances(layout.table[1:])
     return mean_square_ps(alone, n - 1, layout.within - alone * (n - 1), (m - 2) * (n - 1))
 
 
 def _vary_unlike(table: NDArray[np.float64]) -> bool:
-    """Bartlett's test of the rows' own variances, three rows or more."""
+    """Return whether Bartlett's test (1937) rejects equal variances; three rows or more."""
     own, degrees = _own_variances(table), table.shape[1] - 1
     if own.min() <= 0:
         return True
@@ -375,7 +392,7 @@ def _vary_unlike(table: NDArray[np.float64]) -> bool:
 
 
 def _pairs_vary_more(layout: _Layout, own: float) -> bool:
-    """Of two variants neither stands out from the rest, so their pairs with the baseline are compared."""
+    """Return whether one of two variants varies more, judged by its pairs with the baseline."""
     alone, n = own / 2, layout.pairs
     return mean_square_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
 

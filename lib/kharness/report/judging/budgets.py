@@ -1,4 +1,4 @@
-"""What a variant was given to train with: only equal budgets make one result better than another.
+"""Training budgets of a variant: only with equal budgets is one result better than another.
 
 One unit decides (REPORT_BUDGET_UNIT), and what else differs is named.
 """
@@ -16,24 +16,28 @@ from kharness.runs.budget import COUNTS, counted_unit, spent
 
 @dataclass(frozen=True)
 class Budget:
-    """Of the runs of a variant that are compared; more than one entry means that they differ already."""
+    """Budgets of the runs compared, distinct values in ascending order; more than one means the runs
+    themselves differ.
+    """
 
     steps: tuple[int, ...]
     samples: tuple[int, ...]
     tokens: tuple[int, ...]
     """Empty for models that do not count tokens."""
     data: tuple[str, ...]
-    """SHA-256 of what was trained on."""
+    """SHA-256 of the training data."""
     seconds: float | None
-    """Mean wall time of the training loop; None if that of a run is not known, or does not count."""
+    """Mean wall time of the training loop in seconds; None if one run's is unknown or does not count."""
 
     def count(self, unit: str) -> tuple[int, ...]:
-        """The entries of one of COUNTS."""
+        """Return the entries of one of COUNTS."""
         return {"steps": self.steps, "samples": self.samples, "tokens": self.tokens}[unit]
 
 
 def budget_of(runs: Sequence[RunData]) -> Budget:
-    """From the end records, and for samples from the start record's sizes of data and batch."""
+    """Return the budget from the runs' end records; samples follow from the start record's data and batch
+    sizes.
+    """
     seconds = [found for run in runs if (found := run.at_end("training_seconds")) is not None]
     counts = [spent(run.start, run.end, last_step=run.last_step) for run in runs]
     return Budget(
@@ -46,12 +50,12 @@ def budget_of(runs: Sequence[RunData]) -> Budget:
 
 
 def unit_of(first: Budget, second: Budget, asked: str = "auto") -> str:
-    """What two budgets are compared in, where REPORT_BUDGET_UNIT is `asked`."""
+    """Return the unit in which two budgets are compared, where REPORT_BUDGET_UNIT is `asked`."""
     return counted_unit(asked, [unit for unit in COUNTS if first.count(unit) and second.count(unit)])
 
 
 def mismatch(first: Budget, second: Budget, unit: str) -> str:
-    """Why two budgets do not match in that unit, in words; empty if they do.
+    """Return why two budgets do not match in that unit, in words; empty if they do.
 
     Equal samples in batches of other sizes are other steps and the same budget. Time is judged by its
     intervals (`trained_longer`).
@@ -71,19 +75,21 @@ def mismatch(first: Budget, second: Budget, unit: str) -> str:
 
 
 def same_work(first: Budget, second: Budget) -> bool:
-    """Whether both did as many steps on as much data: their times differ by what a step costs alone."""
+    """Return whether both did the same steps on as much data, so that their times differ by the cost of a
+    step alone.
+    """
     return all(first.count(unit) == second.count(unit) for unit in COUNTS)
 
 
 def equal_words(first: Budget, second: Budget, unit: str) -> str:
-    """`equal samples: 5,400; steps 43 vs 169` of two budgets that match."""
+    """Return `equal samples: 5,400; steps 43 vs 169` for two budgets that match."""
     if unit == "time":
         return f"judged by time{_others(first, second, unit)}"
     return f"equal {unit}: {_range(first.count(unit))}{_others(first, second, unit)}"
 
 
 def _others(first: Budget, second: Budget, unit: str) -> str:
-    """What differs besides the unit, each after a semicolon."""
+    """Return the other counts that differ, each after a semicolon."""
     return "".join(
         f"; {other} {_range(first.count(other))} vs {_range(second.count(other))}"
         for other in COUNTS
@@ -94,11 +100,13 @@ def _others(first: Budget, second: Budget, unit: str) -> str:
 def trained_longer(
     ahead: Sequence[RunData], behind: Sequence[RunData], *, in_pairs: bool, tolerance: float, level: float
 ) -> str:
-    """How much longer those ahead took, in words, if they took more than `tolerance` longer; empty if not.
+    """Return how much longer the side ahead took, in words, if by more than `tolerance`; empty if not.
 
-    Clocks of shared machines waver: it counts where all of the ratio's interval is beyond the tolerance.
+    Clocks of shared machines are noisy: the whole interval of the ratio has to exceed the tolerance.
     """
     times = [[run.at_end("training_seconds") for run in side] for side in (ahead, behind)]
+    # Logarithms, since a slower machine multiplies a time: the mean difference is then a ratio of geometric
+    # means.
     logs = [[math.log(time) for time in side if time is not None and time > 0] for side in times]
     if not all(logs) or [*map(len, logs)] != [*map(len, times)]:
         return ""
@@ -112,7 +120,7 @@ def trained_longer(
 
 
 def budget_words(budget: Budget, *, with_time: bool = True) -> str:
-    """`940 steps, 60,000 samples, 12.3 s`."""
+    """Return `940 steps, 60,000 samples, 12.3 s`."""
     parts = [
         f"{_range(counts)} {name}"
         for name, counts in [("steps", budget.steps), ("samples", budget.samples), ("tokens", budget.tokens)]

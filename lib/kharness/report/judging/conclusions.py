@@ -1,4 +1,4 @@
-"""What the runs of a summary allow to say: who is better, how soon each gets there, at what price."""
+"""Draw all conclusions from a summary: verdicts, main effects, time to target, profiles and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -32,34 +32,35 @@ from kharness.report.settings import ReportSettings
 
 @dataclass(frozen=True)
 class Conclusions:
-    """All of it is computed from the summary alone."""
+    """All conclusions of a report, computed from the summary alone."""
 
     settings: ReportSettings
     metric: Metric
-    """That decides who is better; of the first workload, where `by_metric` has several."""
+    """Metric that decides the verdicts; that of the first workload if `by_metric` has several."""
     metric_note: str
-    """Why it is not the requested one; empty if it is."""
+    """Why it is not the requested metric; empty if it is."""
     metrics: Mapping[str, tuple[Metric, str]]
-    """That of each workload, and its note."""
+    """Deciding metric of each workload, with its note."""
     baseline: str
-    """In words; empty if nothing is compared."""
+    """Description of the baseline; empty if nothing is compared."""
     intervals: Mapping[str, Mapping[str, Interval | None]]
-    """Of each variant's mean, by variant and metric; each holds by itself, not all at once."""
+    """Confidence interval of each variant's mean, by variant and metric; each holds alone, not
+    simultaneously."""
     comparisons: Sequence[Comparison]
     effects: Sequence[Comparison]
-    """The main effects of a matrix of several axes that are all combined."""
+    """Main effects of a factorial matrix."""
     times: Sequence[WorkloadTimes]
-    """To the target; one entry a workload."""
+    """Times to the target, one entry per workload."""
     profiles: Sequence[Profile]
-    """Empty with fewer than two variants, and while a run is not over."""
+    """Performance profiles; empty with fewer than two variants, or while a run is not over."""
     fronts: Sequence[Front]
-    """One a workload and kind of cost."""
+    """One Pareto front per workload and kind of cost."""
     notes: Sequence[str]
-    """What could not be compared."""
+    """Comparisons that could not be made."""
 
     @property
     def by_metric(self) -> Sequence[Conclusions]:
-        """One for each metric that decides, with the comparisons that it decides; the last has the notes."""
+        """One part per deciding metric, with the comparisons it decides; the notes are in the last part."""
         notes: dict[str, dict[str, None]] = {}
         for metric, note in self.metrics.values():
             notes.setdefault(metric.name, {})[note] = None
@@ -78,7 +79,7 @@ class Conclusions:
 
 
 def conclude(summary: Collection) -> Conclusions:
-    """ReportError for a metric, baseline or target that cannot be."""
+    """Compute all conclusions; raise ReportError for an impossible metric, baseline or target."""
     baseline = baseline_of(summary)
     workloads = workloads_of(summary)
     metrics = {name: _of_workload(variants, summary.settings) for name, variants in workloads.items()}
@@ -87,6 +88,8 @@ def conclude(summary: Collection) -> Conclusions:
         variant.label: metrics[name][0] for name, variants in workloads.items() for variant in variants
     }
     settings = summary.settings
+    # Ranks and fronts select among all pairs after seeing results, so workloads share one error rate by their
+    # number of pairs.
     family = max(1, Chosen([*workloads.values()]).family)
     parts = {name: math.comb(len(variants), 2) / family for name, variants in workloads.items()}
     times = _times(settings, workloads, metrics, parts)
@@ -125,15 +128,17 @@ def conclude(summary: Collection) -> Conclusions:
 
 
 def chosen_after_looking(summary: Collection, pairs: Sequence[tuple[Variant, Variant]]) -> Chosen | None:
-    """All that these pairs of one matrix were chosen of; None where they were planned, or are of several."""
+    """Return the family that these pairs of one matrix were selected from; None if they were planned, or span
+    several matrices.
+    """
     if not is_within(pairs, summary) or is_within(pairs, planned_baseline(summary)):
         return None
     return Chosen([*workloads_of(summary).values()])
 
 
 def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tuple[Metric, str]:
-    """REPORT_METRIC of the first of the runs; where no complete one has it, the last validation of the same
-    kind, and why.
+    """Return REPORT_METRIC of the first of the runs; where no complete run has it, the last validation of the
+    same kind, with the reason.
     """
     asked = metric_named(_configured_metric(cells, settings), settings.better)
     complete = [cell for cell in cells if cell.run.complete]
@@ -148,7 +153,7 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
 
 
 def _configured_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
-    """As the runs' own options have it, whose default follows the model."""
+    """Return REPORT_METRIC from the runs' own options, where its default follows the model."""
     configs = [] if settings.metric_given else [cell.run.start.get("config") for cell in cells]
     names = [config.get("REPORT_METRIC") for config in configs if isinstance(config, Mapping)]
     return next((name for name in names if isinstance(name, str) and name), settings.metric)
@@ -159,7 +164,7 @@ def _of_workload(variants: Sequence[Variant], settings: ReportSettings) -> tuple
 
 
 def workloads_of(summary: Collection) -> Mapping[str, Sequence[Variant]]:
-    """Variants by what they were trained for: model and dataset."""
+    """Group variants by workload: model and dataset."""
     found: dict[str, list[Variant]] = {}
     for variant in summary.variants:
         found.setdefault(_workload(variant, summary), []).append(variant)
@@ -213,7 +218,10 @@ def _times(
 def _ranked(
     times: Sequence[VariantTimes], variants: Sequence[Variant], settings: ReportSettings, part: float
 ) -> Sequence[VariantTimes]:
-    """With the ranks that the times may truly have, of those whose runs all reached the target."""
+    """Return the times with the ranks that variants may truly have, for those whose runs all reached the
+    target.
+    """
+    # Seconds and steps are never ranked against each other: one unit serves all variants of a workload.
     timed = any(run.seconds is not None for of in times for run in of.runs)
     numbers = {
         of.variant: {
@@ -235,7 +243,7 @@ def _cells(variants: Sequence[Variant]) -> Mapping[str, Cell]:
 
 
 def _seeds(variants: Sequence[Variant]) -> Sequence[str]:
-    """That all of them planned."""
+    """Return the seeds that all of them planned."""
     first, *others = [[cell.seed for cell in variant.cells] for variant in variants]
     return [seed for seed in dict.fromkeys(first) if seed and all(seed in other for other in others)]
 
@@ -252,7 +260,9 @@ def _target(settings: ReportSettings, variants: Sequence[Variant], metric: Metri
 
 
 def _profiles(summary: Collection, times: Sequence[WorkloadTimes]) -> Sequence[Profile]:
-    """By seconds; a variant is the same one on every workload if its other axis values are."""
+    """Return performance profiles by seconds; variants of different workloads are the same if their other
+    axes agree.
+    """
     names = {variant.label: _name_across_workloads(variant, summary) for variant in summary.variants}
     found: dict[str, dict[str, float]] = {}
     for of_workload in times:
@@ -277,7 +287,7 @@ def _name_across_workloads(variant: Variant, summary: Collection) -> str:
 
 
 def _costs(variants: Sequence[Variant]) -> Sequence[Metric]:
-    """Time, memory (of the GPU where one was used), energy and money."""
+    """Return the cost metrics: time, memory (of the GPU if one was used), energy and money."""
     gpu = metric_named("peak_gpu_memory")
     on_gpu = any(variant.statistic(gpu).mean is not None for variant in variants)
     names = ["training_seconds", "peak_gpu_memory" if on_gpu else "peak_cpu_memory", "energy_joules", "cost"]
@@ -292,8 +302,10 @@ def _fronts(
     settings: ReportSettings,
     part: float,
 ) -> Sequence[Front]:
-    """One for each kind of cost, by what the comparisons of the page show, and the pairs besides them."""
+    """Return one front per kind of cost, from the comparisons in the report and from all other pairs."""
     better = _better(variants, quality, settings, part)
+    # A planned comparison has more power than the same pair among all pairs, and front and table must not
+    # disagree.
     for one in comparisons:
         if one.metric == quality and one.verdict in (Verdict.BETTER, Verdict.WORSE):
             pair = (one.variant, one.baseline)
@@ -319,7 +331,7 @@ def _fronts(
 def _better(
     variants: Sequence[Variant], metric: Metric, settings: ReportSettings, part: float
 ) -> frozenset[tuple[str, str]] | None:
-    """Pairs (better, worse) that are shown; None where there are too few seeds to show any."""
+    """Return the pairs (better, worse) that are shown; None if there are too few seeds to show any."""
     numbers = {
         variant.label: {
             cell.seed: number

@@ -1,6 +1,6 @@
-"""From a difference and its errors to an interval, a p value, and what more seeds would show.
+"""Compute intervals, p values and the seeds still needed from a difference and its two errors.
 
-There are two errors: that of the seeds, which more of them make less, and that of the images that an accuracy
+There are two errors: that of the seeds, which more seeds reduce, and that of the images that an accuracy
 was measured on. Verdicts, p values, the least difference that is found and the seeds that are needed all rest
 on both.
 """
@@ -31,12 +31,12 @@ from kharness.report.judging.statistics import (
 )
 
 RANGE_LEVEL = 0.8
-"""Confidence of the range of seeds that are needed, by the interval of the standard deviation."""
+"""Confidence of the range of seeds needed, from the interval of the standard deviation."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a comparison rests on."""
+    """The statistics behind a verdict."""
 
     interval: Interval | None
     """None where nothing varies."""
@@ -47,68 +47,70 @@ class Evidence:
     p_adjusted: float | None
     smallest: float | None = None
     limit: float | None = None
-    """The least difference that any number of seeds shows on these images; None where they are not known."""
+    """Smallest difference that any number of seeds can show on these images; None where their number is
+    unknown."""
     needed: tuple[int | None, int | None, int | None] | None = None
-    """Seeds in all that would show a difference of this size, where it is not shown yet: at the spread found,
-    and at the ends of its interval; None for too many."""
+    """Total seeds that would show a difference of this size, if it is not shown yet: at the estimated
+    standard deviation and at the two ends of its interval; None for too many."""
     exceeds_chance: bool = True
-    """Whether the difference is larger than its standard error; if not, its size says nothing."""
+    """Whether the difference exceeds its standard error; if not, its size carries no information."""
     set_aside: tuple[str, ...] = ()
-    """Variants of the table that the others are judged without."""
+    """Variants of the table that are left out of the pooled error."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """How much error a table of comparisons may make, at this look and at later ones."""
+    """The error rate that a table of comparisons may spend, at this look and at later ones."""
 
     alpha: float
-    """Of all comparisons and all looks together."""
+    """Familywise error rate of all comparisons and looks together."""
     part: float
-    """The table's, by how many of all comparisons it holds."""
+    """The table's share, by the number of comparisons in it."""
     look: int
-    """The number of seeds."""
+    """Number of seeds at this look."""
     shares: Mapping[int, float]
-    """Of alpha, by look: this one and those to come."""
+    """Share of alpha by look: this one and those to come."""
     once: float = 1.0
-    """Of alpha, at the first look. The test set is the same at each, and has this share at all of them."""
+    """Share of alpha at the first look. The test set, being the same at every look, has this share over
+    all of them."""
 
     def level(self, images: Images) -> float:
-        """At which all intervals of this look hold at once, at least."""
+        """Return the level at which all intervals of this look hold simultaneously, at least."""
         return 1 - self.alpha * (self.once if images.number else self.shares[self.look])
 
     def at(self, look: int) -> float:
         return self.alpha * self.shares[look] * self.part
 
     def adjusted(self, p: float) -> float:
-        """A p of the table, made comparable with alpha."""
+        """Return a p value of the table, scaled to be comparable with alpha."""
         return p / (self.shares[self.look] * self.part)
 
     def of_images(self, p: float, comparisons: int) -> float:
-        """Of one of the table's comparisons, what the test set's error has of such an alpha."""
+        """Return the part of `p` that goes to the test set's error in one of the table's comparisons."""
         return p * self.once * self.part / comparisons
 
 
 @dataclass(frozen=True)
 class _Seeds:
-    """A mean difference, and what the seeds leave unknown of it, among other comparisons."""
+    """A mean difference and the uncertainty that the seeds leave, as one of several comparisons."""
 
     mean: float
     standard_error: float
     degrees: float
     deviation: float
-    """Of a pair's difference."""
+    """Standard deviation of a pair's difference."""
     number: int
     half: float
-    """The half width of the interval, by the seeds alone."""
+    """Half width of the interval from the seeds alone."""
     table_p: Callable[[float], float]
-    """From |t|, corrected for the comparisons of the same table."""
+    """From |t| to the p value corrected for the comparisons of the same table."""
     rule: Rule
     own_standard_error: float = 0.0
-    """By the comparison's own pairs; 0 where they do not guard it."""
+    """Standard error from the comparison's own pairs; 0 where they do not limit it."""
 
 
 def provisional(found: Difference, confidence: float, method: str, images: Images) -> Evidence:
-    """At no look: an interval that holds for whoever looks only now, and no verdict."""
+    """Return evidence between looks: an interval without correction for several looks, and no verdict."""
     seen = found.interval(confidence)
     if seen is None or found.standard_error is None or found.degrees is None:
         return Evidence(seen, method, found.degrees, found.effect, found.p, None)
@@ -121,7 +123,7 @@ def provisional(found: Difference, confidence: float, method: str, images: Image
 def of_contrast(
     contrast: Contrast, spending: Spending, images: Images = NO_IMAGES, comparisons: int = 1
 ) -> Evidence:
-    """Of one of so many comparisons of a table."""
+    """Return the evidence for one comparison of a table that has `comparisons` of them."""
     if not contrast.variance:
         return _by_images(contrast.mean, contrast.method, comparisons, spending, images)
     seeds = _Seeds(
@@ -142,7 +144,7 @@ def of_contrast(
 def of_groups(
     first: Sequence[float], second: Sequence[float], spending: Spending, images: Images = NO_IMAGES
 ) -> Evidence:
-    """Of two independent groups (Welch 1947)."""
+    """Return the evidence for two independent groups (Welch 1947)."""
     found = welch(first, second)
     if found.standard_error is None or found.degrees is None:
         return _by_images(found.mean, "welch", 1, spending, images)
@@ -161,7 +163,9 @@ def of_groups(
 
 
 def _by_images(mean: float, method: str, comparisons: int, spending: Spending, images: Images) -> Evidence:
-    """Where nothing varies between the seeds, the test set's error is all that there is."""
+    """Return the evidence where nothing varies between the seeds, so that the test set's error is the only
+    one.
+    """
     weight = images.weight(spending.of_images(spending.alpha, comparisons))
     if images.number is None or not variance(mean):
         return Evidence(None, method, None, None, None, None)
@@ -195,6 +199,8 @@ def _of_seeds(
         lambda t: spending.adjusted(seeds.table_p(t)),
         lambda p: images.weight(spending.of_images(p, comparisons)),
     )
+    # The paired t test of the comparison's own pairs guards the shared error: the interval is never narrower
+    # (see `guard`), so neither is p. Its part of the difference is what the images do not explain.
     if seeds.own_standard_error:
         rest = math.sqrt(max(0.0, mean**2 - weight * variance(mean)))
         p_adjusted = max(p_adjusted, t_p(rest / seeds.own_standard_error, seeds.number - 1))
@@ -219,7 +225,7 @@ def _of_seeds(
 def _p(
     mean: float, error: float, p_of: Callable[[float], float], weight_of: Callable[[float], float]
 ) -> float:
-    """The alpha at which the interval just reaches zero.
+    """Return the alpha at which the interval just reaches zero.
 
     `p_of` has it from |t| where the seeds are the only error; `weight_of` gives the test set's weight for it.
     """
@@ -235,9 +241,12 @@ def _p(
 
 
 def _needed(seeds: _Seeds, spending: Spending, weight: float) -> tuple[int | None, int | None, int | None]:
-    """The first looks at which as many other seeds would find a difference of this size on these images."""
+    """Return the first looks at which as many fresh seeds would find a difference of this size on these
+    images.
+    """
     if abs(seeds.mean) <= least_shown(weight):
         return None, None, None
+    # The estimated deviation is known badly, so the number is given at both ends of its interval too.
     low, high = sd_range(seeds.degrees, RANGE_LEVEL)
     later = [at for at in spending.shares if at > spending.look]
 
@@ -254,7 +263,7 @@ def _t_p(degrees: float, t: float) -> float:
 
 
 def _table_p(contrast: Contrast, t: float) -> float:
-    """Corrected for the comparisons of the same table, or for all pairs of its variants."""
+    """Return p corrected for the comparisons of the same table, or for all pairs of its variants."""
     if contrast.variants:
         return largest_range_p(t, contrast.variants, contrast.degrees)
     p = largest_t_p(t, contrast.together, contrast.degrees, correlation=contrast.correlation)

@@ -1,4 +1,4 @@
-"""The errors of a factorial table, whose variants are the combinations of several axes.
+"""Error estimates for a factorial matrix, whose variants are the combinations of several axes (split plot).
 
 Where an axis has little effect, its levels repeat the other axes' runs: runs of one seed move together, and
 are not the independent runs that a pooled error counts. What the seed does differently at each level of an
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 Cell = tuple[str, ...]
-"""The levels of a variant, one an axis."""
+"""Levels of a variant, one per axis."""
 
 POOL_LEVEL = 0.25
-"""Of the test whether a stratum varies more than the pool, as Bancroft (1964) advises."""
+"""Level of the test whether a stratum varies more than the pool (Bancroft 1964)."""
 
 FEW_SEEDS = 5
-"""Fewer leave the test little to go by, so that its level is higher."""
+"""With fewer seeds the test has little power, so its level is higher."""
 
 POOL_LEVEL_OF_FEW = 0.5
 
 MISSING_LEVEL = 0.1
-"""Of the tests of each axis where combinations are missing; own pairs, which follow then, cost more."""
+"""Level of the test per axis where combinations are missing; its consequence, errors from own pairs, costs
+more."""
 
 MISSING_LEVEL_OF_FEW = 0.25
 
@@ -51,23 +52,23 @@ class _Stratum:
 
 @dataclass(frozen=True)
 class SplitPlot:
-    """A complete factorial table, by strata."""
+    """A complete factorial table, decomposed into strata."""
 
     places: tuple[tuple[int, ...], ...]
-    """Of each row, its level on every crossed axis."""
+    """Level of each row on every crossed axis."""
     pool: _Stratum
-    """Strata that vary alike, with the highest interaction among them."""
+    """The strata that vary alike, among them the highest interaction."""
     apart: Sequence[_Stratum]
-    """Each with an error of its own."""
+    """The strata that have an error of their own."""
 
     @property
     def alike(self) -> bool:
-        """Whether all runs are independent, for all that can be seen."""
+        """Whether nothing speaks against independent runs."""
         return not self.apart
 
     def error(self, weights: Sequence[float]) -> tuple[float, float]:
-        """The variance of one seed's contrast (rows times weights, which add up to zero), and its degrees of
-        freedom (Satterthwaite 1946).
+        """Return the variance of one seed's contrast (rows times weights, which add up to zero), and its
+        degrees of freedom (Satterthwaite 1946).
         """
         parts = {axes: float((part**2).sum()) for axes, part in _parts(self._grid(np.asarray(weights)))}
         inside = sum(parts.values()) - sum(parts[one.axes] for one in self.apart)
@@ -79,7 +80,9 @@ class SplitPlot:
         return variance, variance**2 / math.fsum(term**2 / degrees for term, degrees in terms)
 
     def errors_of_rows(self) -> list[tuple[float, float]]:
-        """The same of each later row less the first; it depends on the axes in which they differ alone."""
+        """Return `error` of each later row minus the first; it depends only on the axes in which the two
+        differ.
+        """
         found: dict[tuple[bool, ...], tuple[float, float]] = {}
         first, *others = self.places
         errors = []
@@ -95,7 +98,7 @@ class SplitPlot:
 
 
 def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:
-    """The axes by their place; those whose combinations are not all there count as one axis together.
+    """Return the crossed axes by index; axes whose combinations are incomplete are merged into one.
 
     An option that only some levels of another have (the sparsity of a pruning) makes one axis with it. Empty
     if fewer than two axes remain, or the cells are not each of their combinations once.
@@ -106,7 +109,7 @@ def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=64)
 def _crossed(cells: frozenset[Cell]) -> tuple[tuple[int, ...], ...]:
-    """Once for all comparisons of a table, whichever row is the baseline."""
+    """Compute `crossed` once per table, whichever row is the baseline."""
     groups: list[tuple[int, ...]] = [
         (i,) for i in range(len(next(iter(cells)))) if len({cell[i] for cell in cells}) > 1
     ]
@@ -114,6 +117,7 @@ def _crossed(cells: frozenset[Cell]) -> tuple[tuple[int, ...], ...]:
     def levels(axes: tuple[int, ...]) -> int:
         return len({tuple(cell[i] for i in axes) for cell in cells})
 
+    # Merging can make a new incomplete pair, so this repeats until all remaining pairs are complete.
     while True:
         nested = next(
             (
@@ -133,7 +137,7 @@ def _crossed(cells: frozenset[Cell]) -> tuple[tuple[int, ...], ...]:
 
 
 def split_plot(table: Numbers, cells: Sequence[Cell], rounding: float) -> SplitPlot | None:
-    """Of a table (variants by seeds); None if it is no complete factorial of two axes or more.
+    """Decompose a table (variants by seeds); None if it is no complete factorial of two axes or more.
 
     Mean squares up to `rounding` are none.
     """
@@ -142,6 +146,7 @@ def split_plot(table: Numbers, cells: Sequence[Cell], rounding: float) -> SplitP
         return None
     places = _places(cells, axes)
     freedom = table.shape[1] - 1
+    # Per row, so that only seed x axes strata remain: the means of the rows are the effects themselves.
     centered = table - table.mean(axis=1, keepdims=True)
     strata = [
         _stratum(of, part, freedom, rounding, places) for of, part in _parts(_on_grid(centered, places))
@@ -151,7 +156,7 @@ def split_plot(table: Numbers, cells: Sequence[Cell], rounding: float) -> SplitP
 
 
 def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
-    """Whether runs that share the level of an axis move together, where combinations of the axes are missing.
+    """Return whether runs that share the level of an axis move together, where combinations are missing.
 
     By the F test of seed x axis, adjusted for the other axes, against what all of them leave; False where
     they leave nothing.
@@ -179,9 +184,10 @@ def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
 
 
 def _left(values: Numbers, columns: Sequence[Numbers]) -> tuple[float, int]:
-    """The sum of squares that columns and a constant leave, and their rank."""
+    """Return the residual sum of squares after fitting the columns and a constant, and their rank."""
     design = np.hstack([np.ones((len(values), 1)), *columns])
     basis, sizes, _ = np.linalg.svd(design, full_matrices=False)
+    # By singular values, since columns of levels are linearly dependent (each axis adds up to the constant).
     basis = basis[:, sizes > 1e-9 * sizes[0]]
     return float(((values - basis @ (basis.T @ values)) ** 2).sum()), basis.shape[1]
 
@@ -196,7 +202,7 @@ def _places(cells: Sequence[Cell], axes: Sequence[tuple[int, ...]]) -> tuple[tup
 
 
 def _on_grid(rows: Numbers, places: Sequence[tuple[int, ...]]) -> Numbers:
-    """With a dimension for each axis in front, and those that a row has behind."""
+    """Return the rows on a grid: one leading dimension per axis, then the dimensions of a row."""
     shape = tuple(max(of_axis) + 1 for of_axis in zip(*places, strict=True))
     grid = np.zeros((*shape, *(rows.shape[1:] or (1,))))
     for place, row in zip(places, rows, strict=True):
@@ -205,7 +211,7 @@ def _on_grid(rows: Numbers, places: Sequence[tuple[int, ...]]) -> Numbers:
 
 
 def _parts(grid: Numbers) -> Iterator[tuple[tuple[int, ...], Numbers]]:
-    """The part of each stratum, main effects first: differences along its axes, of means over the others."""
+    """Yield each stratum's part, main effects first: differences along its axes, averaged over the others."""
     found: list[tuple[tuple[int, ...], Numbers]] = [((), grid)]
     for axis in range(grid.ndim - 1):
         halves = [(axes, part, part.mean(axis=axis, keepdims=True)) for axes, part in found]
@@ -223,10 +229,13 @@ def _stratum(
 
 
 def _pooled(strata: Sequence[_Stratum], level: float) -> tuple[_Stratum, Sequence[_Stratum]]:
-    """From the highest interaction down: strata that do not vary more than the pool so far belong to it."""
+    """Pool strata from the highest interaction down, as long as they do not vary more than the pool so
+    far.
+    """
     pool, apart = strata[-1], []
     for order in range(len(pool.axes) - 1, 0, -1):
         total, degrees = pool.square * pool.degrees, pool.degrees
+        # All strata of one order are tested against the same pool, so that their order does not matter.
         for one in (one for one in strata if len(one.axes) == order):
             p = mean_square_p(one.square, one.degrees, pool.square * pool.degrees, pool.degrees)
             if p < level:

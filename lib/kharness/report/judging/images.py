@@ -1,4 +1,4 @@
-"""What a test set leaves unknown of a difference of accuracies, however many seeds were trained.
+"""Error of an accuracy due to its finite test set, which no number of seeds reduces.
 
 Two accuracies that differ by d differ on N|d| of N images at least. Were chance to decide those, d had the
 variance |d|(1-|d|)/N (McNemar 1947). It is the same at every look, since the images are. An interval has
@@ -29,12 +29,12 @@ _SPLITS = {"test": "test", "val": "validation"}
 
 @dataclass(frozen=True)
 class Images:
-    """The images that an accuracy is the share of; none for any other metric."""
+    """The number of images that an accuracy is measured on; None for any other metric."""
 
     number: int | None = None
 
     def weight(self, alpha: float) -> float:
-        """The squared half width of an interval is this times |d|(1-|d|); 0 without images."""
+        """Return the factor of |d|(1-|d|) in the squared half width of an interval; 0 without images."""
         if self.number is None or alpha >= 1:
             return 0.0
         return normal_quantile(alpha) ** 2 / self.number
@@ -44,7 +44,7 @@ NO_IMAGES = Images()
 
 
 def images_behind(metric: Metric, cells: Sequence[CellResult]) -> Images:
-    """The smallest number that the start records have of the metric's split, if all have one."""
+    """Return the smallest size of the metric's split in the start records, if all have one."""
     parts = of_split(metric.name)
     if parts.what != "accuracy" or parts.split not in _SPLITS:
         return NO_IMAGES
@@ -59,17 +59,17 @@ def images_behind(metric: Metric, cells: Sequence[CellResult]) -> Images:
 
 
 def variance(difference: float) -> float:
-    """Of a difference of accuracies, times the number of images."""
+    """Return the variance of a difference of accuracies, times the number of images."""
     return max(0.0, abs(difference) * (1 - abs(difference)))
 
 
 def widened(half: float, difference: float, weight: float) -> float:
-    """The half width of an interval, from that of the seeds alone."""
+    """Return the half width of an interval, from the half width due to the seeds alone."""
     return math.sqrt(half**2 + weight * variance(difference))
 
 
 def just_shown(half: Numbers, weight: float) -> Numbers:
-    """The differences whose intervals just reach zero, by the half widths of the seeds alone.
+    """Return the differences whose intervals just reach zero, from the half widths due to the seeds alone.
 
     It is the d with d² = half² + weight d(1-d).
     """
@@ -78,5 +78,5 @@ def just_shown(half: Numbers, weight: float) -> Numbers:
 
 
 def least_shown(weight: float) -> float:
-    """What no number of seeds goes below."""
+    """Return the lower limit of differences that any number of seeds can show."""
     return weight / (1 + weight)

@@ -1,4 +1,4 @@
-"""One variant against another in one metric: what is shown, what is not, and what would be needed.
+"""Judge variants against their baselines in one metric: the verdict, its reason, and the seeds still needed.
 
 Variants are compared with the baseline seed by seed, all in one table where they share it. `better`, `worse`
 and `the same` follow from intervals that hold at once for all comparisons, and at every look that the plan
@@ -34,96 +34,102 @@ from kharness.report.settings import ReportSettings
 
 
 class Verdict(StrEnum):
-    """Of a variant, compared with its baseline."""
+    """The outcome of comparing a variant with its baseline."""
 
     BETTER = "better"
     WORSE = "worse"
     SAME = "the same"
-    """Within REPORT_EQUIVALENCE_MARGIN."""
+    """The whole interval lies within REPORT_EQUIVALENCE_MARGIN of zero."""
     NOT_SHOWN = "no difference shown"
     TOO_FEW = "too few seeds"
     NOT_YET = "not yet"
-    """Seeds that were planned are still to come."""
+    """Seeds of the plan have not run yet."""
     NOT_COMPARABLE = "not comparable"
     UNDECIDED = "undecided"
-    """There is one number, or there are numbers without spread: no statistics are possible."""
+    """No statistics are possible: there is a single number, or none of them vary."""
 
 
 SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
-"""Verdicts that were earned at a level."""
+"""Verdicts that rest on an interval at the required confidence."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A variant against its baseline. Differences are variant minus baseline, in the metric's unit."""
+    """One variant compared with its baseline. Differences are variant minus baseline, in the metric's
+    unit.
+    """
 
     variant: str
     baseline: str
     metric: Metric
     verdict: Verdict
     reason: str
-    """Why it is none of SHOWN; empty for those."""
+    """Reason why the verdict is not one of SHOWN; empty if it is."""
     method: str
-    """Whose error it is judged by: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
-    `paired`, `welch` where no seed is common to both, `test_set`; empty without statistics."""
+    """The error that was used: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
+    `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
     seeds: tuple[str, ...]
-    """That are compared, common to both."""
+    """Seeds compared, common to both sides."""
     left_out: tuple[str, ...]
-    """Runs without a partner of the same seed, by name."""
+    """Names of runs without a partner of the same seed."""
     counts: tuple[int, int]
-    """Numbers used of the variant and of the baseline."""
+    """Number of values used from the variant and from the baseline."""
     difference: float | None
     interval: Interval | None
-    """All intervals of one table hold at once with their level, which is higher than the report's confidence
-    where later looks keep a share of the error; of TOO_FEW and NOT_YET it holds for this one look only."""
+    """Simultaneous interval: all intervals of one table hold together at their level, which exceeds the
+    report's confidence where later looks keep a share of the error. For TOO_FEW and NOT_YET, the interval
+    of this one look."""
     effect: float | None
     p: float | None
-    """Of this comparison alone."""
+    """Two-sided p value of this comparison alone."""
     p_holm: float | None
-    """That after Holm's correction."""
+    """`p` after Holm's correction (1979)."""
     p_adjusted: float | None
-    """What the verdict rests on: with all comparisons and looks taken into account; None if none is due."""
+    """p value behind the verdict, corrected for all comparisons and looks; None where no verdict is due."""
     more_seeds: int | None
-    """For NOT_SHOWN: as many more, up to a look, would show one of this size in 80 % of all cases."""
+    """For NOT_SHOWN: additional seeds, up to a look, that would show a difference of this size with 80 %
+    power."""
     more_seeds_range: tuple[int, int | None] | None
-    """The same at the ends of the 80 % interval of the spread; None for over MOST_SEEDS in all."""
+    """`more_seeds` at the two ends of the 80 % interval of the standard deviation; None for over
+    MOST_SEEDS in all."""
     smallest: float | None
-    """The least true difference that these seeds show in 80 % of all cases."""
+    """Minimum detectable effect: the true difference that these seeds show with 80 % power."""
     degrees: float | None
-    """Of freedom of that error."""
+    """Degrees of freedom of the error."""
     planned_seeds: int
-    """Of the first look."""
+    """Number of seeds at the first look."""
     next_look: int | None
-    """The number of seeds at which the next verdict is due; None if this is the last one."""
+    """Number of seeds at which the next verdict is due; None if there is no later look."""
     budgets: tuple[Budget, Budget]
     failures: tuple[str, ...]
-    """Planned runs that no number comes from, with the reason."""
+    """Planned runs without a number, each with the reason."""
     failed: tuple[int, int]
-    """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
+    """Number of `failures` that ended badly, for the variant and for the baseline; known failures do not
+    count."""
     budget_unit: str = "steps"
-    """What the budgets are compared in."""
+    """Unit in which the budgets are compared."""
     images: int | None = None
-    """That the metric, an accuracy, was measured on; None where that is not known, and of other metrics."""
+    """Number of images that an accuracy was measured on; None where unknown, and for other metrics."""
     limit: float | None = None
-    """The least difference that any number of seeds shows on so many images."""
+    """Smallest difference that any number of seeds can show on that many images."""
     set_aside: tuple[str, ...] = ()
-    """Variants compared with the same runs that vary so much more that the others are judged without them."""
+    """Variants of the same table that vary so much more that they are left out of the pooled error."""
     over: tuple[str, ...] = ()
-    """The axes that a main effect is the mean over; empty where a variant is compared."""
+    """Axes that a main effect is averaged over; empty where a variant is compared."""
     ties: tuple[str, ...] = ()
-    """Planned seeds on which both sides ended without a result by themselves, and nothing is compared."""
+    """Planned seeds on which both sides failed by themselves, so that nothing can be compared."""
     chosen_of: int = 0
-    """Pairs of variants that this one was chosen of after looking, and is judged among; 0 if planned."""
+    """Number of pairs that this one was selected from after seeing results; 0 if it was planned."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a comparison was chosen of after looking: every pair of variants of the same workload, and every
-    pair of levels of an axis.
+    """The family that a comparison was selected from after seeing results: every pair of variants of the same
+    workload, and every pair of levels of an axis.
     """
 
     groups: Sequence[Sequence[Variant]]
-    """The variants of each workload."""
+    """Variants of each workload."""
 
     @property
     def pairs(self) -> int:
@@ -131,7 +137,7 @@ class Chosen:
 
     @cached_property
     def family(self) -> int:
-        """All that could have been chosen."""
+        """Number of comparisons that could have been selected."""
         return self.pairs + sum(pairs_of_levels(group) for group in self.groups)
 
     def group_of(self, variant: Variant) -> Sequence[Variant]:
@@ -140,18 +146,18 @@ class Chosen:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A comparison as it stands without statistics."""
+    """A comparison before any test: its runs, and whether it can be judged."""
 
     comparison: Comparison
     pairing: Pairing
     due: bool = False
-    """Whether it has reached a look, and can be judged."""
+    """Whether a look is reached, so that it can be judged now."""
     waiting: bool = False
-    """Whether it will be: it counts among the comparisons that hold at once."""
+    """Whether a look will be reached: it already counts among the simultaneous comparisons."""
 
     @property
     def table(self) -> tuple[str, tuple[str, ...]]:
-        """Comparisons with this in common have the baseline's runs in common."""
+        """Key of the comparisons that use the same runs of the baseline, and so share a table."""
         return self.comparison.baseline, self.comparison.seeds
 
     @property
@@ -170,15 +176,16 @@ def judge(
     effects: Sequence[MainEffect] = (),
     chosen: Chosen | None = None,
 ) -> Sequence[Comparison]:
-    """Compare each variant with its baseline, each pair in a metric of its own, which depends on what was
-    trained, and after them the main effects among them; corrected for the number of comparisons that can be
-    made.
+    """Compare each variant with its baseline, in the metric of the pair's workload, then the main effects;
+    return the comparisons in that order, corrected for the number that can be made.
 
-    Pairs that were `chosen` after looking are corrected for all that could have been.
+    With `chosen`, pairs selected after seeing results are corrected for all that could have been selected.
     """
     prepared = [_prepare(*pair, metric, settings) for pair, metric in zip(pairs, metrics, strict=True)]
     metric_of = {variant.label: metric for (variant, _), metric in zip(pairs, metrics, strict=True)}
     of_effects = [_prepare_effect(one, metric_of[one.pairs[0][0].label], settings) for one in effects]
+    # Comparisons that still wait for their seeds count from the start: were only those judged now counted,
+    # each one that falls due would change the corrections of the verdicts given before it.
     family = sum(one.due or one.waiting for one in [*prepared, *of_effects])
     if chosen is not None:
         prepared, of_effects = (
@@ -204,7 +211,7 @@ def judge(
 
 
 def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> _Prepared:
-    """Which runs are compared, and whether they can be."""
+    """Return which runs are compared, and decide what needs no statistics."""
     pairing = pair_up(variant, baseline, metric, settings)
     ours, theirs = pairing.runs
     later = pairing.looks.later(pairing.look or min(pairing.counts))
@@ -242,7 +249,9 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
 
 
 def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings) -> _Prepared:
-    """A main effect can be judged where each pair that it is the mean of can, on the same seeds."""
+    """Return a main effect as a comparison; it can be judged where each of its pairs can, on the same
+    seeds.
+    """
     members = [_prepare(*pair, metric, settings) for pair in effect.pairs]
     first, comparisons = members[0], [one.comparison for one in members]
     pairing = replace(
@@ -271,6 +280,7 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
         if not one.due:
             reason = f"{one.comparison.variant}: {one.comparison.reason}"
             return _with(prepared, comparison, one.comparison.verdict, reason)
+    # The contrast is taken seed by seed over all rows, so the rows need the same columns.
     tables = {one.comparison.seeds for one in members}
     if len(tables) > 1 or not pairing.paired:
         reason = "its variants were not run on the same seeds"
@@ -292,7 +302,7 @@ _NO_STATISTICS: dict[str, Any] = {
 
 
 def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
-    """Decided as far as that takes no statistics."""
+    """Decide as far as that takes no test: missing numbers, unequal budgets, failures, too few seeds."""
     comparison, pairing = prepared.comparison, prepared.pairing
     first, second = prepared.numbers()
     for side, values in ((pairing.variant, first), (pairing.baseline, second)):
@@ -306,6 +316,8 @@ def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
     unlike = mismatch(*comparison.budgets, comparison.budget_unit)
     if unlike:
         return _with(prepared, comparison, Verdict.NOT_COMPARABLE, unlike)
+    # After the budgets, before the spread: the surviving runs of a variant that diverges now and then are a
+    # selection, and their mean would flatter it.
     if pairing.collapsed:
         return _collapsed(replace(prepared, comparison=comparison))
     if min(comparison.counts) < 2:
@@ -314,7 +326,7 @@ def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
 
 
 def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _Prepared:
-    """Judged if a look is reached; else what there is, without a verdict."""
+    """Mark the comparison as due if a look is reached; otherwise keep an interval without a verdict."""
     comparison, pairing = prepared.comparison, prepared.pairing
     least = min(comparison.counts)
     if pairing.look is not None and least >= FEWEST:
@@ -352,7 +364,7 @@ def _without_numbers(prepared: _Prepared, side: Variant) -> _Prepared:
 
 
 def _collapsed(prepared: _Prepared) -> _Prepared:
-    """A run without a result is the worst result: what is left of the others says nothing by itself."""
+    """Report as not comparable if a planned run failed by itself: the survivors say nothing on their own."""
     if not prepared.pairing.collapsed:
         return prepared
     changed = replace(prepared, waiting=False)
@@ -364,7 +376,7 @@ def _with(prepared: _Prepared, comparison: Comparison, verdict: Verdict, reason:
 
 
 def _tables(prepared: Sequence[_Prepared | None]) -> Sequence[Sequence[int]]:
-    """Those that are compared with the same runs of the baseline together, by their place."""
+    """Return the indices of comparisons, grouped by the runs of the baseline that they share."""
     found: dict[tuple[object, ...], list[int]] = {}
     for i, one in enumerate(prepared):
         if one is not None:
@@ -374,7 +386,9 @@ def _tables(prepared: Sequence[_Prepared | None]) -> Sequence[Sequence[int]]:
 
 
 def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettings) -> Sequence[Evidence]:
-    """Of the comparisons of one table; tables share the error by how many comparisons they hold."""
+    """Return the evidence for the comparisons of one table; tables share the error by how many comparisons
+    they hold.
+    """
     first, number = together[0], len(together)
     spending = _spending(first.pairing, number / family, settings)
     if not first.pairing.paired:
@@ -392,7 +406,9 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
 def _evidence_of_effect(
     effect: MainEffect, prepared: _Prepared, family: int, settings: ReportSettings
 ) -> Evidence:
-    """By the table of all variants that have results on these seeds; each is a comparison by itself."""
+    """Return the evidence for a main effect, with an error from all variants that have results on these
+    seeds.
+    """
     spending = _spending(prepared.pairing, 1 / family, settings)
     metric, seeds = prepared.comparison.metric, prepared.comparison.seeds
     table, values = _rows(effect.table, metric, seeds)
@@ -403,7 +419,9 @@ def _evidence_of_effect(
 def _evidence_of_chosen(
     together: Sequence[_Prepared], chosen: Chosen, settings: ReportSettings
 ) -> Sequence[Evidence]:
-    """Of pairs with one baseline that somebody chose after looking; all variants tell the error."""
+    """Return the evidence for pairs with one baseline that were selected after seeing results; the error uses
+    all variants.
+    """
     first = together[0]
     group, metric, seeds = (
         chosen.group_of(first.pairing.baseline),
@@ -415,7 +433,7 @@ def _evidence_of_chosen(
         return [of_groups(*first.numbers(), spending, first.images)]
     pairs = math.comb(len(group), 2)
     spending = _spending(first.pairing, pairs / chosen.family, settings)
-    # as the matrix has them: of a selection, some axes may be left out
+    # The matrix's own variants: a selection may have lost some of their axes.
     labels = [first.comparison.baseline, *(one.comparison.variant for one in together)]
     by_label = {one.label: one for of_workload in chosen.groups for one in of_workload}
     others = [one for one in group if one.label not in labels]
@@ -429,7 +447,7 @@ def _evidence_of_chosen(
 def _rows(
     variants: Sequence[Variant], metric: Metric, seeds: Sequence[str]
 ) -> tuple[Sequence[Variant], Sequence[Sequence[float]]]:
-    """Those that have results on these seeds."""
+    """Return the variants that have a number on each of these seeds, with those numbers."""
     rows = [(variant, numbers_on(variant, metric, seeds)) for variant in variants]
     found = [(variant, numbers) for variant, numbers in rows if numbers is not None]
     return [variant for variant, _ in found], [numbers for _, numbers in found]
@@ -464,6 +482,8 @@ def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Co
     if seen.interval is None:
         return _without_spread(comparison)
     low, high = seen.interval.low, seen.interval.high
+    # Equivalence comes first: an interval within the margin may leave out zero as well, and a difference too
+    # small to matter is not an improvement (two one-sided tests, Schuirmann 1987).
     if settings.margin and -settings.margin < low and high < settings.margin:
         return replace(comparison, verdict=Verdict.SAME)
     if seen.interval.excludes_zero:
@@ -480,7 +500,7 @@ def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Co
 
 
 def _without_spread(comparison: Comparison) -> Comparison:
-    """Why no test was possible."""
+    """Give the reason why no test was possible."""
     if comparison.seeds and not comparison.difference:
         reason = f"all {comparison.counts[0]} pairs are exactly equal"
         return replace(comparison, verdict=Verdict.NOT_SHOWN, method="", reason=reason)
@@ -489,7 +509,7 @@ def _without_spread(comparison: Comparison) -> Comparison:
 
 
 def _more(seen: Evidence, comparison: Comparison) -> tuple[int | None, tuple[int, int | None] | None]:
-    """Seeds to be added, at the spread found and at the ends of its interval."""
+    """Return how many seeds to add, at the estimated standard deviation and at the ends of its interval."""
     have = min(comparison.counts)
     if seen.needed is None or not seen.exceeds_chance:
         return None, None
@@ -521,9 +541,9 @@ def _more_words(
 
 
 def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSettings) -> Comparison:
-    """Time is a budget too: a better result in more of it shows nothing; in less, all the more.
+    """Withdraw `better` or `worse` if the side ahead trained longer: time is a budget too.
 
-    Not of a cost, such as memory or energy: it is less, however long the training took.
+    Costs such as memory or energy are exempt: less is less, however long the training took.
     """
     if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.is_cost:
         return decided

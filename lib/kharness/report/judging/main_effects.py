@@ -1,4 +1,6 @@
-"""Which main effects a factorial matrix has: one level of an axis against the baseline's, over all others."""
+"""Main effects of a factorial matrix: a level of an axis against the baseline's, averaged over all other
+axes.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,14 @@ class MainEffect:
     over: tuple[str, ...]
     """The other axes."""
     pairs: Sequence[tuple[Variant, Variant]]
-    """With that level and with the baseline's; the other axes are the same in both."""
+    """Variants with that level and with the baseline's, equal on all other axes."""
     table: Sequence[Variant]
     """All variants that the error is estimated from."""
 
 
 def main_effects(pairs: Sequence[tuple[Variant, Variant]]) -> Sequence[MainEffect]:
-    """Of variants and their baselines; none where combinations are missing, or only one axis varies.
+    """Return the main effects among variants and baselines; none if combinations are missing or one axis
+    varies.
 
     An axis has some where all baselines have the same level of it. Models and datasets are no such axes.
     """
@@ -38,13 +41,15 @@ def main_effects(pairs: Sequence[tuple[Variant, Variant]]) -> Sequence[MainEffec
 
 
 def cells_of(variants: Sequence[Variant]) -> tuple[Sequence[str], Sequence[Cell]]:
-    """The axes of variants, and each one's levels; that of an axis that it does not have is empty."""
+    """Return the axes of variants, and the levels of each variant; an axis that it lacks has the empty
+    level.
+    """
     axes = [*dict.fromkeys(axis for variant in variants for axis in variant.values)]
     return axes, [tuple(variant.values.get(axis, "") for axis in axes) for variant in variants]
 
 
 def pairs_of_levels(variants: Sequence[Variant]) -> int:
-    """Main effects that could be chosen of these variants, of one workload, after looking."""
+    """Return the number of main effects that could be selected from these variants of one workload."""
     _, cells = cells_of(variants)
     axes = [group[0] for group in crossed(cells) if len(group) == 1] if cells else []
     return sum(math.comb(len({cell[axis] for cell in cells}), 2) for axis in axes)
@@ -80,7 +85,7 @@ def _name(axis: str, level: str) -> str:
 
 
 def weights_of(effect: MainEffect, table: Sequence[Variant]) -> Sequence[float]:
-    """What each row of a table of its variants counts for."""
+    """Return the weight of each row of a table in the contrast of a main effect."""
     sides: Mapping[str, float] = {
         variant.label: sign / len(effect.pairs)
         for sign, side in ((1.0, 0), (-1.0, 1))

@@ -1,4 +1,4 @@
-"""Which runs a comparison is made of: the seeds that both sides planned, and what became of them."""
+"""Pair the runs of a variant and its baseline by seed, and find planned runs that have no result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kharness.report.settings import ReportSettings
 from kharness.runs.exit_codes import NON_FINITE, OUT_OF_MEMORY, TIMED_OUT
 from kharness.runs.status import FAILED, KILLED, TIMEOUT
 
-# Causes of status.json that are nobody's fault but the training's, and what people call them.
+# Causes in status.json that the training itself is responsible for, with their usual names.
 _ENDS = {NON_FINITE: "diverged", OUT_OF_MEMORY: "ran out of memory", TIMED_OUT: "timed out"}
 
 # Statuses of runs that neither completed nor wait, run or were stopped on request.
@@ -31,20 +31,20 @@ class Pairing:
     planned: tuple[str, ...]
     """Seeds of both sides, in the order in which looks take them."""
     seeds: tuple[str, ...]
-    """That the comparison uses, complete on both sides; empty where the sides share none."""
+    """Seeds the comparison uses, complete on both sides; empty where the sides share none."""
     look: int | None
-    """How many seeds the look has that is reached; None before the first."""
+    """Number of seeds of the look that is reached; None before the first."""
     ours: Sequence[tuple[CellResult, float]]
-    """What is compared of the variant: run and number; pairs have the same index."""
+    """Runs of the variant with their numbers; pairs have the same index."""
     theirs: Sequence[tuple[CellResult, float]]
     left_out: tuple[str, ...]
-    """Runs with a number that no seed of the other side meets, by name."""
+    """Names of runs whose seed has no number on the other side."""
     collapsed: str
-    """`diverged in 1 of 5 seeds`, of either side; empty if no planned seed ended so."""
+    """`diverged in 1 of 5 seeds`, for either side; empty if no planned seed ended so."""
     waiting: str
-    """`4 of 5 planned seeds`, while seeds of the first look are still to come; empty otherwise."""
+    """`4 of 5 planned seeds` while seeds of the first look are missing; empty otherwise."""
     ties: tuple[str, ...] = ()
-    """Seeds on which both sides ended by themselves without a number."""
+    """Seeds on which both sides failed by themselves."""
 
     @property
     def paired(self) -> bool:
@@ -60,12 +60,14 @@ class Pairing:
 
 
 def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> Pairing:
-    """What there is to compare: the seeds of the last look that is complete, else all that there are."""
+    """Select the runs to compare: the seeds of the last complete look, else all that there are."""
     first, second = _numbers(variant, metric), _numbers(baseline, metric)
     planned, ties = _planned(variant, baseline, settings.first_seeds, metric)
     looks = _looks(planned, variant, baseline, settings)
     by_seed, by_seed_of_baseline = _by_seed(first), _by_seed(second)
     seeds = tuple(seed for seed in planned if seed in by_seed and seed in by_seed_of_baseline)
+    # Later seeds are ignored until their look is complete: which of them finish first may depend on the
+    # result.
     look = _complete_look(looks, planned, set(seeds))
     if look is not None:
         seeds = planned[:look]
@@ -73,7 +75,7 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
     if seeds:
         used = [by_seed[seed] for seed in seeds], [by_seed_of_baseline[seed] for seed in seeds]
     elif planned:
-        used = first, second  # of which no seed is complete on both sides
+        used = first, second  # no seed is complete on both sides
     else:
         used, look = (first, second), looks.reached(min(len(first), len(second)))
     met = set(by_seed) & set(by_seed_of_baseline)
@@ -96,18 +98,18 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
 
 
 def numbers_on(variant: Variant, metric: Metric, seeds: Sequence[str]) -> list[float] | None:
-    """Of complete runs, in the order of the seeds; None unless there is one of each."""
+    """Return the numbers of complete runs, in the order of the seeds; None unless each seed has one."""
     found = _by_seed(_numbers(variant, metric))
     return [found[seed][1] for seed in seeds] if all(seed in found for seed in seeds) else None
 
 
 def failed(variant: Variant) -> int:
-    """Runs that ended badly; known failures do not count."""
+    """Return the number of runs that ended badly; known failures do not count."""
     return sum(cell.run.status in _BAD_ENDS and not cell.known_failure for cell in variant.cells)
 
 
 def failures(variant: Variant, metric: Metric) -> list[str]:
-    """Planned runs that no number comes from, with the reason."""
+    """Return the planned runs that yield no number, each with the reason."""
     lines = []
     for cell in variant.cells:
         if not cell.run.complete:
@@ -119,7 +121,7 @@ def failures(variant: Variant, metric: Metric) -> list[str]:
 
 
 def own_end(cell: CellResult, metric: Metric) -> str:
-    """How a run ended by its own fault without the number; empty if it has it, or may still get it."""
+    """Return how a run ended without the number by its own fault; empty if it has it, or may still get it."""
     run = cell.run
     if run.complete:
         if cell.number(metric) is not None:
@@ -141,7 +143,7 @@ def own_end(cell: CellResult, metric: Metric) -> str:
 def _planned(
     variant: Variant, baseline: Variant, first_seeds: Sequence[str], metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Seeds of both sides, and ties; those that the question was first planned with come first.
+    """Return the seeds of both sides, and ties; the seeds of the first plan come first.
 
     A seed on which both ended by themselves is a tie, and left out of the former.
     """
@@ -165,13 +167,13 @@ def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings
 
 
 def _complete_look(looks: Looks, planned: Sequence[str], complete: set[str]) -> int | None:
-    """The largest look whose seeds are all there; the seeds of a look are the first so many of the plan."""
+    """Return the largest complete look; its seeds are the first ones of the plan."""
     seeds = next((i for i, seed in enumerate(planned) if seed not in complete), len(planned))
     return looks.reached(seeds)
 
 
 def _collapsed(variant: Variant, baseline: Variant, planned: Sequence[str], metric: Metric) -> str:
-    """Of the seeds that both planned, or of all runs where they share none."""
+    """Describe the failures, among the seeds both planned, or among all runs where they share none."""
     found = []
     for side in (variant, baseline):
         cells = [cell for cell in side.cells if not planned or cell.seed in planned]
@@ -188,7 +190,7 @@ def _numbers(variant: Variant, metric: Metric) -> list[tuple[CellResult, float]]
 
 
 def _by_seed(numbers: Sequence[tuple[CellResult, float]]) -> Mapping[str, tuple[CellResult, float]]:
-    """Of several runs of one seed the first; a run whose seed is not known has no partner."""
+    """Index runs by seed, the first of several; runs with an unknown seed have no partner."""
     found: dict[str, tuple[CellResult, float]] = {}
     for cell, number in numbers:
         if cell.seed is not None:

@@ -1,4 +1,4 @@
-"""Quality against what it costs: the variants that no other is shown to beat (the Pareto front)."""
+"""Pareto front of quality against cost: the variants that no other is shown to beat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Front:
-    """Of one workload, in one kind of cost.
+    """The Pareto front of one workload, for one kind of cost.
 
     A variant is beaten by one that is at least as good in both by its means, as far as tables show, and shown
     to be better in one of them: what is ahead by chance alone beats nobody.
@@ -22,13 +22,13 @@ class Front:
     points: Mapping[str, tuple[float, float]]
     """Variant to (quality, cost), in the metrics' units."""
     members: Sequence[str]
-    """On the front: nothing is shown to beat them."""
+    """Variants on the front: none is shown to beat them."""
     dominated: Mapping[str, str]
-    """Each other variant, with one that beats it, of the front where there is one."""
+    """Each other variant, with one that beats it, from the front where possible."""
     unmeasured: Sequence[str]
     """Variants without the quality or without the cost; they are on no front."""
     judged: bool = True
-    """Whether there were seeds enough to show anything."""
+    """Whether there were enough seeds to show anything."""
 
 
 def front(
@@ -41,7 +41,8 @@ def front(
     resolution: tuple[float, float],
     shown: Collection[tuple[str, str]] | None,
 ) -> Front:
-    """From each variant's mean quality and mean cost (None: not measured); less cost is better.
+    """Compute the front from each variant's mean quality and mean cost (None: not measured); less cost is
+    better.
 
     `shown` has the pairs (better, worse) that are shown to differ in one of them, None if nothing can be;
     `resolution` is what tables show of the quality and of the cost: what differs by less is equal.

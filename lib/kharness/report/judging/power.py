@@ -1,8 +1,8 @@
-"""What a comparison would find, by the rule that verdicts follow: its power, and the least difference shown.
+"""Statistical power of a comparison: the chance to show a difference, and the smallest one that is shown.
 
 A difference is found where the mean of the seeds is beyond what its interval needs to leave out zero. How
 wide that is varies from matrix to matrix: with the deviation that the seeds happen to show, and with what
-the tests beforehand make of it. So it is not taken from a formula: tables of normal numbers are judged by
+the preliminary tests make of it. So it is not taken from a formula: tables of normal numbers are judged by
 the same code as the runs are, and the power is a mean over them. The mean of the seeds is independent of
 these widths, and its part is exact.
 """
@@ -34,42 +34,42 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 SIMULATED_SEEDS = 24
-"""With more, tables are not simulated: what the tests beforehand cost is little then."""
+"""Largest number of seeds whose tables are simulated; beyond it the preliminary tests cost little power."""
 
 _TABLES = 40, 500
-"""That are simulated of one size, at least and at most."""
+"""Least and largest number of tables simulated per size."""
 
 _NUMBERS = 24_000
-"""In all of them, where that is between the two."""
+"""Simulated values in all tables together, where that falls between the two."""
 
 _WIDTHS, _DEVIATIONS = 100, 25
-"""Quantiles that stand for a distribution."""
+"""Number of quantiles that represent a distribution."""
 
 _MIDDLES = (np.arange(_WIDTHS) + 0.5) / _WIDTHS
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How wide the intervals of comparisons are, by the seeds alone, at any number of seeds."""
+    """Width of a comparison's interval due to the seeds alone, for any number of seeds."""
 
     together: int
-    """Comparisons that hold at once by one error."""
+    """Number of comparisons that hold simultaneously with one error."""
     share: float
-    """Of the chance to be wrong that the table has, spent by those."""
+    """Share of the table's error rate that those comparisons spend."""
     correlation: float
     degrees: float
-    """Of freedom of the error, with `seeds`."""
+    """Degrees of freedom of the error, with `seeds`."""
     seeds: int
     pooled: bool
-    """Whether the tests beforehand may take another error, with other seeds."""
+    """Whether the preliminary tests may choose another error, with other seeds."""
     own_level: float
-    """Of the test by a comparison's own pairs that guards it."""
+    """Level of the test by the comparison's own pairs that limits it."""
     variants: int = 0
-    """All pairs of so many hold at once; 0 where the baseline was planned."""
+    """Number of variants whose pairs all hold simultaneously; 0 where the baseline was planned."""
 
     @classmethod
     def of(cls, contrast: Contrast, own_level: float) -> Rule:
-        """The rule that has judged this one."""
+        """Return the rule by which this contrast was judged."""
         pooled = contrast.method in POOLED
         return cls(
             together=contrast.together,
@@ -83,14 +83,16 @@ class Rule:
         )
 
     def reach(self, degrees: float, alpha: float) -> float:
-        """Standard errors in a half width, if the table has this alpha."""
+        """Return the half width in standard errors, for this alpha of the table."""
         if self.variants:
             return largest_range(self.variants, degrees, alpha * self.share)
         return largest_t(self.together, degrees, alpha * self.share, correlation=self.correlation)
 
     @lru_cache(maxsize=1024)  # noqa: B019 - rules are few and small
     def half_widths(self, seeds: int, alpha: float) -> Numbers:
-        """Quantiles over matrices, in deviations of a pair's difference, if the table has this alpha."""
+        """Return quantiles over matrices of the half width, in deviations of a pair's difference, for this
+        alpha.
+        """
         if self.pooled and seeds <= SIMULATED_SEEDS and self.together > 1:
             comparisons = self.variants - 1 if self.variants else self.together
             return _half_widths_of_tables(
@@ -98,6 +100,7 @@ class Rule:
             )
         degrees = self.degrees * (seeds - 1) / (self.seeds - 1)
         widths = self.reach(degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
+        # A pooled error has more degrees of freedom than the own pairs, whose test then limits it (`guard`).
         if self.degrees > self.seeds - 1:
             own = _guard(seeds, self.own_level) * estimated_deviations(seeds - 1, _WIDTHS)
             widths = np.maximum(widths[:, None], own[None, :])
@@ -105,13 +108,15 @@ class Rule:
 
 
 def half_width(contrast: Contrast, alpha: float, own_level: float) -> float:
-    """Of the interval of a difference, by the seeds alone, if the table has this alpha."""
+    """Return the half width of a difference's interval due to the seeds alone, for this alpha of the
+    table.
+    """
     reach = Rule.of(contrast, own_level).reach(contrast.degrees, alpha)
     return max(reach * contrast.standard_error, guard(contrast, own_level))
 
 
 def guard(contrast: Contrast, own_level: float) -> float:
-    """What half a width is at least.
+    """Return the least half width of a comparison.
 
     Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
     vary more than tests before the test can tell.
@@ -127,13 +132,17 @@ def _guard(pairs: int, own_level: float) -> float:
 def _half_widths_of_tables(
     comparisons: int, seeds: int, alpha: float, own_level: float, *, chosen: bool
 ) -> Numbers:
-    """Of tables whose variants vary alike; where pairs are chosen after looking, all pairs hold at once."""
+    """Simulate tables whose variants vary alike; where pairs are selected afterwards, all pairs hold
+    simultaneously.
+    """
+    # Seeded by the size, so that the same matrix always reports the same power.
     rng = np.random.default_rng([comparisons, seeds])
     shape = comparisons + 1, seeds
     tables = max(_TABLES[0], min(_TABLES[1], _NUMBERS // (shape[0] * seeds)))
     found = [
         half_width(among_all_pairs(contrast, shape[0]) if chosen else contrast, alpha, own_level)
         for _ in range(tables)
+        # A difference of two runs then has variance 1, the unit of the quantiles.
         for contrast in contrasts(rng.normal(scale=math.sqrt(0.5), size=shape).tolist())
     ]
     return np.quantile(found, _MIDDLES)
@@ -141,18 +150,18 @@ def _half_widths_of_tables(
 
 @dataclass(frozen=True)
 class Chances:
-    """What decides whether other seeds find a difference on these images, in the metric's unit."""
+    """The parameters that decide whether other seeds show a difference on these images, in its unit."""
 
     rule: Rule
     seeds: int
     alpha: float
-    """Of the table, at this number of seeds."""
+    """The table's alpha at this number of seeds."""
     deviation: float
-    """Of a pair's difference."""
+    """Standard deviation of a pair's difference."""
     degrees: float | None
-    """Of freedom of that deviation's estimate; None where it is known."""
+    """Degrees of freedom of that deviation's estimate; None where it is known."""
     weight: float
-    """Of the images."""
+    """Weight of the images (`Images.weight`)."""
 
     def power(self, size: float) -> float:
         """The probability that a true difference of this size is shown."""
@@ -161,7 +170,9 @@ class Chances:
 
     @cached_property
     def bounds(self) -> tuple[Numbers, Numbers]:
-        """The differences that are just shown, and the standard errors, over what the deviation may be."""
+        """Return the differences that are just shown, and the standard errors, over the possible
+        deviations.
+        """
         spread = np.ones(1) if self.degrees is None else 1 / estimated_deviations(self.degrees, _DEVIATIONS)
         true = self.deviation * spread[:, None]
         half_widths = self.rule.half_widths(self.seeds, self.alpha)
@@ -170,7 +181,7 @@ class Chances:
 
 @lru_cache(maxsize=4096)
 def smallest(chances: Chances) -> float:
-    """The true difference on these images that is shown in POWER of all cases."""
+    """Return the true difference on these images that is shown with probability POWER."""
     least, errors = chances.bounds
     highest = float((least + 4 * errors).max())
     return crossing(lambda size: chances.power(size) - POWER, 0.0, highest)

@@ -1,4 +1,4 @@
-"""Time to a target, and performance profiles over workloads, as the AlgoPerf benchmark scores them.
+"""Time to a target and performance profiles over workloads, scored as in the AlgoPerf benchmark.
 
 Dahl et al., Benchmarking Neural Network Training Algorithms (arXiv 2306.07179); the rules that are
 followed, and the two that cannot be (five tuning trials, held-out workloads), are in docs/statistics.md.
@@ -21,10 +21,10 @@ from kharness.runs.status import FAILED, TIMEOUT
 from monitoring.journal.fields.directions import Said, missing_direction
 
 R_MAX = 4.0
-"""A variant that takes this many times as long as the fastest one gets no credit."""
+"""Ratio to the fastest variant from which a variant scores zero."""
 
 POINTS = 100
-"""Of the grid from 1 to R_MAX over which profiles are integrated."""
+"""Number of points on the grid from 1 to R_MAX over which profiles are integrated."""
 
 _TARGET = re.compile(
     r"\s*(?P<metric>[A-Za-z_][\w/.-]*)\s*(?P<sign>>=|<=)\s*(?P<value>[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)\s*",
@@ -44,7 +44,7 @@ class Target:
     """Whether the result has to be at least `value`; at most otherwise."""
     value: float
     chosen_by: str
-    """Who set it, in words."""
+    """Origin of the target, in words."""
 
     def reached_by(self, result: float) -> bool:
         return result >= self.value if self.at_least else result <= self.value
@@ -55,20 +55,20 @@ class Target:
 
 @dataclass(frozen=True)
 class RunTime:
-    """When a run first reached the target."""
+    """The time at which a run first reached the target."""
 
     run: str
     seed: str | None
     reached: bool | None
-    """None where nobody knows: the run is not over, or was stopped or killed from outside."""
+    """None if unknown: the run is not over, or was stopped or killed from outside."""
     step: int | None
     seconds: float | None
-    """Of training alone, without validation; None if the pace was not recorded."""
+    """Seconds of training alone, without validation; None if the pace was not recorded."""
 
 
 @dataclass(frozen=True)
 class VariantTimes:
-    """Medians over the seeds; infinite if half of the runs or more never reached the target."""
+    """Medians over the seeds; infinite if at least half of the runs never reached the target."""
 
     variant: str
     runs: Sequence[RunTime]
@@ -76,12 +76,12 @@ class VariantTimes:
     """None if nothing is known of any run."""
     median_seconds: float | None
     rank: tuple[int, int] | None = None
-    """The ranks that it may truly have, all variants at once; None where a run did not reach the target."""
+    """Ranks the variant may truly have, simultaneously for all; None where a run did not reach the target."""
 
 
 @dataclass(frozen=True)
 class WorkloadTimes:
-    """Of all variants of one workload."""
+    """Times of all variants of one workload."""
 
     workload: str
     target: Target
@@ -96,14 +96,14 @@ class Profile:
     taus: Sequence[float]
     rho: Sequence[float]
     score: float
-    """The integral of rho from 1 to R_MAX, divided by its length: 1 for the fastest everywhere."""
+    """Mean of rho from 1 to R_MAX: 1 for a variant that is the fastest everywhere."""
     ratios: Mapping[str, float]
-    """Workload to time over that of the fastest; infinite where the target was not reached."""
+    """Time over that of the fastest, by workload; infinite where the target was not reached."""
 
 
 def parse_target(text: str, said: Said = MappingProxyType({})) -> Target:
-    """`val_accuracy>=0.97`; ReportError for other forms, for a metric of another set than validation, and for
-    the wrong direction, or one that nobody has said.
+    """Parse `val_accuracy>=0.97`; raise ReportError for other forms, for a metric that is not of the
+    validation set, and for a direction that is wrong or unknown.
     """
     found = _TARGET.fullmatch(text)
     if not found or not math.isfinite(float(found["value"])):
@@ -131,16 +131,16 @@ def parse_target(text: str, said: Said = MappingProxyType({})) -> Target:
 
 
 def chosen_target(metric: Metric, runs_of_variants: Sequence[Sequence[RunData]]) -> Target | None:
-    """The worst variant's median best validation, so that every variant's median run reaches it.
+    """Return the validation result that every variant's median run reaches: the worst of their medians.
 
-    None if no complete run has the metric, or nobody knows which way it is better. It is
-    chosen after the fact, which the report says.
+    None if no complete run has the metric, or if its direction is unknown. It is
+    chosen from the results, which the report says.
     """
     higher = metric.higher_is_better
     if higher is None:
         return None
     best = max if higher else min
-    # of an even number of runs the worse of the middle two, which the better half reaches
+    # for an even number of runs the worse of the middle two, which the better half reaches
     median = statistics.median_low if higher else statistics.median_high
     medians = [
         median(found)
@@ -154,24 +154,24 @@ def chosen_target(metric: Metric, runs_of_variants: Sequence[Sequence[RunData]])
 
 
 def time_to_target(name: str, seed: str | None, run: RunData, target: Target) -> RunTime:
-    """From the first validation whose result reaches the target."""
+    """Return the time of the first validation that reaches the target."""
     series = run.validation(target.metric)
     for step, result in zip(series.steps, series.values, strict=True):
         if target.reached_by(result):
             return RunTime(name, seed, True, step, training_seconds_until(run, step))
-    # Whoever has to share the machine may not get there in time, and would have had it alone.
+    # A timeout on a shared machine says nothing: alone, the run might have reached the target in time.
     in_time = run.status == TIMEOUT and not run.crowded
     never = run.complete or in_time or run.cause in _OWN_CAUSES or _failed_by_itself(run)
     return RunTime(name, seed, False if never else None, None, None)
 
 
 def _failed_by_itself(run: RunData) -> bool:
-    """Whether its loss was no number at the end, where no runner has noted a cause."""
+    """Return whether the loss was not finite at the end, where no runner has recorded a cause."""
     return run.status == FAILED and run.cause is None and run.nonfinite_records > 0
 
 
 def training_seconds_until(run: RunData, step: int) -> float | None:
-    """The recorded pace, summed over the steps up to `step`; None if no pace was recorded.
+    """Return the recorded time per step, summed over the steps up to `step`; None if none was recorded.
 
     Each record stands for the steps since the one before it, steps after the last record take its pace.
     Validation and checkpoints do not count (as in AlgoPerf), nor does work that a resumed attempt repeated.
@@ -189,7 +189,9 @@ def training_seconds_until(run: RunData, step: int) -> float | None:
 
 
 def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:
-    """The median over the runs of which it is known; one that did not reach the target is infinite."""
+    """Return the medians over the runs with a known outcome; a target that was not reached counts as
+    infinite.
+    """
     over = [run for run in runs if run.reached is not None]
     steps = [math.inf if run.step is None else float(run.step) for run in over]
     timed = [run for run in over if run.seconds is not None or not run.reached]
@@ -204,7 +206,8 @@ def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:
 
 
 def profiles(times: Mapping[str, Mapping[str, float]]) -> Sequence[Profile]:
-    """From the median times to target, by variant and workload; one that is missing counts as infinite.
+    """Compute profiles from the median times to target, by variant and workload; a missing one counts as
+    infinite.
 
     The benchmark's convention is kept to the digit: ratios to the fastest variant of each workload, a linear
     grid of POINTS from 1 to R_MAX, trapezoids.
@@ -229,5 +232,5 @@ def _ratio(time: float, fastest: float) -> float:
 
 
 def finite(number: float | None) -> float | None:
-    """For files, in which a target or a ratio that was not reached has no number."""
+    """Return None for an infinite time or ratio (target not reached), as JSON has no such number."""
     return number if number is not None and math.isfinite(number) else None

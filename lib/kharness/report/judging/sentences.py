@@ -1,4 +1,4 @@
-"""Conclusions in words: a sentence or two for a page, one line for a terminal."""
+"""Word the conclusions: a sentence or two per comparison for a page, one line for a terminal."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kharness.report.metrics import Metric
 from kharness.runs.files import SUMMARY_MD
 from monitoring.counts import counted
 
-# A terminal shows this many comparisons; files hold all.
+# Comparisons shown in a terminal; the files hold all.
 MOST_LINES = 20
-# Of a number that would be shown as zero and is not.
+# Most digits of a number that would be shown as zero but is not.
 _MOST_DIGITS = 12
-# Chances to be wrong that people ask for.
+# Usual significance levels.
 _LEVELS = (0.2, 0.1, 0.05, 0.01, 0.001)
 
 LIMIT_SHARE = 0.5
-"""Of the difference that is found: what no number of seeds goes below is said from there on."""
+"""Share of the detectable difference from which the limit due to the test set is mentioned."""
 
 
 def comparison_lines(conclusions: Conclusions) -> list[str]:
-    """For a terminal: what is compared with what, then a line a comparison; metric by metric."""
+    """Return lines for a terminal: the baseline, then one line per comparison; metric by metric."""
     return [line for part in conclusions.by_metric for line in _lines_of_metric(part)]
 
 
@@ -71,7 +71,7 @@ def _is_equal(comparison: Comparison) -> bool:
 
 
 def comparison_line(comparison: Comparison, width: int = 0) -> str:
-    """`adam   +0.31 (+0.05 to +0.57) points  better, p 0.008`."""
+    """Return `adam   +0.31 (+0.05 to +0.57) points  better, p 0.008`."""
     parts = [comparison.variant.ljust(width)]
     if comparison.difference is not None:
         parts.append(difference_words(comparison))
@@ -83,7 +83,7 @@ def comparison_line(comparison: Comparison, width: int = 0) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Everything that a reader needs to judge the verdict, in the order of its importance."""
+    """Return all that a reader needs to judge the verdict, most important first."""
     ours, theirs, metric = comparison.variant, comparison.baseline, comparison.metric
     if comparison.verdict in (Verdict.BETTER, Verdict.WORSE):
         text = f"**{ours}** is {comparison.verdict} than {theirs} in {metric.title}"
@@ -105,7 +105,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def difference_words(comparison: Comparison, *, unit: bool = True) -> str:
-    """`+0.31 (+0.05 to +0.57) points`; the interval only where there is one."""
+    """Return `+0.31 (+0.05 to +0.57) points`; the interval only where there is one."""
     of = unit_words(comparison.metric) if unit else ""
     text = signed(comparison.difference or 0.0, comparison.metric, _digits(comparison))
     if comparison.interval is not None:
@@ -114,20 +114,22 @@ def difference_words(comparison: Comparison, *, unit: bool = True) -> str:
 
 
 def interval_words(interval: Interval, metric: Metric) -> str:
-    """With as many more digits as a bound takes that is not zero, where the interval leaves zero out."""
+    """Return both bounds, with extra digits where the interval excludes zero but a bound would be rounded to
+    it.
+    """
     bounds = (interval.low, interval.high)
     digits = _digits_of(metric, *bounds) if interval.excludes_zero else metric.digits
     return f"{signed(interval.low, metric, digits)} to {signed(interval.high, metric, digits)}"
 
 
 def signed(number: float, metric: Metric, digits: int | None = None) -> str:
-    """A difference in the metric's shown unit; one that rounds to nothing has no sign."""
+    """Return a difference in the unit shown; one that rounds to zero has no sign."""
     text = f"{number * metric.scale:+.{metric.digits if digits is None else digits}f}"
     return text if float(text) else text[1:]
 
 
 def _digits(comparison: Comparison) -> int:
-    """Of a difference: no "worse" stands beside one of nothing."""
+    """Return the digits of a difference: none is printed as zero next to "worse"."""
     metric = comparison.metric
     if comparison.verdict not in (Verdict.BETTER, Verdict.WORSE):
         return metric.digits
@@ -135,7 +137,7 @@ def _digits(comparison: Comparison) -> int:
 
 
 def _digits_of(metric: Metric, *numbers: float) -> int:
-    """The metric's, or as many as show of each number that it is not zero."""
+    """Return the metric's digits, or as many as it takes to show that no number is zero."""
     digits = metric.digits
     while digits < _MOST_DIGITS and any(
         number and not round(number * metric.scale, digits) for number in numbers
@@ -145,18 +147,18 @@ def _digits_of(metric: Metric, *numbers: float) -> int:
 
 
 def smallest_words(number: float, metric: Metric) -> str:
-    """`1.20 points`."""
+    """Return `1.20 points`."""
     return f"{number * metric.scale:.{metric.digits}f} {unit_words(metric)}".rstrip()
 
 
 def images_words(number: int, metric: Metric) -> str:
-    """`1,000 test images`."""
+    """Return `1,000 test images`."""
     split = metric.name.removeprefix("best_").partition("_")[0]
     return f"{number:,} {'validation' if split == 'val' else split} images"
 
 
 def limit_words(size: float, limit: float | None, images: int | None, metric: Metric) -> str:
-    """What more seeds cannot show, where that is much of what so many show; else empty."""
+    """Return the limit that more seeds cannot pass, if it is near what these seeds show; else empty."""
     if limit is None or images is None or limit < LIMIT_SHARE * size:
         return ""
     least = smallest_words(limit, metric)
@@ -164,7 +166,7 @@ def limit_words(size: float, limit: float | None, images: int | None, metric: Me
 
 
 def method_words(comparison: Comparison) -> str:
-    """Whose error the difference is judged by, and why."""
+    """Return the error the difference is judged by, and why that one."""
     seeds = f"over {comparison.counts[0]} seeds"
     freedom = f"{comparison.degrees:.3g} degrees of freedom" if comparison.degrees else ""
     ours, theirs = comparison.counts
@@ -192,7 +194,7 @@ def method_words(comparison: Comparison) -> str:
 
 
 def explanation(conclusions: Conclusions) -> str:
-    """What the verdicts mean, said once above them."""
+    """Return the meaning of the verdicts, said once above them."""
     percent = f"{conclusions.settings.confidence * 100:g} %"
     margin = conclusions.settings.margin
     same = (
@@ -238,7 +240,7 @@ def _looks_words(conclusions: Conclusions) -> str:
 
 
 def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
-    """`95.5 % intervals, 95 % over all looks`: of those that hold at once, and the total."""
+    """Return `95.5 % intervals, 95 % over all looks`: the simultaneous level of this look, and the total."""
     percent = f"{confidence * 100:g} %"
     judged = (one.interval for one in comparisons if one.p_adjusted is not None)
     levels = sorted({round(interval.level, 12) for interval in judged if interval})
@@ -250,13 +252,15 @@ def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
 
 
 def chosen_words(comparisons: Sequence[Comparison]) -> str:
-    """`, chosen after looking: judged among all 45 pairs of the matrix`; empty for what was planned."""
+    """Return `, chosen after looking: judged among all 45 pairs of the matrix`; empty for planned
+    comparisons.
+    """
     pairs = max((one.chosen_of for one in comparisons), default=0)
     return f", chosen after looking: judged among all {pairs} pairs of the matrix" if pairs > 1 else ""
 
 
 def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the matrix could have shown, where something was not shown."""
+    """Return the difference the matrix could have shown, for verdicts of no difference shown."""
     unshown = [one for one in comparisons if one.verdict is Verdict.NOT_SHOWN]
     smallest = [one.smallest for one in unshown if one.smallest]
     if not smallest:
@@ -270,13 +274,13 @@ def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _unit_words(conclusions: Conclusions) -> str:
-    """` of samples`: what the budgets of the comparisons are compared in."""
+    """Return ` of samples`, the unit of the comparisons' budgets."""
     units = dict.fromkeys(one.budget_unit for one in conclusions.comparisons)
     return f" of {' or '.join(units)}" if units else ""
 
 
 def _share(tolerance: float) -> str:
-    """`more than 10 %`."""
+    """Return `more than 10 %`."""
     return f"more than {tolerance * 100:g} %" if tolerance else "any"
 
 
@@ -319,7 +323,7 @@ def _budget_sentence(comparison: Comparison) -> str:
 
 
 def verdict_words(comparison: Comparison) -> str:
-    """The verdict with its reason, or with the p that it rests on."""
+    """Return the verdict with its reason, or with the p value it rests on."""
     if comparison.verdict is Verdict.SAME and comparison.interval is not None:
         words = f"{comparison.verdict}, {comparison.interval.level * 100:.4g} %"
     elif comparison.verdict in SHOWN and comparison.p_adjusted is not None:
@@ -331,7 +335,7 @@ def verdict_words(comparison: Comparison) -> str:
 
 
 def ties_words(comparison: Comparison) -> str:
-    """`by 3 of 5 seeds: neither side has a result on 2`; empty where every planned seed counts."""
+    """Return `by 3 of 5 seeds: neither side has a result on 2`; empty where every planned seed counts."""
     if not comparison.ties or not comparison.seeds:
         return ""
     used, ties = len(comparison.seeds), len(comparison.ties)
@@ -339,12 +343,12 @@ def ties_words(comparison: Comparison) -> str:
 
 
 def unit_words(metric: Metric) -> str:
-    """Of a difference."""
+    """Return the unit of a difference."""
     return "points" if metric.shown_unit == "%" else metric.shown_unit
 
 
 def p_words(p: float) -> str:
-    """Two digits, which is more than few seeds know; more where they would hide the side of a usual level."""
+    """Return two digits, more where rounding would move p across a usual level."""
     if p < 0.0001:
         return "< 0.0001"
     digits = next(

@@ -1,4 +1,4 @@
-"""Student's t for few seeds: intervals, paired and unpaired differences, many against one.
+"""Student's t for few seeds: confidence intervals, paired and unpaired differences, multiple comparisons.
 
 Numbers in, numbers out: nothing here knows runs or metrics. Every function takes finite numbers. What cannot
 be computed (one value, no spread) is None, never a number that looks like one. docs/statistics.md has the
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 POWER = 0.8
-"""Chance to see a difference of the assumed size, as is usual since Cohen (1988)."""
+"""Probability of detecting a difference of the assumed size, by the convention of Cohen (1988)."""
 
 # A spread below this part of the largest value is rounding, not variation between seeds.
 _ROUNDING = 1e-12
@@ -28,7 +28,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """Two-sided; `level` is its confidence, such as 0.95."""
+    """A two-sided confidence interval; `level` is its confidence, such as 0.95."""
 
     low: float
     high: float
@@ -41,25 +41,26 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference (first minus second) with what its t distribution needs."""
+    """A mean difference (first minus second) and the parameters of its t distribution."""
 
     mean: float
     counts: tuple[int, int]
-    """Numbers of the first and of the second; pairs have the same of both."""
+    """Sample sizes of the first and of the second; equal for pairs."""
     standard_error: float | None
     """None where spread cannot be estimated: fewer than two values, or values that do not vary."""
     degrees: float | None
-    """Of freedom."""
+    """Degrees of freedom."""
     standardised: float | None
     """mean / standard deviation: Cohen's d_z of pairs, d of two groups with their pooled deviation."""
     effect: float | None
-    """That without its bias for few values (Hedges); None for two pairs, which allow no such correction."""
+    """`standardised` corrected for its small-sample bias (Hedges 1981); None for two pairs, where that is
+    undefined."""
     spreads: tuple[float, float] = (0.0, 0.0)
-    """Standard deviations of the first and the second, where they are independent groups."""
+    """Standard deviations of two independent groups; zero for pairs."""
 
     @property
     def p(self) -> float | None:
-        """Two-sided."""
+        """Two-sided p value."""
         if self.standard_error is None or self.degrees is None:
             return None
         return t_p(self.mean / self.standard_error, self.degrees)
@@ -72,12 +73,14 @@ class Difference:
 
 
 def mean_interval(values: Sequence[float], level: float) -> Interval | None:
-    """The interval of a mean, mean ± t·s/√n; None for one value, and for values that do not vary."""
+    """Return the confidence interval of a mean, mean ± t·s/√n; None for one value or for values that do not
+    vary.
+    """
     return paired(values, [0.0] * len(values)).interval(level) if values else None
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """The mean of the differences within pairs, values at the same place being a pair."""
+    """Return the mean of the differences within pairs; values at the same index are a pair."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
     n, mean = len(differences), fmean(differences)
     spread = _spread(differences, largest=max(map(abs, [*first, *second])))
@@ -90,7 +93,9 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Two independent groups whose variances may differ, with the degrees of freedom of Welch (1947)."""
+    """Return the difference of two independent groups whose variances may differ, with the degrees of freedom
+    of Welch (1947).
+    """
     mean, counts = fmean(first) - fmean(second), (len(first), len(second))
     largest = max(map(abs, [*first, *second]))
     spreads = _spread(first, largest=largest), _spread(second, largest=largest)
@@ -101,6 +106,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     of_means = [variance / n for variance, n in zip(variances, counts, strict=True)]
     total = sum(of_means)
     degrees = total**2 / sum(part**2 / (n - 1) for part, n in zip(of_means, counts, strict=True))
+    # The error uses separate variances, the effect size the pooled one: Cohen's d is defined by it.
     pooled = sum(v * (n - 1) for v, n in zip(variances, counts, strict=True)) / (sum(counts) - 2)
     standardised = mean / math.sqrt(pooled)
     effect = _unbiased(standardised, sum(counts) - 2)
@@ -108,24 +114,29 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def hedges_factor(degrees: float) -> float:
-    """What makes a standardised difference unbiased (Hedges 1981, the exact form); from two degrees on."""
+    """Return the factor J that removes the small-sample bias of a standardized difference (Hedges 1981, the
+    exact form), for two degrees of freedom or more.
+    """
     half = degrees / 2
     return math.exp(math.lgamma(half) - math.lgamma(half - 0.5)) / math.sqrt(half)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """P values corrected for their number, in the order given (Holm 1979)."""
+    """Return p values corrected for their number, in the order given (Holm 1979)."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     corrected = [0.0] * len(ps)
     largest = 0.0
     for rank, i in enumerate(order):
+        # A corrected p never falls below that of a smaller p, since a test in this order stops at the first
+        # failure.
         largest = max(largest, min(1.0, (len(ps) - rank) * ps[i]))
         corrected[i] = largest
     return corrected
 
 
 def largest_t(comparisons: int, degrees: float, alpha: float, *, correlation: float = 0.5) -> float:
-    """What the largest |t| of several comparisons with one baseline stays under with probability 1 - alpha.
+    """Return the critical |t| that the largest of several comparisons with one baseline stays under with
+    probability 1 - alpha.
 
     They share an error of so many degrees of freedom; `correlation` is that of two differences, one half
     where the baseline varies as the others do (Dunnett 1955). Degrees and correlation are rounded down to
@@ -133,12 +144,15 @@ def largest_t(comparisons: int, degrees: float, alpha: float, *, correlation: fl
     """
     if comparisons == 1:
         return t_quantile(degrees, 1 - alpha)
+    # Multiples of 0.05 keep the cache small; 1e-9 keeps 0.5 from being floored to 0.45 by rounding error.
     rounded = math.floor(correlation * 20 + 1e-9) / 20
     return _largest_t(comparisons, _rounded_down(degrees), alpha, rounded)
 
 
 def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: float = 0.5) -> float:
-    """The probability that the largest |t| of comparisons without a difference is at least this one."""
+    """Return the probability that the largest |t| of comparisons without any true difference is at least
+    `t`.
+    """
     if comparisons == 1:
         return t_p(t, degrees)
     # Both integrals are over a standard normal, as trapezoids whose error is far below 1e-8: over what the
@@ -147,12 +161,14 @@ def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: floa
     reach = abs(t) * _error_quantiles(degrees)[None, :]
     shift, rest = math.sqrt(correlation) * common, math.sqrt(1 - correlation)
     outside = normal_below((shift - reach) / rest) + normal_below((-shift - reach) / rest)
+    # 1 - (1 - outside)^comparisons loses its digits where `outside` is tiny, which is where p values matter.
     with np.errstate(divide="ignore"):
         return float((weights * -np.expm1(comparisons * np.log1p(-np.minimum(outside, 1)))).sum())
 
 
 def largest_range(variants: int, degrees: float, alpha: float) -> float:
-    """What |t| of every pair of so many variants stays under with probability 1 - alpha (Tukey 1953).
+    """Return the critical |t| that all pairs of so many variants stay under with probability 1 - alpha (Tukey
+    1953).
 
     That is the studentized range over the square root of two; degrees are rounded down as above.
     """
@@ -162,7 +178,7 @@ def largest_range(variants: int, degrees: float, alpha: float) -> float:
 
 
 def largest_range_p(t: float, variants: int, degrees: float) -> float:
-    """The probability that the largest |t| of all pairs of variants that are alike is at least this one."""
+    """Return the probability that the largest |t| over all pairs of equal variants is at least `t`."""
     if variants == 2:
         return t_p(t, degrees)
     # over the highest of the variants, and over the estimated error by its quantiles, as above
@@ -175,33 +191,37 @@ def largest_range_p(t: float, variants: int, degrees: float) -> float:
 
 
 def t_p(t: float, degrees: float) -> float:
-    """Two-sided."""
+    """Return the two-sided p value of a t statistic."""
     return 2 * _t_cdf(degrees, -abs(t))
 
 
 def normal_quantile(alpha: float) -> float:
-    """What |z| stays under with probability 1 - alpha."""
+    """Return the |z| that a standard normal stays under with probability 1 - alpha."""
     from scipy.special import ndtri
 
     return float(-ndtri(alpha / 2))
 
 
 def normal_p(z: float) -> float:
-    """Two-sided."""
+    """Return the two-sided p value of a standard normal statistic."""
     from scipy.special import ndtr
 
     return 2 * float(ndtr(-abs(z)))
 
 
 def variance_ratio_p(ratio: float, degrees: float, degrees_of_other: float) -> float:
-    """The probability that a ratio of two estimates of one variance is at least this one (F test)."""
+    """Return the probability that a ratio of two estimates of one variance is at least this large (F
+    test).
+    """
     from scipy.special import fdtrc
 
     return float(fdtrc(degrees, degrees_of_other, ratio))
 
 
 def mean_square_p(mean_square: float, degrees: float, rest: float, degrees_of_rest: float) -> float:
-    """The F test whether a mean square is more than that of the rest, given as a sum of squares."""
+    """Return the p value of the F test whether a mean square exceeds that of the rest, given as a sum of
+    squares.
+    """
     if rest <= 0:
         return 0.0 if mean_square > 0 else 1.0
     return variance_ratio_p(mean_square / (rest / degrees_of_rest), degrees, degrees_of_rest)
@@ -213,7 +233,7 @@ def mean_square_ps(
     rest: NDArray[np.float64],
     degrees_of_rest: float | NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """`mean_square_p` of many."""
+    """Return `mean_square_p` of arrays."""
     from scipy.special import fdtrc
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -222,14 +242,16 @@ def mean_square_ps(
 
 
 def chi_square_p(statistic: float, degrees: float) -> float:
-    """The probability that chi square is at least this much."""
+    """Return the probability that chi square is at least this large."""
     from scipy.special import chdtrc
 
     return float(chdtrc(degrees, statistic))
 
 
 def estimated_deviations(degrees: float, number: int) -> NDArray[np.float64]:
-    """What a deviation of 1 is estimated as: so many quantiles, each for an equal part of all cases (chi)."""
+    """Return quantiles of the estimate of a standard deviation of 1, each for an equal share of the cases
+    (chi).
+    """
     from scipy.special import chdtri
 
     above = 1 - (np.arange(number) + 0.5) / number
@@ -238,14 +260,14 @@ def estimated_deviations(degrees: float, number: int) -> NDArray[np.float64]:
 
 
 def crossing(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function whose signs at the two ends differ is zero."""
+    """Return the zero of a function whose signs at the two ends differ."""
     from scipy.optimize import brentq
 
     return float(brentq(function, low, high, xtol=1e-9 * high, rtol=1e-9))
 
 
 def sd_range(degrees: float, level: float) -> tuple[float, float]:
-    """The interval of a standard deviation, as factors of its estimate (chi square)."""
+    """Return the interval of a standard deviation, as factors of its estimate (chi square)."""
     from scipy.special import chdtri
 
     tail = (1 - level) / 2
@@ -264,6 +286,7 @@ def _largest_range(variants: int, degrees: float, alpha: float) -> float:
     from scipy.optimize import brentq
 
     pairs = math.comb(variants, 2)
+    # One comparison alone and Bonferroni's inequality bracket the critical value.
     low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / pairs)
 
     def excess(t: float) -> float:
@@ -274,6 +297,7 @@ def _largest_range(variants: int, degrees: float, alpha: float) -> float:
 
 @lru_cache(maxsize=65536)
 def _largest_t(comparisons: int, degrees: float, alpha: float, correlation: float) -> float:
+    # One comparison alone and Bonferroni's inequality bracket the critical value.
     low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / comparisons)
 
     def excess(t: float) -> float:
@@ -288,7 +312,7 @@ _WEIGHTS: NDArray[np.float64] = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2
 
 @lru_cache(maxsize=4096)
 def _error_quantiles(degrees: float) -> NDArray[np.float64]:
-    """Estimated over true standard error, at the probabilities of _GRID."""
+    """Return estimated over true standard error, at the probabilities of _GRID."""
     from scipy.special import chdtri
 
     found: NDArray[np.float64] = np.sqrt(chdtri(degrees, normal_below(-_GRID)) / degrees)
@@ -296,7 +320,7 @@ def _error_quantiles(degrees: float) -> NDArray[np.float64]:
 
 
 def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The probability that a standard normal number is below each."""
+    """Return the probability that a standard normal is below each value."""
     from scipy.special import ndtr
 
     found: NDArray[np.float64] = ndtr(values)
@@ -305,7 +329,7 @@ def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=4096)
 def t_quantile(degrees: float, level: float) -> float:
-    """The t that a two-sided interval of `level` reaches to."""
+    """Return the t that bounds a two-sided interval of `level`."""
     from scipy.special import stdtrit
 
     return float(-stdtrit(degrees, (1 - level) / 2))
@@ -322,7 +346,9 @@ def _unbiased(standardised: float, degrees: int) -> float | None:
 
 
 def _spread(values: Sequence[float], *, largest: float) -> float | None:
-    """The sample standard deviation; 0 for what is only rounding of `largest`, None for a single value."""
+    """Return the sample standard deviation; 0 if it is only rounding of `largest`, None for a single
+    value.
+    """
     if len(values) < 2:
         return None
     spread = stdev(values)
