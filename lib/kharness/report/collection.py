@@ -55,7 +55,7 @@ class CellResult:
 
     @cached_property
     def _numbers(self) -> dict[str, float | None]:
-        """What has been read; a median over all steps is not taken twice."""
+        """Numbers read so far, so that a median over all steps is taken once."""
         return {}
 
     def number(self, metric: Metric) -> float | None:
@@ -65,17 +65,19 @@ class CellResult:
 
     @cached_property
     def gpus(self) -> GpuRecording:
-        """What its GPU samples say; empty without samples."""
+        """The run's recorded GPU samples; empty without samples."""
         return read_gpu_history(self.run.directory)
 
     @cached_property
     def ranks(self) -> tuple[RankBalance | None, str]:
-        """How evenly its ranks are loaded; None, and why that is unknown."""
+        """How evenly its ranks are loaded, or None and the reason why that is unknown."""
         return rank_balance(self.run.directory)
 
     @property
     def seed(self) -> str | None:
-        """What runs of different variants are paired by: of the axis, else of the training itself."""
+        """The seed by which runs of different variants are paired: the axis value, else the training's
+        own.
+        """
         config = self.run.start.get("config")
         configured = config.get(REPLICATE_AXIS) if isinstance(config, Mapping) else None
         value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed", configured))
@@ -154,7 +156,9 @@ def read_collection(directory: Path, given: Mapping[str, str] | None = None) -> 
 
 
 def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str, str]) -> Collection:
-    """Of a matrix from what its matrix.json holds, or will hold: cells without a directory are missing."""
+    """Build the collection of a matrix from its matrix.json, written or still to be; cells without a
+    directory are missing.
+    """
     settings = read_settings(directory, plan, given)
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     known = known_failures(plan)
@@ -216,7 +220,8 @@ def _variants(
 def variant_labels(
     variants: Sequence[Mapping[str, str]], axes: Mapping[str, Sequence[str]], included: Sequence[str] = ()
 ) -> list[str]:
-    """What legends say. An axis of MATRIX_INCLUDE alone is named where a variant differs from the first one.
+    """Return labels for legends. An axis of MATRIX_INCLUDE alone is named where a variant differs from the
+    first.
 
     So a matrix that changes one of many settings at a time has short labels, and the first is its baseline.
     """
@@ -236,7 +241,7 @@ def variant_labels(
 
 
 def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
-    """What a legend says: names speak for themselves, numbers and y/n need their symbol.
+    """Return a legend's label: names speak for themselves, numbers and y/n need their symbol.
 
     An axis that a variant does not have, such as the sparsity of an unpruned one, is not named.
     """

@@ -162,7 +162,7 @@ def _table(compared: Compared) -> Table:
 
 
 def _configuration_lines(compared: Compared) -> list[str]:
-    """Once where all pairs differ in the same way, else a line a pair."""
+    """Return one line where all pairs differ in the same way, else one line per pair."""
     found = {ours.label: differences(theirs, ours) for ours, theirs in compared.pairs[:_MOST_PAIRS]}
     texts = {label: _list(lines) for label, lines in found.items()}
     if len(set(texts.values())) == 1:

@@ -1,4 +1,4 @@
-"""What two variants were configured with differently, and what they ran on."""
+"""Differences between two variants in configuration, software and hardware."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def differences(a: Variant, b: Variant) -> Sequence[str]:
 
 
 def _affects(variants: Sequence[Variant]) -> Affects:
-    """As the first run of all says that says it."""
+    """Return which options affect what, from the first run that recorded it."""
     runs = (cell.run.directory for variant in variants for cell in variant.cells)
     return next((found for run in runs if (found := read_affects(run)).words), Affects())
 

@@ -1,4 +1,4 @@
-"""What a report cannot be made of."""
+"""Errors that end a report."""
 
 from __future__ import annotations
 

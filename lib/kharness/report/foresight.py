@@ -1,4 +1,4 @@
-"""What a matrix could show, said before it runs: the smallest difference that its seeds would find."""
+"""Power analysis before a matrix runs: the smallest difference that its seeds could show."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class _Table:
     comparisons: int
     seeds: int
     alpha: float
-    """Of each comparison."""
+    """Error rate of each comparison."""
     own_level: float
-    """Of the test by a comparison's own pairs."""
+    """Level of the test by a comparison's own pairs."""
 
     def smallest(self, deviation: float, degrees: float | None, images: Images) -> float:
         """The difference that is found, by the deviation of a pair's and how well that is known."""
@@ -92,9 +92,10 @@ def _in_units(tables: Sequence[_Table], metric: Metric, results: Path) -> list[s
 
 
 def _deviation(summary: Summary, metric: Metric) -> tuple[float, int] | None:
-    """What variant and seed leave unexplained, over the seeds that every variant completed.
+    """Return the standard deviation that variant and seed leave unexplained, over the seeds that every
+    variant completed.
 
-    With its degrees of freedom.
+    The second value is its degrees of freedom.
     """
     rows = []
     for variant in summary.variants:

@@ -76,9 +76,9 @@ def cells_of_report(summary: Summary) -> Sequence[CellResult]:
 
 
 def gpu_summary_lines(summary: Summary) -> list[str]:
-    """What the report of a matrix or run prints of its GPUs, nothing where nothing is known.
+    """Return the lines on GPUs that the report of a matrix or run prints, none where nothing is known.
 
-    The tables of as many runs as fit in MAX_LINES, and of the others what one has to look at.
+    The tables of as many runs as fit in MAX_LINES, and of the others what needs attention.
     """
     cells = with_load(summary)
     if not cells:
@@ -107,7 +107,7 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
 
 
 def _remarkable(cell: CellResult) -> list[str]:
-    """What one has to look at: uneven loads, ranks that wait, lost GPUs, heat."""
+    """Return what needs attention: uneven loads, ranks that wait, lost GPUs, heat."""
     history, (ranks, _) = cell.gpus, cell.ranks
     uneven = [name for name in BALANCED if history.balance(name)[1] == POOR]
     found = [f"{name} {balance_words(history, name)}" for name in uneven]

@@ -28,11 +28,11 @@ class Metric:
     """One number of a run."""
 
     name: str
-    """As in the journal, in the journal's unit."""
+    """Name in the journal."""
     label: str
     """Column title; its unit is the scaled one."""
     unit: str
-    """Of the unscaled number."""
+    """Unit of the unscaled number."""
     scale: float
     """Shown = number * scale."""
     digits: int
@@ -70,13 +70,13 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """Of the scaled number; empty for one that people read without (a loss)."""
+        """Unit of the scaled number; empty for one that is read without a unit (a loss)."""
         return self.label.partition(" (")[2].rstrip(")")
 
 
 @dataclass(frozen=True)
 class OfSplit:
-    """A metric's name in parts: `val_loss`, `best_val_loss`, or `val/ppl` as W&B has it."""
+    """The parts of a metric's name: `val_loss`, `best_val_loss`, or W&B's `val/ppl`."""
 
     split: str
     """`train`, `val` or `test`; empty for a name without."""

@@ -37,7 +37,7 @@ def tolerance_of(variables: Mapping[str, str]) -> float | None:
 
 
 def regressions(comparisons: Sequence[Comparison], tolerance: float | None = None) -> Sequence[str]:
-    """What got worse, one line each; ReportError where that cannot be decided.
+    """Return one line per regression; raise ReportError if that cannot be decided.
 
     Worse is what is shown to be worse in the decisive metric, and what has runs that ended badly where its
     baseline has none. Where there is no verdict for lack of seeds, as with one or two runs on each side, the

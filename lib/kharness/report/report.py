@@ -97,7 +97,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
 
 
 def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[str], int]:
-    """What FAIL_ON_REGRESSION=y has to say about a matrix and its baseline, and its exit code."""
+    """Return the lines that FAIL_ON_REGRESSION=y prints on a matrix and its baseline, and the exit code."""
     if not fails_on_regression(given):
         return [], 0
     try:

@@ -30,7 +30,7 @@ The rest stays there, so that a thousand runs fit into memory: `RunData.metric` 
 """
 
 WALL_TIMES = frozenset(row.name for row in FIELDS if row.kind == "wall time")
-"""What other work on the machine makes longer; CPU time hardly."""
+"""Metrics that other work on the machine inflates; CPU time hardly is."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,27 @@ class Series:
 
 @dataclass(frozen=True)
 class RunData:
-    """What one run left; everything is optional, because a run may end at any moment."""
+    """The data of one run; everything is optional, because a run may end at any moment."""
 
     directory: Path
     status: str
-    """As in status.json; without one what the end record says; `missing` without a directory, `unfinished`
-    without an end."""
+    """Status in status.json, else that of the end record; `missing` without a directory, `unfinished`
+    without an end record."""
     reason: str
-    """Why the run is not complete, in the words of whoever noticed; empty for a complete one."""
+    """Why the run is not complete, as recorded; empty for a complete one."""
     attempts: int
     start: Mapping[str, object]
     """The start record of the last attempt."""
     end: Mapping[str, object]
     """The end record of the last attempt, empty if it has none."""
     series: Mapping[tuple[str, str], Series]
-    """By event (`step`, `epoch`, `eval`) and metric."""
+    """Series by event (`step`, `epoch`, `eval`) and metric."""
     nonfinite_records: int
     """Records in which a value was NaN or infinite."""
     tried: Sequence[Attempt] = ()
-    """All attempts as status.json has them, the oldest first."""
+    """All attempts in status.json, oldest first."""
     cause: str | None = None
-    """Why the last attempt did not complete, as status.json has it."""
+    """Why the last attempt did not complete, from status.json."""
     other_work: float | None = None
     """The share of the processors that others kept busy during it; None if that was not measured."""
     crowded: bool = False
@@ -92,12 +92,12 @@ class RunData:
 
     @property
     def stopped_early(self) -> bool:
-        """By the matrix, because it was losing (MATRIX_EARLY_STOPPING)."""
+        """Whether the matrix ended it because it was losing (MATRIX_EARLY_STOPPING)."""
         return not self.complete and self.cause == STOPPED_EARLY
 
     @property
     def shown_status(self) -> str:
-        """As tables show it."""
+        """The status in tables."""
         if self.stopped_early:
             return "stopped early"
         return f"{self.status}, unstable" if self.unstable else self.status
@@ -180,7 +180,7 @@ def _read_history(directory: Path, step_metrics: Sequence[str]) -> _History:
 
 
 class _History:
-    """What still counts: what a later attempt did again replaces what an earlier one did."""
+    """The records that count: those of a later attempt replace the same steps of an earlier one."""
 
     def __init__(self, step_metrics: Sequence[str]) -> None:
         self.state = RunState()
@@ -227,7 +227,7 @@ class _History:
             columns.add(step, seq, found, found)
 
     def series(self) -> dict[tuple[str, str], Series]:
-        """By event and metric, those that have points."""
+        """Return the non-empty series by event and metric."""
         return {
             (event, name): series
             for event, columns in self._columns.items()

@@ -51,7 +51,7 @@ class ReportSettings:
 
 
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
-    """Of a matrix from its plan, of a single run from its config.py, and over both what was given by hand.
+    """Read the settings of a matrix from its plan, of a single run from its config.py, overridden by `given`.
 
     `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); other names are ignored.
     """
@@ -71,7 +71,7 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
 
 
 def _planned(plan: Mapping[str, object]) -> ReportSettings:
-    """What was settled before the first run; no command line changes it."""
+    """Return the settings fixed before the first run; no command line changes them."""
     seeds = plan.get("seeds")
     if not isinstance(seeds, Mapping):
         return ReportSettings()

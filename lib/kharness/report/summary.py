@@ -1,4 +1,4 @@
-"""A summary: the runs of a matrix, and what they allow to say."""
+"""A summary: the runs of a matrix with all conclusions drawn from them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
 
 
 def summary_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str, str]) -> Summary:
-    """Of a matrix from what its matrix.json holds, or will hold: cells without a directory are missing."""
+    """Build the summary of a matrix from its matrix.json, written or still to be; cells without a directory
+    are missing.
+    """
     return _judged(collection_of_plan(directory, plan, given))
 
 

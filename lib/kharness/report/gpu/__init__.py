@@ -1,1 +1,1 @@
-"""What the GPUs of a run did, and how evenly they were used."""
+"""Activity of a run's GPUs, and how evenly they were used."""

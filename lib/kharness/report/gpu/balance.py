@@ -62,7 +62,7 @@ def far_line(history: GpuRecording) -> str:
 
 
 def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -> list[str]:
-    """What each rank's own work says, or why nothing is known of it."""
+    """Return how much own work each rank did, or why that is unknown."""
     if ranks is None:
         if len(history.gpus) < 2:
             return [f"Ranks: not computed ({why_not})"]

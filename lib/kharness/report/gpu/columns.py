@@ -24,14 +24,14 @@ MAX_POINTS = 160
 GAP_SECONDS = 5.0
 GAP_INTERVALS = 3.0
 
-# Rows that are held: nine hours at one a second.
+# Rows held in memory: nine hours at one row per second.
 BLOCK = 32768
 CELL = 128
 
-# Different values that are counted as they are; of more, such as noisy power, each is rounded.
+# Distinct values counted exactly; beyond it, as for noisy power, each is rounded.
 MOST_VALUES = 8192
 PRECISION = 2.0**-11
-"""Of a value, relative to it."""
+"""Relative precision of a rounded value."""
 
 Values = NDArray[np.float64]
 
@@ -83,7 +83,7 @@ class LongColumns:
             self._fold()
 
     def curves(self, started: float) -> dict[str, GpuCurve]:
-        """Of those that have any value; `started` is second 0."""
+        """Return the curves of columns with any value; `started` is second 0."""
         if self._cells is None:
             times, held = self._columns()
             found = {name: _curve(times, values, started) for name, values in held.items()}
@@ -93,7 +93,7 @@ class LongColumns:
         return {name: curve for name, curve in found.items() if curve}
 
     def spreads(self) -> dict[str, GpuSpread]:
-        """Of those that have any value."""
+        """Return the spreads of columns with any value."""
         if self._cells is None:
             found = {name: _spread(_known(values)) for name, values in self._columns()[1].items()}
         else:

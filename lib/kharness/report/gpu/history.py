@@ -1,6 +1,6 @@
-"""What gpu_stats.jsonl says of a run: every GPU's curves and totals, small enough for a thousand runs.
+"""The GPU history of a run from gpu_stats.jsonl: every GPU's curves and totals, small enough for 1,000 runs.
 
-Of a run on several hosts each has such a file: GPUs stand by host, totals are of all hosts together.
+A run on several hosts has one such file per host: GPUs are listed by host, totals cover all hosts.
 Memory is bounded however long the run was (columns).
 """
 
@@ -68,12 +68,12 @@ class GpuSeries:
     several_hosts: bool
     """Whether the run has GPUs of other hosts, too."""
     curves: Mapping[str, GpuCurve]
-    """By quantity; those that it reports."""
+    """Curves by quantity, for those it reports."""
     spreads: Mapping[str, GpuSpread]
     energy_joules: float | None
-    """The run's share of it."""
+    """Energy used by the run, in joules."""
     run_share: float
-    """The mean share of its time that was the run's; 1 if nobody else computed on it."""
+    """Mean share of the GPU that was the run's; 1 if no other process computed on it."""
     state: str
     """At its last sample."""
     error: str | None
@@ -99,12 +99,12 @@ class GpuRecording:
     """The GPUs of a run, and the others of its machine."""
 
     started: float = 0.0
-    """Of the first sample, UTC epoch seconds."""
+    """Time of the first sample, UTC epoch seconds."""
     seconds: float = 0.0
-    """From the first sample to the last."""
+    """Seconds from the first sample to the last."""
     num_samples: int = 0
     gpus: Sequence[GpuSeries] = ()
-    """Those of the run, over the samples in which they were."""
+    """GPUs of the run, over the samples that have them."""
     others: Sequence[GpuSeries] = ()
     """GPUs that were sampled and never the run's."""
     devices_source: str | None = None
@@ -127,7 +127,7 @@ class GpuRecording:
         return bool(self.gpus)
 
     def means(self, quantity: str) -> list[float]:
-        """Of each GPU that reports it, by index."""
+        """Return the mean of each GPU that reports the quantity, by index."""
         return [gpu.spreads[quantity].mean for gpu in self.gpus if quantity in gpu.spreads]
 
     def balance(self, quantity: str) -> tuple[float | None, str | None]:
@@ -147,7 +147,7 @@ class GpuRecording:
 
 
 def read_gpu_history(directory: Path) -> GpuRecording:
-    """Of a run directory; an empty one without samples. Rotated files are read in their order."""
+    """Read the history of a run directory; empty without samples. Rotated files are read in order."""
     found = [_gpu_records(path) for path in sample_journals(directory, GPU_STATS).values()]
     reader = _Reader()
     for source, record in heapq.merge(*map(_numbered, range(len(found)), found), key=_record_time):
@@ -168,7 +168,7 @@ def _record_time(numbered: tuple[int, Record]) -> float:
 
 
 class _Samples:
-    """What one GPU reported."""
+    """Samples of one GPU."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -228,7 +228,8 @@ class _Reader:
         self._reporting: dict[int, Mapping[str, int]] = {}
 
     def add(self, record: Mapping[str, Any], source: int) -> None:
-        """Of an old record that stands for several in a row, as many, evenly over their time.
+        """Add a record; an old one that stands for several samples counts as many, evenly spaced over its
+        time.
 
         `source` is the number of the file that has it, as each host has its own.
         """
@@ -357,7 +358,7 @@ class _Clock:
         self._set_back = 0.0
 
     def times(self, record: Mapping[str, Any]) -> list[float]:
-        """Of each sample that a record stands for; never before one of the record before."""
+        """Return the time of each sample in a record; never earlier than those of the record before."""
         samples, time = record.get("samples", 1), float(record["time"])
         self.num_samples += samples
         distance = max(0.0, record["until"] - time) / (samples - 1) if samples > 1 else 0.0

@@ -32,7 +32,7 @@ FAILED = ".failed"
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a graph shows, as a table; an empty cell is a null."""
+    """A graph's numbers as a table; an empty cell is a null."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | int | float | None]]

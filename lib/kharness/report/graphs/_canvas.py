@@ -94,7 +94,7 @@ def nothing_to_draw(title: str, subtitle: str, summary: Summary, what: str) -> F
 
 
 def notes(summary: Summary, without_numbers: Sequence[str]) -> list[str]:
-    """What a reader must not overlook: runs that are not complete, and runs that are not in the picture."""
+    """Return what a reader must not overlook: incomplete runs, and runs that are not in the graph."""
     lines = []
     if summary.incomplete:
         named = [f"{cell.name} ({cell.run.shown_status})" for cell in summary.incomplete]

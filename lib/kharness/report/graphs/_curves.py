@@ -52,7 +52,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Look:
-    """What differs between the graphs of this kind."""
+    """Titles and scales in which graphs of this kind differ."""
 
     title: str
     y_label: str
@@ -60,11 +60,11 @@ class Look:
     """The column of the CSV, in the unit of the axis."""
     markers: bool = False
     scale: Literal["linear", "log", "log error"] = "linear"
-    """What the y axis may be where the values ask for it."""
+    """Scale of the y axis where the values call for it."""
 
 
 def bin_size(summary: Summary, read: Callable[[RunData], Series]) -> int:
-    """How many steps one drawn point stands for: the same for all runs."""
+    """Return the number of steps per drawn point, the same for all runs."""
     longest = max((series.steps[-1] for cell in summary.cells if (series := read(cell.run))), default=0)
     return max(1, math.ceil(longest / MAX_POINTS))
 
@@ -261,7 +261,7 @@ def _band(means: Sequence[Curve]) -> tuple[list[float], list[float]] | None:
 
 
 def _extremes(found: Sequence[Curve]) -> Curve:
-    """What the axes have to hold: the first and the last step, the lowest and the highest value.
+    """Return the extremes that the axes must cover: first and last step, lowest and highest value.
 
     Of values up to 100 the highest below it too, which a scale of the error needs.
     """
@@ -301,7 +301,7 @@ def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str
 
 
 def _scale_words(extremes: Curve, look: Look, lead: str = "   ") -> str:
-    """What the y axis is, unless it is a plain one."""
+    """Return the scale of the y axis in words, unless it is linear."""
     words = {"linear": "", "log": "log scale", "log error": "log scale of the error"}[
         _scale_of(extremes, look)
     ]

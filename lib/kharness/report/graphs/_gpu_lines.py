@@ -1,4 +1,6 @@
-"""What the graphs of GPU samples share: which runs have any, the time axis, how a run's line looks."""
+"""Shared parts of the graphs of GPU samples: which runs have any, the time axis, the style of a run's
+line.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class TimeUnit:
-    """Of the time axis: no tick needs more than three digits."""
+    """Unit of the time axis, such that no tick needs more than three digits."""
 
     seconds: float
     label: str
@@ -49,7 +51,7 @@ def applies(summary: Summary) -> bool:
 
 
 def sampled(summary: Summary) -> list[Sampled]:
-    """By variant, in the order of the plan."""
+    """Return the runs with samples by variant, in the order of the plan."""
     return [
         Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells if cell.gpus
     ]

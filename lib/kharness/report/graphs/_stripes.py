@@ -41,7 +41,7 @@ ALONE = Turn()
 
 
 def turns(keys: Sequence[Hashable]) -> list[Turn]:
-    """Of each line its turn among those with an equal key."""
+    """Return each line's turn among those with an equal key."""
     of, met = Counter(keys), Counter[Hashable]()
     found = []
     for key in keys:
@@ -51,7 +51,7 @@ def turns(keys: Sequence[Hashable]) -> list[Turn]:
 
 
 def same_as(keys: Sequence[Hashable], labels: Sequence[str]) -> list[str]:
-    """Of each line the label of the first equal one; empty for that itself."""
+    """Return for each line the label of the first equal one; empty for that one itself."""
     first: dict[Hashable, str] = {}
     return [
         "" if first.setdefault(key, label) == label else first[key]

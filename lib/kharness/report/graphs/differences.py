@@ -175,5 +175,5 @@ def _scaled(one: Comparison, number: float | None) -> float | None:
 
 
 def _unit(metric: Metric) -> str:
-    """Of a difference: 98 % less 97 % is a percentage point."""
+    """Return the unit of a difference: 98 % minus 97 % is one percentage point."""
     return "percentage points" if metric.shown_unit == "%" else metric.shown_unit or metric.unit

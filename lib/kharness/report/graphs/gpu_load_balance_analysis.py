@@ -118,7 +118,7 @@ def _draw_only_ranks(summary: Summary, cell: CellResult) -> Figure:
 
 
 def _in_words(runs: Sequence[Sampled]) -> str:
-    """What the picture shows or does not."""
+    """Return what the graph shows, or why it does not."""
     known = [(run, ranks) for run in runs if (ranks := run.cell.ranks[0])]
     if not known:
         return f"whether a rank waits for another is not known: {runs[0].cell.ranks[1]}; {DECEIVING}"
@@ -261,14 +261,14 @@ def _beside(rank: RankTimes) -> str:
 
 
 def _names(run: Sampled) -> dict[tuple[str, int], str]:
-    """What the GPUs of a run are called."""
+    """Return the labels of a run's GPUs."""
     gpus = run.history.gpus
     several_hosts = len({gpu.host for gpu in gpus}) > 1
     return {(gpu.host, gpu.index): f"{gpu.host} {gpu.index}" if several_hosts else gpu.label for gpu in gpus}
 
 
 def _rows(summary: Summary) -> list[GpuRow]:
-    """Of the runs with two GPUs or more, or several ranks."""
+    """Return the rows of runs with two GPUs or more, or several ranks."""
     rows = []
     for run in (Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells):
         history, variant, name = run.history, run.variant, run.cell.name

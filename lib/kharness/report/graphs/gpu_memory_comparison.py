@@ -26,7 +26,7 @@ MAX_VARIANTS = 80
 
 @dataclass(frozen=True)
 class Peak:
-    """What one run needed at most, in MiB."""
+    """Peak memory of one run, in MiB."""
 
     variant: str
     run: str

@@ -1,4 +1,4 @@
-"""Power and temperature over time: of one run a line per GPU, of a matrix a line per run."""
+"""Power and temperature over time: one line per GPU of a single run, one line per run of a matrix."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ QUANTITIES = {"power": "power (W)", "temperature": "temperature (°C)"}
 
 @dataclass(frozen=True)
 class GpuLine:
-    """Of a GPU, or of all GPUs of a run together."""
+    """One line: a GPU, or all GPUs of a run together."""
 
     run: Sampled
     gpu: GpuSeries | None
@@ -167,7 +167,7 @@ def _mark_loss(
 
 
 def _coloured(lines: Sequence[GpuLine]) -> Mapping[int, str]:
-    """By index: all GPUs while colours suffice, else those that one has to look at."""
+    """Return colors by index: for all GPUs while colors suffice, else for those that need attention."""
     if len(lines) <= MAX_TOGETHER:
         return {_index(line): PALETTE[i] for i, line in enumerate(lines)}
     found: dict[int, str] = {}
@@ -189,7 +189,7 @@ def _why_coloured(lines: Sequence[GpuLine], colour: str) -> str:
 
 
 def _highest(lines: Sequence[GpuLine], quantity: str) -> float:
-    """Of all that is drawn."""
+    """Return the highest drawn value."""
     curves = [curve for line in lines if (curve := line.curves.get(quantity))]
     return max((mean for curve in curves for mean in curve.means if mean == mean), default=0.0)
 

@@ -137,7 +137,7 @@ def _draw_front(axes: Axes, front: Front, quality: Metric, key: Mapping[str, int
 
 
 def _stairs(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[tuple[float, float]]:
-    """Of the front's points, cheapest first, those whose mean is better than that of all before."""
+    """Return the front's points, cheapest first, whose mean is better than that of all cheaper ones."""
     sign, found = (1 if higher_is_better else -1), list(points[:1])
     for point in points[1:]:
         if sign * point[1] > sign * found[-1][1]:

@@ -23,7 +23,7 @@ MAX_ROWS = 120
 
 @dataclass(frozen=True)
 class _Unit:
-    """What the way to the target is measured in."""
+    """The unit in which the time to the target is measured: seconds or steps."""
 
     axis: str
     of_run: Callable[[RunTime], float | None]

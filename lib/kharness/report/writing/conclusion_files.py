@@ -56,7 +56,7 @@ def conclusion_columns() -> Sequence[str]:
 
 
 def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object]:
-    """Of one variant, in the order of the columns; the baseline has no comparison."""
+    """Return one variant's values in the order of the columns; the baseline has no comparison."""
     row: list[object] = [None] * 9
     added: list[object] = [None] * 4
     for comparison in conclusions.comparisons:
@@ -143,7 +143,7 @@ def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
 
 
 def front_meaning(fronts: Sequence[Front]) -> str:
-    """What it takes to be beaten, and whether these seeds could show it."""
+    """Return what it takes to be beaten, and whether these seeds could show it."""
     on = "On a front (Pareto) is what no other variant is shown to beat"
     if not any(front.judged for front in fronts):
         return f"{on}: with fewer than {FEWEST} seeds nothing is shown, and all are on it."

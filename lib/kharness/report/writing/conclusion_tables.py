@@ -88,7 +88,7 @@ def profiles_table(conclusions: Conclusions) -> Table:
 
 
 def costs_table(fronts: Sequence[Front]) -> Table:
-    """Of one workload: mean quality, every measured cost, and on which fronts a variant is."""
+    """Return one workload's table: mean quality, every measured cost, and the fronts a variant is on."""
     quality = metric_named(fronts[0].quality)
     measured = [front for front in fronts if front.points]
     variants = [*fronts[0].points, *fronts[0].unmeasured]

@@ -1,4 +1,4 @@
-"""What a run brought along, escaped before sentences lay their own emphasis around it."""
+"""Escape text from runs before it is placed in Markdown sentences."""
 
 from __future__ import annotations
 

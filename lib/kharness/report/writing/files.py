@@ -179,7 +179,7 @@ def as_markdown(summary: Summary) -> str:
 
 
 def _facts(summary: Summary) -> list[str]:
-    """What was compared, and on which code."""
+    """Return what was compared, and the code revision."""
     lines = [f"axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
     git, versions = summary.plan.get("git"), summary.plan.get("versions")
     if summary.plan:
@@ -210,7 +210,7 @@ def _incomplete(summary: Summary) -> list[tuple[str, CellResult]]:
 
 
 def _remarks(summary: Summary) -> list[str]:
-    """What a table of numbers hides."""
+    """Return remarks that a table of numbers hides."""
     remarks = []
     for cell in summary.cells:
         run = cell.run

@@ -118,7 +118,7 @@ def gpus_table(summary: Summary) -> Table | None:
 
 
 def said_of_gpus(summary: Summary) -> list[str]:
-    """What belongs next to that table: balance, ranks and remarks of each run."""
+    """Return what belongs next to that table: balance, ranks and remarks of each run."""
     cells = with_load(summary)
     if not summary.plan:
         return [line.strip() for cell in cells for line in _said_of_run(cell)]
@@ -147,7 +147,7 @@ def _said_of_run(cell: CellResult) -> list[str]:
 
 
 def _end_lines(history: GpuRecording, end: Mapping[str, object]) -> list[str]:
-    """What the sums lack where sampling ended before the training did."""
+    """Return the time that the sums lack where sampling ended before the training did."""
     ended = end.get("time")
     if not history or not isinstance(ended, int | float):
         return []
@@ -156,7 +156,7 @@ def _end_lines(history: GpuRecording, end: Mapping[str, object]) -> list[str]:
 
 
 def remarks(history: GpuRecording) -> list[str]:
-    """What a table of means hides: GPUs that went away or were shared, and clocks held down by heat."""
+    """Return what a table of means hides: GPUs that disappeared or were shared, clocks held down by heat."""
     found = [SOURCES[history.devices_source]] if history and history.devices_source in SOURCES else []
     if history.are_unknown:
         found.append(UNKNOWN)
@@ -185,7 +185,7 @@ def remarks(history: GpuRecording) -> list[str]:
 
 
 def _unmeasured(history: GpuRecording, seconds: float) -> str:
-    """What time without samples means for the energy."""
+    """Return what a gap in the samples means for the energy."""
     counted = {
         "counter": "energy of that time is in the sums, by the counters",
         "integrated": "energy of that time is in no sum",
@@ -269,7 +269,7 @@ def _length(history: GpuRecording) -> str:
 
 
 def _totals(history: GpuRecording) -> str:
-    """What the run's GPUs came to together."""
+    """Return the sums over the run's GPUs."""
     memory, power = history.totals.get("memory"), history.totals.get("power")
     parts = [f"{memory[0]:,.1f} MB{_of_some(history, memory[1])}" if memory else "memory unknown"]
     if history.peak_memory_mb is not None:
@@ -284,7 +284,7 @@ def _totals(history: GpuRecording) -> str:
 
 
 def _of_some(history: GpuRecording, count: int) -> str:
-    """What must stand with a sum that lacks a GPU."""
+    """Return the note on a sum that lacks a GPU."""
     return "" if count == len(history.gpus) else f" of {counted(count, 'GPU')}"
 
 
@@ -294,7 +294,7 @@ def _memory(gpu: GpuSeries) -> str:
 
 
 def _share(gpu: GpuSeries) -> str:
-    """Of the GPU's memory, at its peak."""
+    """Return the peak share of the GPU's memory, in percent."""
     spread = gpu.spreads.get("memory")
     return ABSENT if spread is None or not gpu.total_mb else f"{100 * spread.peak / gpu.total_mb:.1f}"
 

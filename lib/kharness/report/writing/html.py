@@ -156,7 +156,7 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
 
 
 def _facts(summary: Summary) -> Mapping[str, str]:
-    """What ran, when, and on which code."""
+    """Return what ran, when, and the code revision."""
     plan = summary.plan
     facts = {"model": str(plan["model"])} if plan.get("model") else {}
     facts |= {f"axis {symbol}": ", ".join(values) for symbol, values in summary.axes.items()}
@@ -234,7 +234,7 @@ def _commands(summary: Summary) -> Mapping[str, str]:
 
 
 def _recorded_command(cell: CellResult) -> str:
-    """Of a run without a matrix: as its run.json has it."""
+    """Return the command of a run outside a matrix, from its run.json."""
     try:
         return str(json.loads((cell.run.directory / RUN_JSON).read_bytes())["attempts"][-1]["command"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""What trained models do, as reports show it: latency and accuracy by batch size, and predictions."""
+"""Inference results in reports: latency and accuracy by batch size, and predictions."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _add_attempts(case: ElementTree.Element, kind: str, attempts: Sequence[Attem
 
 
 def _properties(summary: Summary, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
-    """What was run on which code, and which runs completed only in a later attempt."""
+    """Return what was run, the code revision, and the runs that completed only in a later attempt."""
     found = {f"axis.{symbol}": "|".join(values) for symbol, values in summary.axes.items()}
     git, versions = summary.plan.get("git"), summary.plan.get("versions")
     if isinstance(git, Mapping) and git.get("revision"):

@@ -1,4 +1,4 @@
-"""What the report says of other work on the machine: with it times are no measure of a variant."""
+"""Other work on the machine during a run, which makes its wall times useless for comparing variants."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def other_work_lines(summary: Summary) -> list[str]:
 
 
 def other_work_json(summary: Summary) -> dict[str, object]:
-    """Of all runs; each has its own share with its metrics."""
+    """Return the other work of all runs; each run has its own share among its metrics."""
     return {
         "limit": summary.settings.other_work_limit,
         "over_limit": [cell.name for cell in summary.cells if cell.run.crowded],
