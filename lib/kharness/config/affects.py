@@ -1,4 +1,4 @@
-"""What an option affects, as the `Affects:` line of its Kconfig help says: one word, or several.
+"""What an option affects (results, speed, …), read from the `Affects:` line of its Kconfig help.
 
     Affects: results, speed
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
 
 WORDS = ("results", "speed", "reporting", "machine", "matrix")
 UNKNOWN = frozenset({"results", "speed"})
-"""Of an option that nothing is known of, such as one that a later version has removed: the safe side."""
+"""Assumed for an unknown option, such as one that a later version removed: the safe side."""
 
 _MEMBERS = "members"
 # They reach the launcher in the settings of the matrix: one that is no setting would keep its default.
@@ -32,15 +32,15 @@ _LINE = "Affects:"
 
 @dataclass(frozen=True)
 class Affects:
-    """What each option of a tree affects."""
+    """The words that each option of a tree affects."""
 
     words: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By symbol."""
+    """Words by symbol."""
     members: frozenset[str] = frozenset()
-    """Of choices: what they are, the symbol of their choice says, too."""
+    """Members of choices; the symbol of their choice already says what they are."""
 
     def of(self, symbol: str) -> frozenset[str]:
-        """Of one symbol; UNKNOWN for one that the tree lacks."""
+        """Return the words of one symbol; UNKNOWN for one that the tree lacks."""
         return self.words.get(symbol, UNKNOWN)
 
     def touches(self, symbol: str, *words: str) -> bool:
@@ -64,13 +64,13 @@ class Affects:
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """As config.py has them: the symbols of each word, separated by blanks."""
+        """The form in config.py: the symbols of each word, separated by blanks."""
         found = {word: " ".join(name for name, of in self.words.items() if word in of) for word in WORDS}
         return {**found, _MEMBERS: " ".join(sorted(self.members))}
 
     @classmethod
     def from_groups(cls, groups: Mapping[str, str]) -> Affects:
-        """What `groups` gave."""
+        """Rebuild from the value of `groups`."""
         of = {word: frozenset(text.split()) for word, text in groups.items()}
         members = of.pop(_MEMBERS, frozenset())
         names = frozenset().union(*of.values())
@@ -78,7 +78,7 @@ class Affects:
 
 
 def read_affects(entries: Mapping[str, Iterable[Any]], members: frozenset[str]) -> Affects:
-    """What the entries of each symbol in Kconfig files, kconfiglib's nodes, say in their help texts.
+    """Read the words from the help texts in each symbol's Kconfig entries (kconfiglib's nodes).
 
     ConfigError for a word that is none, and for an option of a launcher that is not one of the matrix.
     """

@@ -18,7 +18,7 @@ CHOSEN_FOR: Mapping[str, str] = {
     "MICRO_BATCH_SIZE": "BATCH_SIZE_AUTO",
     "OPTIMIZER_MUON_BF16": "OPTIMIZER_MUON_BF16_AUTO",
 }
-"""What a training chooses, and the option that has it do so, which is n afterwards."""
+"""Options that a training can choose by itself, with the symbol that asks for it and is n afterwards."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _STATEMENT = re.compile(r"^(?=[^\s}#])", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ConfigPy:
-    """What a `config.py` holds."""
+    """The contents of a `config.py`."""
 
     values: Mapping[str, Value]
     affects: Affects
@@ -56,7 +56,7 @@ def read_config_py(path: Path) -> ConfigPy:
 
 
 def _assignments(text: str) -> Sequence[tuple[str, Value | Affects]]:
-    """What a file sets, in its order.
+    """Return the assignments of a file, in order.
 
     The files of a matrix have nearly all statements in common, which are then parsed once. A statement that
     goes on at the beginning of a line is none by its first part alone: such a file is parsed in one piece.
@@ -85,7 +85,7 @@ def read_values(path: Path) -> Mapping[str, Value]:
 
 
 def read_affects(directory: Path) -> Affects:
-    """What the options of a run directory affect; nothing is known where its `config.py` is missing."""
+    """Return what the options of a run directory affect; empty if its `config.py` is missing."""
     path = directory / CONFIG_PY
     return read_config_py(path).affects if path.is_file() else Affects()
 

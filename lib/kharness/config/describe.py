@@ -1,4 +1,4 @@
-"""The option tree as its documentation, help texts and questions need it."""
+"""The option tree, described for documentation, help texts and questions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Option:
     prompt: str
     """Empty for a symbol that only follows others."""
     help: str
-    """As written in Kconfig; for the alias of a choice, the choice's."""
+    """Help text in Kconfig; for the alias of a choice, that of the choice."""
     menu: tuple[str, ...]
     """Titles of the menus around it, outermost first."""
     where: str
@@ -32,7 +32,7 @@ class Option:
     defaults: tuple[tuple[str, str], ...]
     """(value, condition): the first whose condition holds counts, an empty one always holds."""
     depends: str
-    """What must hold for the symbol to be in reach; empty if it always is."""
+    """Condition under which the symbol is visible; empty if it always is."""
     choice: str
     """Prompt of the choice that it is a member or the alias of."""
     members: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What the user can fix in kharness, and how a command runs: every error ends it in the same way.
+"""Errors that the user can fix, and the one place where a command ends by printing them.
 
 UserError                (monitoring.errors)
 └── KharnessError
@@ -27,7 +27,7 @@ _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class KharnessError(UserError):
-    """What kharness raises for the user to fix."""
+    """A kharness error that the user can fix."""
 
 
 class ConfigError(KharnessError):
@@ -98,7 +98,7 @@ def reported_once(environment: Mapping[str, str] = os.environ) -> Iterator[None]
 
 
 def full_disk(error: OSError) -> KharnessError:
-    """What to say of a full disk; `error` names the file if it knows it."""
+    """Return the error for a full disk; `error` names the file if it knows it."""
     where = f"{error.filename}: " if error.filename else ""
     message = f"{where}{(error.strerror or str(error)).lower()}"
     return KharnessError(message, hint="free some space", exit_code=EXIT_DISK_FULL)

@@ -32,7 +32,7 @@ def on_one_line(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """What a page in Markdown shows letter for letter within a line, such as in a table's cell."""
+    """Escape text so that Markdown shows it letter for letter within a line, such as in a table's cell."""
     return _INLINE.sub(r"\\\g<0>", on_one_line(text))
 
 

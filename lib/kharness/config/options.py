@@ -59,15 +59,15 @@ class Options:
         return config_files(self.resolved, self._tree.root)
 
     def undecided(self) -> list[str]:
-        """What the training is to choose by trials, of CHOSEN_FOR."""
+        """Return the options that the training still has to choose by trials, of CHOSEN_FOR."""
         return [name for name, switch in CHOSEN_FOR.items() if self.values.get(switch)]
 
     def automatic(self) -> dict[str, tuple[str, str]]:
-        """What the training has chosen, now or in an earlier attempt: the value, and the reason for it."""
+        """Return the training's own choices, of this or an earlier attempt: the value and its reason."""
         return _chosen(self._asked(), self.values)
 
     def with_chosen(self, name: str, value: str, reason: str) -> Options:
-        """With a choice, which stands in `.config` from now on as if it had been set by hand."""
+        """Return options with a choice, recorded in `.config` as if it had been set by hand."""
         switch = {} if name in self._loaded_tree().aliases else {CHOSEN_FOR[name]: "n"}
         return self.with_values({**switch, name: value}, reason)
 
@@ -127,7 +127,7 @@ class ConfiguredOptions(Options):
 
 
 def chosen_in(directory: Path) -> dict[str, tuple[str, str]]:
-    """What the training of a run directory has chosen by trials; nothing in one that has no configuration."""
+    """Return the choices a run directory's training made by trials; empty without a configuration."""
     if not (directory / CONFIG_PY).is_file():
         return {}
     return _chosen(read_record(directory).asked, read_values(directory / CONFIG_PY))
@@ -212,7 +212,9 @@ def parse(
 def _read(
     argv: Sequence[str], *, root: Path, model: str, prog: str, description: str | None
 ) -> tuple[Options, argparse.Namespace, str]:
-    """As parse, with the source in words. The tree is loaded only where flags have to be checked by it."""
+    """Parse like `parse`, and return the source in words as well. The tree is loaded only if flags need
+    checking.
+    """
     arguments, flags = _run_flags(prog).parse_known_args(argv)
     directory = arguments.run_dir
     if directory and (directory / CONFIG).exists():
@@ -237,7 +239,9 @@ def _read(
 
 
 def _is_untouched(root: Path) -> bool:
-    """As is_current of a checkout, whose `.config` anybody may edit: the tree reads such a file."""
+    """Return `is_current` for a checkout, whose `.config` may be edited by hand: then the tree has to read
+    it.
+    """
     try:
         return is_current(root, ".")
     except ConfigError:

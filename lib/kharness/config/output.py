@@ -1,4 +1,4 @@
-"""What a command prints: of use to whoever looks, and never a reason to stop."""
+"""Print so that a closed or full output never stops a command."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def listing(tree: Tree) -> Iterator[str]:
 
 
 def _described(tree: Tree, path: Path) -> list[str]:
-    """What a preset is; what it needs, by its `Needs:` line and its dataset, and the target for its axes."""
+    """Return a preset's description, its needs (`Needs:` line and dataset), and the target for its axes."""
     comments = [line[2:] for line in read_text(path, tree.shown(path)).splitlines() if line.startswith("# ")]
     comments = [line for line in comments if not line.endswith(" is not set")]
     about = next((line for line in comments if not line.startswith(_NEEDS)), "")
@@ -81,7 +81,7 @@ def _entry(tree: Tree, name: str) -> tuple[str, str]:
 
 
 def starting_layer(tree: Tree, directory: Path) -> Layer:
-    """What the directory's `.config` asks for; without one the default preset's layer, saying so.
+    """Return the layer of the directory's `.config`; without one that of the default preset, announced.
 
     Writes nothing: the caller does once it knows that everything else can be taken too.
     """

@@ -15,7 +15,7 @@ ORIGINS = ".config.origins.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What the last writer of a `.config` knew about it."""
+    """Knowledge of the last writer of a `.config` about it."""
 
     asked: Layer
     """The assignments beyond the defaults, in the order of asking."""

@@ -1,4 +1,6 @@
-"""What was refused: several values in one error, fixed in one go, and the names that were probably meant."""
+"""Refused values: collect several in one error, fixable in one go, with the names that were probably
+meant.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
     from kharness.config.affects import Affects
 
     class TakesValues(Protocol):
-        """Of the option tree, what says which values it takes."""
+        """The part of the option tree that knows which values it takes."""
 
         aliases: dict[str, dict[str, str]]
 
@@ -39,10 +41,10 @@ ALIASES = {
     "STEPS": "MAX_STEPS",
     "THREADS": "NUM_THREADS",
 }
-"""What people call symbols; a hint names the symbol."""
+"""Common names for symbols; a hint gives the symbol."""
 
 ALL = "all"
-"""Every member of a choice, where a matrix takes several values."""
+"""Stands for every member of a choice where a matrix takes several values."""
 
 RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
 
@@ -60,7 +62,9 @@ def together(errors: Sequence[ConfigError]) -> ConfigError:
 def collect(
     parts: Iterable[Callable[[], Layer]], also: Callable[[Layer], Sequence[ConfigError]]
 ) -> list[Assignment]:
-    """What all parts give; ConfigError for every one that raises, and for what `also` finds in the others."""
+    """Return the assignments of all parts; raise ConfigError with every part's error and those `also` finds
+    in the rest.
+    """
     layer: list[Assignment] = []
     refused: list[ConfigError] = []
     for part in parts:
@@ -119,7 +123,7 @@ def _instead(tree: TakesValues, name: str) -> str:
 
 
 def _terms(lib: Any, condition: Any) -> Iterator[Any]:
-    """What a condition demands all of; of a choice, what that does."""
+    """Yield the terms a condition requires; for a choice, those of the choice."""
     for term in lib.split_expr(condition, lib.AND):
         if isinstance(term, lib.Choice):
             yield from _terms(lib, term.direct_dep)

@@ -97,10 +97,10 @@ class Tree:
 
     @cached_property
     def affects(self) -> Affects:
-        """What each option affects; ConfigError for a word that is none."""
+        """What each option affects; raises ConfigError for an unknown word."""
         members = {member for alias in self.aliases.values() for member in alias.values()}
         symbols = self.kconf.unique_defined_syms
-        # Of a member and the alias of a choice the choice's help says it.
+        # Members and the alias of a choice use the choice's help.
         entries = {s.name: (s.choice or self._aliased_choice(s.name) or s).nodes for s in symbols}
         return read_affects(entries, frozenset(members))
 
@@ -157,7 +157,7 @@ class Tree:
         return layer
 
     def out_of_range(self, layer: Layer) -> list[ConfigError]:
-        """Of values that no other option could bring into their range."""
+        """Return errors for values that no other option could bring into range."""
         found = []
         for a in layer:
             for low, high, condition in self.kconf.syms[a.symbol].ranges:
@@ -170,11 +170,12 @@ class Tree:
         return found
 
     def base(self, directory: Path, *, dropped: list[str] | None = None) -> Layer:
-        """What `.config` in a directory requests beyond the defaults, with the origins recorded next to it.
+        """Return what a directory's `.config` requests beyond the defaults, with the origins recorded next to
+        it.
 
-        As little as reproduces the file, so that defaults follow when a later layer changes what they
-        depend on. A file edited by hand, or made with another tree, is taken literally, as C conf does; the
-        other lines yield to the edited ones. Lines that kharness wrote for symbols that this tree
+        The layer is the smallest that reproduces the file, so that defaults follow when a later layer changes
+        what they depend on. A file edited by hand, or made with another tree, is taken literally, as C conf
+        does; the other lines yield to the edited ones. Lines that kharness wrote for symbols that this tree
         no longer has are collected in `dropped`; without it they are refused like any unknown symbol.
         """
         shown = self.shown(directory / CONFIG)
@@ -553,7 +554,7 @@ class Tree:
         return members
 
     def _read_stand_in(self, symbol: Any) -> tuple[str, str] | None:
-        """What an int without a prompt stands for: (CHECKPOINT_EVERY, CHECKPOINT_UNIT_STEPS).
+        """Return what an int without a prompt stands for: (CHECKPOINT_EVERY, CHECKPOINT_UNIT_STEPS).
 
         The second is the member of a choice that its default depends on, empty where there is none.
         """

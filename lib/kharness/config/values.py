@@ -48,7 +48,7 @@ _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class ValueType:
-    """What a `Value:` line promises."""
+    """The type in a `Value:` line."""
 
     text: str
     """The line without `Value:`, as the user reads it in the help."""

@@ -1,4 +1,4 @@
-"""What requirements/*.txt pin, what an environment holds of it, and how large it is."""
+"""The pins of requirements/*.txt, the packages an environment holds, and their sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pinned(lock: Path) -> dict[str, str]:
 
 
 def installed(venv: Path) -> dict[str, str]:
-    """What the environment's own packages are, by normalized name, without starting its Python."""
+    """Return the environment's own packages by normalized name, without starting its Python."""
     found = (path.name.removesuffix(".dist-info") for path in site_packages(venv, "*.dist-info"))
     parts = (text.rpartition("-") for text in found)
     return {normalized(name): version for name, _, version in parts}
@@ -46,7 +46,7 @@ def site_packages(venv: Path, pattern: str) -> Iterable[Path]:
 
 
 def normalized(name: str) -> str:
-    """As the specification of the simple index compares names."""
+    """Normalize a name as the specification of the simple index (PEP 503) does."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -58,7 +58,7 @@ def lacking(venv: Path, parts: Iterable[str]) -> dict[str, str]:
 
 
 def sizes() -> Sizes:
-    """As `make requirements` measured them."""
+    """Return the sizes that `make requirements` measured."""
     found = json.loads((FOLDER / "sizes.json").read_text())
     return {name: (fetched, unpacked) for name, (fetched, unpacked) in found.items()}
 

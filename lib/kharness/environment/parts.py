@@ -1,4 +1,4 @@
-"""What a make call needs beyond the default environment is installed by it, before anything runs."""
+"""Install what a make call needs beyond the default environment, before anything runs."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ CPU_INDEX = 'TORCH_INDEX= the address that pytorch.org, "Start locally", has for
 
 @dataclass(frozen=True)
 class Build:
-    """What is to be installed."""
+    """The build of torch to install."""
 
     kind: Kind | None
-    """None where only the index knows."""
+    """None if only the index knows."""
     arguments: tuple[str, ...]
     with_cuda_lock: bool
     """Whether requirements/cuda.txt has what it brings."""
@@ -44,10 +44,12 @@ class Build:
 
 
 class TorchChoice:
-    """What was requested of one environment, now or when it was made."""
+    """The build requested for an environment, now or when it was made."""
 
     def __init__(self, venv: Path, environ: Mapping[str, str]) -> None:
-        """Of `environ`, else as before; InstallError for a TORCH or TORCH_INDEX that is none."""
+        """Read the request from `environ`, else from the environment; raise InstallError for an invalid TORCH
+        or TORCH_INDEX.
+        """
         self._venv, self._file = venv, venv / ".torch"
         before = json.loads(self._file.read_text()) if self._file.is_file() else {}
         self.is_new = bool(environ.get("TORCH") or environ.get("TORCH_INDEX"))
@@ -84,7 +86,7 @@ class TorchChoice:
         return "cpu" if self.chosen == "cpu" else "gpu"
 
     def build(self, installer: Installer) -> Build:
-        """What to install; InstallError for a CPU's that none of the indexes has."""
+        """Choose the build; raise InstallError if no index has one for the CPU."""
         kind, plain = self.wanted(), f"torch=={self.version}"
         why = "TORCH=" + self.chosen
         if self.chosen == "auto":
@@ -114,7 +116,7 @@ class TorchChoice:
         return Build("gpu", (f"torch==={self.version}",), True, why)
 
     def lines(self, build: Build) -> list[str]:
-        """What is brought, why and how large."""
+        """Return what is installed, why, and how large it is."""
         known = sizes()
         names = ["torch+cpu"] if build.kind == "cpu" else ["torch", *pinned(lock_of("cuda"))]
         kind = {"cpu": "for the CPU", "gpu": "with CUDA", None: "of that index"}[build.kind]

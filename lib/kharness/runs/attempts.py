@@ -1,4 +1,4 @@
-"""What the attempts at a run say about it together: whether it was unstable, and what else ran meanwhile."""
+"""Facts about all attempts at a run together: whether it was unstable, and what else ran meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ def failed_before(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def other_work(attempts: Sequence[Attempt]) -> float | None:
-    """Of the attempts since the run last began, weighted by length; None if one was not measured."""
+    """Return the share of other work, weighted by the length of the attempts since the last start from
+    scratch; None if one was not measured.
+    """
     first = max((i for i, attempt in enumerate(attempts) if attempt.from_scratch), default=0)
     known = [
         (attempt.seconds, attempt.other_work)

@@ -1,4 +1,4 @@
-"""What a training was given to learn from, as the start and the end record of its journal count it."""
+"""Training budget of a run: steps, samples and tokens from the start and end records of its journal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 COUNTS = ("samples", "tokens", "steps")
 UNITS = ("auto", *COUNTS, "time")
-"""What budgets may be compared in. `auto`: tokens for text, samples for images, else steps."""
+"""Units in which budgets may be compared. `auto`: tokens for text, samples for images, else steps."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Of one run; None is what nobody counted."""
+    """The budget of one run; None for what was not counted."""
 
     steps: int | None
     samples: int | None
@@ -34,7 +34,9 @@ def counted_unit(asked: str, known: Sequence[str]) -> str:
 
 
 def _samples(start: Mapping[str, object], end: Mapping[str, object], steps: int | None) -> int | None:
-    """As the end record counts them; else full epochs of the training set, then full batches."""
+    """Return the samples counted in the end record; else full epochs of the training set, then full
+    batches.
+    """
     counted, batch = _whole(end.get("samples_seen")), _whole(start.get("batch_size"))
     if counted is not None or steps is None or batch is None:
         return counted

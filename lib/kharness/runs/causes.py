@@ -83,7 +83,8 @@ def judge(
     stop: Stop | None = None,
     output: Sequence[str] = (),
 ) -> Ending:
-    """Of a process that has ended: from its exit, its journal, what its launcher knows and its last words.
+    """Judge a process that has ended, from its exit, its journal, its launcher's knowledge and its last
+    output.
 
     Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
     requested values.
@@ -107,7 +108,7 @@ def judge(
 
 
 def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
-    """Of a process whose runner died and which is gone, too: from its journal alone."""
+    """Judge a process that ended unobserved, since its runner died too: from its journal alone."""
     ended_as = state.end.get("status")
     if ended_as == COMPLETE:
         return _judge_success(state, asked)
@@ -182,7 +183,7 @@ def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
 
 
 def _last_words(output: Sequence[str]) -> str:
-    """What a process said of its end: its last `error:`, or else what its traceback ends in."""
+    """Return a process's last message: its last `error:` line, or the end of its traceback."""
     for line in reversed(output):
         if line.startswith("error: "):
             return line.removeprefix("error: ")

@@ -1,4 +1,4 @@
-"""What matrix raises for the user to fix."""
+"""Errors of runs that the user can fix."""
 
 from __future__ import annotations
 

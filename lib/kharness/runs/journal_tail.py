@@ -11,7 +11,7 @@ from monitoring.journal.run_state import RunState
 
 
 class JournalTail(RunState):
-    """What the records of a run say so far; each `read` takes only what is new."""
+    """State of a run from its records so far; each `read` takes only new ones."""
 
     def __init__(self, directory: Path, *, since: int = 0) -> None:
         """`since` is a byte offset: what stands before it is of attempts that do not matter here."""

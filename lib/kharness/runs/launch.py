@@ -1,4 +1,4 @@
-"""What a launcher is given and what it gives back: the words that the runner and every launcher share."""
+"""Data that the runner and every launcher exchange: what to run, where, and how it ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM_SCRATCH = "--from-scratch"
 
 @dataclass(frozen=True)
 class Launch:
-    """What is to run."""
+    """A command to run."""
 
     name: str
     directory: Path
@@ -50,7 +50,7 @@ class Launch:
         return shlex.join([self._shown(Path(sys.executable)), *self.program])
 
     def _shown(self, path: Path) -> str:
-        """As one types it in the checkout."""
+        """Return the path relative to the checkout."""
         # As texts: pathlib takes 20 us, and a matrix of 10,000 cells shows 40,000 of them.
         return str(path).removeprefix(os.path.join(self.root, ""))
 
@@ -60,7 +60,7 @@ class Slot:
     """The part of a machine that a run may use; an empty field leaves the choice to the run."""
 
     threads: int = 0
-    """CPU threads for tensor operations; with cores and without this, one a core."""
+    """CPU threads for tensor operations; with cores and without this, one per core."""
     cores: Sequence[int] = ()
     """The cores that it is bound to."""
     gpus: Sequence[str] = ()
@@ -99,7 +99,7 @@ class Job:
     started: float
     """UTC epoch seconds."""
     process_started: float | None = None
-    """As the system counts it; with the pid it names one process of the host."""
+    """Start time in the system's units; with the pid it identifies one process of the host."""
 
 
 class Occupant(Protocol):

@@ -1,4 +1,4 @@
-"""What a directory holds: a matrix, a cell of one, or a run of its own."""
+"""Tell what a directory is: a matrix, a cell of one, or a run of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from monitoring.journal.files import RUN_JSON
 
 @dataclass(frozen=True)
 class Place:
-    """What a directory is, or is a part of."""
+    """What a directory is, or belongs to."""
 
     directory: Path
-    """Of the matrix, or of the run if it belongs to none."""
+    """Directory of the matrix, or of the run if it belongs to none."""
     is_matrix: bool
     cell: str = ""
     """The cell of the matrix that the directory is; empty for the matrix itself."""

@@ -1,4 +1,4 @@
-"""One runner a directory: a lock that the kernel lets go when its holder is gone, and who that is."""
+"""One runner per directory: a lock that the kernel releases when its holder dies, and who holds it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LockHolder:
     started: float
     """UTC epoch seconds."""
     process_started: float | None = None
-    """As the system counts it; with the pid it names one process of the host."""
+    """Start time in the system's units; with the pid it identifies one process of the host."""
 
     @property
     def is_gone(self) -> bool:

@@ -1,4 +1,4 @@
-"""What requests changed in a past run, for its reproduction to change after the same steps."""
+"""Changes requested during a past run, recorded so that a reproduction makes them after the same steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_replayed(directory: Path, changes: Sequence[Record]) -> None:
 
 
 def replayed_changes(directory: Path) -> list[Record]:
-    """What `write_replayed` has written there; nothing in a run that reproduces none."""
+    """Return the changes that `write_replayed` wrote; empty in a run that reproduces none."""
     try:
         changes: list[Record] = json.loads((directory / REPLAYED_JSON).read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""status.json: what became of a run, every attempt of it; written by whoever started the process."""
+"""status.json: the outcome of a run and of its attempts; written by the process that launched them."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Attempt:
     reason: str | None = None
     """Why it is not complete."""
     cause: str | None = None
-    """The kind of that reason, as in kharness.runs.causes."""
+    """Kind of the reason, one of kharness.runs.causes."""
     job: Mapping[str, Any] | None = None
-    """As its launcher finds it again; None until it is launched."""
+    """Reference by which its launcher finds it again; None until it is launched."""
     slot: Mapping[str, Any] | None = None
     """The part of the machine that it was given."""
     arguments: Sequence[str] = ()

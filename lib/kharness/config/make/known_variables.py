@@ -1,4 +1,4 @@
-"""Every target of the Makefile and what it reads of make's command line: the one table."""
+"""One table of every Makefile target and the variables that it reads from make's command line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Reads:
-    """What one target reads."""
+    """The variables one target reads."""
 
     names: tuple[str, ...] = ()
     """Variables that set no symbol."""
     symbols: tuple[str, ...] = ()
-    """How the symbols begin that it reads, as CONFIG_X or by a short name; `""` stands for every one."""
+    """Prefixes of the symbols that it reads, as CONFIG_X or by a short name; `""` stands for all."""
     but: tuple[str, ...] = ()
     """Those of them that it does not read."""
 
@@ -133,7 +133,7 @@ TARGETS: dict[str, Reads] = {
     "distclean": _NONE,
     "help": Reads(("ALL",)),
 }
-"""By target, as `make help` lists them; tests/test_makefile.py holds it to the Makefile."""
+"""Variables by target, in the order of `make help`; tests/test_makefile.py compares it with the Makefile."""
 
 
 def readers(name: str) -> list[str]:
@@ -144,15 +144,17 @@ def readers(name: str) -> list[str]:
 
 
 def reads_of(goals: Iterable[str]) -> list[Reads]:
-    """What each target of a call reads; a file's name reads nothing. Of no call, what any target does."""
+    """Return what each target of a call reads (a file's name reads nothing); without targets, what any target
+    reads.
+    """
     return [TARGETS.get(target_of(goal), _NONE) for goal in goals] or list(TARGETS.values())
 
 
 def target_of(goal: str) -> str:
-    """The target as the table has it: `defconfig-pruning` is `defconfig-<name>`."""
+    """Return the target's name in the table: `defconfig-pruning` is `defconfig-<name>`."""
     return "defconfig-<name>" if goal.startswith("defconfig-") else goal
 
 
 def words_of(reads: Sequence[Reads]) -> str:
-    """What several targets read, for a hint."""
+    """Return what several targets read, for a hint."""
     return ", ".join(dict.fromkeys(word for one in reads for word in one.words()))

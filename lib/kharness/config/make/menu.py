@@ -104,7 +104,7 @@ class _Session:
         return f"Minimal configuration saved to {filename}"
 
     def _resolved(self, filename: str) -> Resolved:
-        """What the menu holds now, checked like any other layer, with earlier origins kept."""
+        """Return the menu's current values, checked like any other layer, with earlier origins kept."""
         mended = isinstance(self._base, ConfigError)
         known = read_record(self._path.parent).asked if isinstance(self._base, ConfigError) else self._base
         before = {(a.symbol, a.value): a for a in known}
@@ -126,7 +126,7 @@ class _Session:
 
 
 def _saved_symbols(directory: Path) -> set[str]:
-    """What the `.config` mentions; nothing where it is missing or refused."""
+    """Return the symbols that the `.config` mentions; none if it is missing or refused."""
     try:
         return mentioned_symbols(directory)
     except ConfigError:

@@ -15,7 +15,9 @@ ORIGIN = Origin("oldconfig")
 
 
 def new_options(tree: Tree, mentioned: set[str]) -> list[Option]:
-    """What the last `resolve` brought into reach and the file does not mention; a choice as its alias."""
+    """Return the options that the last `resolve` made visible and the file does not mention; a choice as its
+    alias.
+    """
     return [
         option
         for option in options(tree)

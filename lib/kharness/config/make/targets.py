@@ -200,7 +200,9 @@ def configdiff(request: Request) -> None:
 
 
 def _start(request: Request) -> tuple[str, Layer]:
-    """What `.config` asks for, in words and as a layer, less the symbols gone from the tree, each said."""
+    """Return what `.config` requests, in words and as a layer; symbols no longer in the tree are reported and
+    dropped.
+    """
     if not (request.directory / CONFIG).exists():
         preset = find_preset(request.tree.root, DEFAULT)
         return request.tree.shown(preset), starting_layer(request.tree, request.directory)

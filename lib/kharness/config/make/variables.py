@@ -1,4 +1,4 @@
-"""What was written on make's command line: TRACKER=both, CONFIG_SEED=3, SEED=3, O=dir.
+"""Parse the variables of make's command line: TRACKER=both, CONFIG_SEED=3, SEED=3, O=dir.
 
 A symbol may be named with or without CONFIG_, but where a target has a variable of the same name.
 
@@ -190,7 +190,7 @@ def _typed(symbol: str, value: str) -> str:
 
 
 def _as_axis(value: str) -> str:
-    """What is meant by SEEDS=5, SEEDS=1,2,3 or SEEDS=1..5, as a matrix takes it."""
+    """Return SEEDS=5, SEEDS=1,2,3 or SEEDS=1..5 as the axis of a matrix."""
     if value.isdecimal():
         return f"1..{value}"
     return ",".join(value.replace(",", " ").split()) or "1..5"

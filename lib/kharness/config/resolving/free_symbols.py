@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
 
 
 class KnownOutcomes:
-    """What requests gave, by all of them that does not concern a free symbol."""
+    """Outcomes of earlier requests, by everything in them but the free symbols."""
 
     def __init__(self, kconf: Any, free: frozenset[str]) -> None:
         self._symbols: Mapping[str, Any] = kconf.syms
