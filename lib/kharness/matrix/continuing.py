@@ -1,4 +1,4 @@
-"""What is left of a matrix, a sweep or a single training, run to its end."""
+"""Run the rest of a matrix, a sweep or a single training (`make continue`)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _continue_run(launch: Launch, root: Path) -> int:
 
 
 def _introduce(found: Found, left: Remaining) -> None:
-    """What is to run, and what is not although it is not complete."""
+    """Print what will run, and which incomplete runs will not."""
     where = shown(found.directory)
     total = len(found.launches)
     runs = counted(total, "run")

@@ -1,4 +1,6 @@
-"""What `make test_matrix` would do, as text: every cell with its command, what is left out, how long."""
+"""Describe what `make test_matrix` would do: every cell with its command, what is left out, how long it
+takes.
+"""
 
 from __future__ import annotations
 

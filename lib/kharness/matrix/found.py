@@ -1,4 +1,4 @@
-"""The runs that RUN= and FILTER= mean: those of a matrix, one cell of it, or a single training."""
+"""Find the runs selected by RUN= and FILTER=: those of a matrix, one cell of it, or a single training."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Found:
-    """What a directory holds."""
+    """The runs in a directory."""
 
     directory: Path
-    """Of the matrix, or of the run if it belongs to none."""
+    """Directory of the matrix, or of the run if it belongs to none."""
     members: Sequence[Member]
     chosen: Filter
     is_matrix: bool
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def launches(self) -> list[Launch]:
-        """Of those that the filter means."""
+        """Launches of the runs that the filter selects."""
         return [member.launch for member in self.meant]
 
 

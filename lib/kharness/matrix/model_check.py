@@ -33,7 +33,7 @@ def check_model(tree: Tree, output: Path, command_line: Layer) -> int:
 
 
 def _exit_code(command: list[str], root: Path) -> int:
-    """Of the command, which is asked to stop when this process is."""
+    """Run the command and return its exit code; signals to this process are passed on to it."""
     child = subprocess.Popen(command, cwd=root, preexec_fn=ending_with(os.getpid()))
 
     def pass_on(number: int, frame: FrameType | None) -> None:

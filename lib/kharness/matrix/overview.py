@@ -1,4 +1,4 @@
-"""A matrix at a glance, from its files alone: how many cells are where, what runs, what failed and why."""
+"""State of a matrix from its files alone: cells by status, what is running, what failed and why."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CellState:
     member: Member
     status: RunStatus
     state: RunState | None
-    """By the end of its journal, where that was read."""
+    """State at the end of its journal, where that was read."""
     is_alone: bool = False
     """Whether its training was started without make, and runs."""
 
@@ -74,7 +74,7 @@ class CellState:
 
     @property
     def seconds_in_the_end(self) -> float | None:
-        """Of a running one, at its present pace."""
+        """Expected total seconds of a running cell, at its present pace."""
         if self.last is None or self.state is None or self.state.seconds_left is None:
             return None
         running = max(0.0, time.time() - self.last.started)  # the clock may have been set back
@@ -93,7 +93,7 @@ class CellState:
 
     @property
     def fraction_left(self) -> float:
-        """Of its steps; 1 where nothing is known."""
+        """Fraction of its steps left; 1 where nothing is known."""
         if self.status.status == COMPLETE:
             return 0.0
         if self.state is None or self.state.step is None or not self.state.num_steps:
@@ -120,7 +120,9 @@ class Overview:
 
     @property
     def continuable(self) -> list[CellState]:
-        """What `make continue` would run: not what would only fail again, nor what still runs."""
+        """Cells that `make continue` would run: neither those that would only fail again, nor those still
+        running.
+        """
         return [cell for cell in self.unfinished if cell.cause not in DETERMINISTIC and not cell.lives_on]
 
     @property
@@ -157,7 +159,7 @@ def look(found: Found, *, half_done: bool = False) -> Overview:
 
 
 def status_lines(overview: Overview, shown: str) -> list[str]:
-    """What `make status` prints."""
+    """Return the lines of `make status`."""
     lines = [
         _headline(overview, shown),
         _counts(overview.cells),
@@ -288,7 +290,7 @@ def _begins(attempt: Attempt | None) -> int:
 
 
 def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int) -> list[str]:
-    """What `make estimate` prints."""
+    """Return the lines of `make estimate`."""
     unfinished = overview.unfinished
     typical = overview.typical
     done = f"complete: {len(overview.having(COMPLETE))} of {counted(len(overview.cells), 'run')}"

@@ -165,7 +165,9 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
 
 
 def next_lines(launch: Launch, before: Path | None) -> list[str]:
-    """What to do after a training, as commands; `before` is the run or matrix that was the newest then."""
+    """Return the suggested next commands after a training; `before` is the run or matrix that was the newest
+    then.
+    """
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
     commands = {f"make graphs RUN={run}": "draw its curves"}
@@ -189,7 +191,7 @@ def _is_comparable(run: Path, model: str) -> bool:
 
 
 def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:
-    """What each is expected to take, by name, as far as the earlier runs in `results` say."""
+    """Return the expected seconds of each launch by name, as far as the earlier runs in `results` allow."""
     affects = read_affects(launches[0].directory) if launches else Affects()
     history = read_history(results, affects)
     found = {launch.name: history.expected(launch.asked) for launch in launches}

@@ -32,7 +32,7 @@ class Forking:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What runs need in theirs to find the server that forks agents."""
+        """Environment variables by which runs find the server that forks agents."""
         return self._agents.environment if self._agents else {}
 
     def start(

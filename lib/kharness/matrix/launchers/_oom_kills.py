@@ -22,7 +22,7 @@ class OomKills:
         return _count(self._counter) if self._counter else None
 
     def reason_since(self, before: int | None) -> str:
-        """What to say of a SIGKILL that nobody here sent; empty if no kill was counted since `before`."""
+        """Return an explanation of a SIGKILL from elsewhere; empty if no kill was counted since `before`."""
         now = self.count()
         if now is None or before is None or now <= before:
             return ""

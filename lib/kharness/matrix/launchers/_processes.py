@@ -1,4 +1,4 @@
-"""Fresh processes: the interpreter started on the training's script, once a run."""
+"""Fresh processes: the interpreter started on the training's script, once per run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def exit_of(code: int, ended: float) -> Exit:
 
 
 def before_exec(cores: Sequence[int] = ()) -> Callable[[], None]:
-    """What a child does between fork and exec; only system calls, for little else is safe there."""
+    """Return the function that a child runs between fork and exec; only system calls, since little else is
+    safe there.
+    """
     end_with_parent = libc.ending_with(os.getpid())
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""The GPUs that we may use and what their memory holds, by the samplers of `monitoring` in a process."""
+"""The GPUs that runs may use, and their memory in use, read by `monitoring`'s samplers in a process."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Gpu:
     """A GPU, or a part of one (MIG), that cells can be given."""
 
     word: str
-    """What CUDA_VISIBLE_DEVICES calls it: its UUID, or its index where it has none."""
+    """Name in CUDA_VISIBLE_DEVICES: the UUID, or the index of a device that has none."""
     shown: str
     vendor: str
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is in a GPU's memory, in MiB."""
+    """Memory of a GPU, in MiB."""
 
     used_mb: float
-    """By everybody."""
+    """Memory in use by all processes."""
     total_mb: float
     by_pid: Mapping[int, float]
-    """As far as the driver reports it; in a container it often does not."""
+    """Memory by process, where the driver reports it; in a container it often does not."""
 
 
 class Gpus:

@@ -1,4 +1,4 @@
-"""Which GPU a cell goes to: packed by the memory that cells like it were seen to need.
+"""Choose the GPU of a cell: cells are packed by the memory that similar cells were seen to need.
 
 What a cell needs is measured, not guessed: the first cell of a kind has its GPU to itself until it has
 evaluated once or ended, for then torch's allocator has grown to what it needs.
@@ -26,7 +26,9 @@ Kind = tuple[tuple[str, str], ...]
 
 
 def kind_of(asked: Mapping[str, object], affects: Affects) -> Kind:
-    """What cells that need the same memory share: all that shapes a training, but seeds and fractions."""
+    """Return the key of cells that need the same memory: every option that shapes a training except seeds and
+    fractions.
+    """
     names = affects.names(asked, "results", "speed")
     return tuple(
         sorted(
@@ -130,7 +132,7 @@ class GpuPlaces:
         return [held for held in self._held if word in held.words]
 
     def _observe(self, memory: Mapping[str, Memory | None], running: Sequence[Occupant]) -> None:
-        """What the running cells hold, and what others do."""
+        """Record the memory that running cells hold, and the memory others hold."""
         pids = {id(run.slot): run.job.pid for run in running}
         for word, found in memory.items():
             if found is not None and not self._on(word):
@@ -145,7 +147,7 @@ class GpuPlaces:
                 self._settled.add(held.kind)
 
     def _difference(self, held: _Held, found: Memory | None) -> float:
-        """What was added to a GPU's memory since it was given to a cell that has it alone."""
+        """Return the memory added to a GPU since it was given to a cell that has it alone, in MiB."""
         if found is None or len(self._on(held.words[0])) > 1:
             return 0.0
         return max(0.0, found.used_mb - self._before.get(held.words[0], found.used_mb))

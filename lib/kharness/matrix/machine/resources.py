@@ -18,7 +18,7 @@ from monitoring.counts import counted
 def open_resources(
     settings: Mapping[str, object], say: Callable[[str], None], *, root: Path = Path("/")
 ) -> MachineResources:
-    """What MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT make of this machine.
+    """Return the machine's resources under MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT.
 
     `say` prints a line for the user. MatrixError for more GPUs per cell than there are.
     """

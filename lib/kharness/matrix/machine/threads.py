@@ -13,10 +13,10 @@ from kharness.matrix.machine.devices import find_gpus, torch_uses_gpus
 
 @dataclass(frozen=True)
 class Machine:
-    """What a matrix was planned on."""
+    """The machine a matrix was planned on."""
 
     cores: int
-    """Physical ones that may be used."""
+    """Number of physical cores that may be used."""
     gpus: int
     """0 where no cell wants one."""
 

@@ -38,9 +38,9 @@ class Axis:
     symbol: str
     """Without CONFIG_; also an alias such as OPTIMIZER, or TRACKER."""
     values: Sequence[str]
-    """Of a fragment axis, what its files are called without folder and last suffix."""
+    """Values; for a fragment axis, the file names without folder and last suffix."""
     files: Sequence[str] = ()
-    """Of a fragment axis, the path of each value as given; else empty."""
+    """For a fragment axis, the path of each value as given; else empty."""
     included: bool = False
     """Whether MATRIX_INCLUDE alone names it."""
 
@@ -81,13 +81,13 @@ def split_groups(text: str, source: str) -> list[str]:
 
 
 def split_words(text: str, source: str) -> list[str]:
-    """What blanks separate, quotes kept; MatrixError for a quote that is not closed."""
+    """Split at blanks, keeping quotes; raise MatrixError for a quote that is not closed."""
     _refuse_open_quote(text, source)
     return _WORD.findall(text)
 
 
 def split_values(text: str) -> Iterator[str]:
-    """What bars separate, quotes kept."""
+    """Split at bars, keeping quotes."""
     position = 0
     while position <= len(text):
         match = _VALUE.match(text, position)

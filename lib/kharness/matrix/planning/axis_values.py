@@ -34,7 +34,7 @@ class Fragment:
     """A file of assignments as it was when the matrix was planned."""
 
     value: str
-    """What the axis calls it."""
+    """Name of the value on the axis."""
     file: str
     text: str
 
@@ -49,7 +49,7 @@ class SettledAxis:
 
     axis: Axis
     layers: Mapping[str, Layer]
-    """What each value sets."""
+    """Assignments of each value."""
     fragments: Sequence[Fragment] = ()
 
     @property

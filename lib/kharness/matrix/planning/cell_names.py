@@ -1,4 +1,4 @@
-"""What a cell is called: `optimizer-adamw_seed-2`, the folder of its run and its name in every report.
+"""Names of cells, such as `optimizer-adamw_seed-2`: the folder of the run and its name in every report.
 
 The same values give the same name in every matrix with the same axes, whatever is left out, added or
 filtered, so that runs of two matrices can be recognised as the same cell.
@@ -38,7 +38,7 @@ def cell_name(values: Mapping[str, str], symbols: Sequence[str]) -> str:
 
 
 def symbol_words(symbols: Sequence[str]) -> dict[str, str]:
-    """What each symbol is called in a name; two that would become the same keep their full names."""
+    """Return each symbol's word in a name; two that would become the same keep their full names."""
     short = {symbol: _SHORT.get(symbol) or _shortened(symbol) for symbol in symbols}
     count = Counter(short.values())
     return {symbol: word if count[word] == 1 else _whole(symbol) for symbol, word in short.items()}

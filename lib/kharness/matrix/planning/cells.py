@@ -51,11 +51,11 @@ class Combination:
 
 @dataclass(frozen=True)
 class Around:
-    """What is the same for all cells."""
+    """The settings shared by all cells."""
 
     base: Layer
     fixed: Layer = ()
-    """What a range file sets for all trials of a sweep."""
+    """Assignments that a range file makes for all trials of a sweep."""
     command_line: Layer = ()
     matrix: str = ""
     """Ends the names of the runs in the trackers."""
@@ -144,7 +144,9 @@ def refuse(refused: Sequence[Refused], count: int, hint: str) -> NoReturn:
 
 
 def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]:
-    """What was requested for all cells and does not apply in some, with the number of those."""
+    """Return assignments requested for all cells that do not apply in some, with the number of those
+    cells.
+    """
     count: dict[Assignment, int] = {}
     for cell in cells:
         for assignment in cell.resolved.set_aside if cell.resolved else ():

@@ -32,12 +32,12 @@ from monitoring.counts import counted
 
 @dataclass(frozen=True)
 class Draft:
-    """What would run."""
+    """A checked matrix that has not been written."""
 
     configured: Resolved
     """The base configuration, without what holds for this call only."""
     settings: Mapping[str, Value]
-    """What shapes the matrix around its cells, the command line on top of the base configuration."""
+    """Settings of the matrix itself: the base configuration overridden by the command line."""
     axes: Sequence[Axis]
     cells: Sequence[Cell]
     refused: Sequence[Refused] = ()
@@ -45,13 +45,13 @@ class Draft:
     excluded: Sequence[str] = ()
     """Names of the cells that MATRIX_EXCLUDE leaves out."""
     fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
-    """By axis."""
+    """Fragments by axis."""
     quarantine: Mapping[str, str] = field(default_factory=dict)
     """Reason by cell."""
     chosen: str = ""
     """The FILTER that chose the cells; empty for all."""
     notes: Sequence[str] = ()
-    """What was requested for all cells and does not apply to some."""
+    """Requests for all cells that do not apply to some."""
 
 
 def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
@@ -121,7 +121,7 @@ def draft(
 
 
 def notes(tree: Tree, cells: Sequence[Cell]) -> list[str]:
-    """What was requested for all cells and does not apply to some, as sentences."""
+    """Return requests for all cells that do not apply to some, as sentences."""
     return [
         f"{assignment} ({assignment.origin.where}) does not apply to {count} of the runs"
         for assignment, count in set_aside(tree, cells)

@@ -15,12 +15,12 @@ from kharness.runs.errors import MatrixError
 
 @dataclass(frozen=True)
 class GivenAxes:
-    """What the command line says of symbols that may be axes, by symbol."""
+    """Values on the command line for symbols that may be axes, by symbol."""
 
     axes: Mapping[str, Axis] = field(default_factory=dict)
-    """Of several values."""
+    """Axes of several values."""
     single: Mapping[str, Axis] = field(default_factory=dict)
-    """Of one value: an axis only in place of one of MATRIX_AXES."""
+    """Axes of one value, used only to replace one of MATRIX_AXES."""
 
     def over(self, text: str, *, is_given: bool) -> str:
         """MATRIX_AXES with these in place of its own axes, and new ones at the end.

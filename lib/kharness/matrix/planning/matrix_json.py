@@ -38,30 +38,30 @@ class Plan:
     refused: Sequence[Refused] = ()
     excluded: Sequence[str] = ()
     fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
-    """By axis."""
+    """Fragments by axis."""
     quarantine: Mapping[str, str] = field(default_factory=dict)
     """Reason by cell."""
     chosen: str = ""
     """The FILTER of the call that planned it."""
     ranges: Mapping[str, str] = field(default_factory=dict)
-    """Of a sweep, what each symbol may take, as it was written."""
+    """For a sweep, the range of each symbol as written."""
     layers: Mapping[str, Layer] = field(default_factory=dict)
-    """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
+    """For a sweep, the layers its trials share: a trial chosen later is made from these."""
     machine: Machine | None = None
-    """That it was planned on."""
+    """The machine it was planned on."""
     threads: Mapping[str, int] = field(default_factory=dict)
     """CPU threads by cell, of those that the plan gives some."""
     order: Sequence[str] = ()
     """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
-    """What was requested for all cells and does not apply to some; not kept in the file."""
+    """Requests for all cells that do not apply to some; not kept in the file."""
     seeds: Mapping[str, object] = field(default_factory=dict)
-    """What was planned first, for verdicts that count looks; empty for a sweep."""
+    """Seeds of the first plan, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0
     """UTC epoch seconds."""
 
     def note_lines(self) -> list[str]:
-        """What was requested and does not apply."""
+        """Return the requests that do not apply."""
         notes = [*self.notes, *(f"{one.name} is left out: {one.reason}" for one in self.refused)]
         return [f"note: {note}" for note in notes]
 
@@ -101,7 +101,7 @@ def read_plan(directory: Path) -> Plan:
 
 
 def planned_content(plan: Plan) -> dict[str, Any]:
-    """What matrix.json says of a matrix itself, without the code that ran it."""
+    """Return the part of matrix.json about the matrix itself, without the code that ran it."""
     settings = dict(plan.settings)
     return {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""What cells need of this machine, checked by their model before the first one starts: MODEL/needs.py."""
+"""Check the machine for what cells need before the first one starts, with each model's MODEL/needs.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse_unmet(launches: Sequence[Launch]) -> None:
 
 
 def _ask(script: Path, asked: Mapping[str, Mapping[str, object]]) -> dict[str, Mapping[str, str]]:
-    """Of the refused cells error and hint, by name."""
+    """Return error and hint of each refused cell, by name."""
     done = subprocess.run(
         [sys.executable, str(script)],
         input=json.dumps(asked),

@@ -1,4 +1,4 @@
-"""Which seeds a question was first planned with: a report that knows counts who looks at it again.
+"""The seeds a matrix was first planned with, so that a report can count later looks at it.
 
 Seeds are added by planning a longer matrix, whose first seeds are those of an earlier one. So each plan
 notes what it asks, and a later plan in the same folder of results that asks it of the same seeds takes over
@@ -24,10 +24,10 @@ SEED = "SEED"
 
 @dataclass(frozen=True)
 class SeedsPlanned:
-    """As matrix.json has it under `seeds`."""
+    """The entry `seeds` of matrix.json."""
 
     first: tuple[str, ...]
-    """That the question was first planned with."""
+    """Seeds of the first plan."""
     planned: int = 0
     """MATRIX_SEEDS_PLANNED of that first plan; 0 where nothing was fixed."""
     earlier: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class SeedsPlanned:
     variants: tuple[str, ...] = ()
     """A hash of the configuration of each variant, without its seed."""
     note: str = ""
-    """What was requested too late; not kept in the file."""
+    """Note on a request that came too late; not kept in the file."""
 
     def content(self) -> dict[str, object]:
         """For matrix.json."""
@@ -48,7 +48,7 @@ class SeedsPlanned:
 
 
 def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results: Path) -> SeedsPlanned:
-    """Of a matrix that is being planned in a folder of results."""
+    """Return the entry for a matrix that is being planned in a folder of results."""
     seeds = tuple(dict.fromkeys(_seed(cell) for cell in cells))
     asked = settings.get("MATRIX_SEEDS_PLANNED", 0)
     fixed = asked if isinstance(asked, int) else 0

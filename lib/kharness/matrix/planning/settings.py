@@ -44,6 +44,8 @@ def with_command_line(
 
 
 def _is_changeable(affects: Affects, symbol: str) -> bool:
-    """What may differ from call to call: how cells run and are judged, not what they train or are called."""
+    """Return whether it may differ from call to call: how cells run and are judged, not what they train or
+    are named.
+    """
     of_matrix = affects.touches(symbol, "matrix") and symbol not in NO_AXIS
     return of_matrix and affects.touches(symbol, "machine", "reporting")

@@ -25,10 +25,10 @@ _MACHINE = (
 
 @dataclass(frozen=True)
 class BitComparison:
-    """What came of it."""
+    """Outcome of a bitwise comparison."""
 
     equal: int
-    """Records that are equal, up to the first that is not."""
+    """Number of equal records before the first different one."""
     difference: str
     """The first difference in one line; empty without one."""
     on_request: int = 0

@@ -59,7 +59,7 @@ class ReproducedRun:
 
     @property
     def git(self) -> list[GitState | None]:
-        """Of each attempt that counts."""
+        """Git state of each attempt that counts."""
         states = [start.get("git") for start in self.lineage.starts]
         return [state if isinstance(state, Mapping) else None for state in states]
 
@@ -137,7 +137,7 @@ def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
 
 
 def _as_text(value: object) -> str:
-    """As `.config` has it."""
+    """Return a value as it stands in `.config`."""
     if isinstance(value, bool):
         return "y" if value else "n"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -13,7 +13,7 @@ from kharness.runs.errors import MatrixError
 from monitoring.host.environment import git_state
 
 GitState = Mapping[str, object]
-"""As a start record has it: revision, whether files differ from it, SHA-256 of the difference."""
+"""Git state in a start record: revision, whether files differ from it, SHA-256 of the difference."""
 
 
 @dataclass(frozen=True)

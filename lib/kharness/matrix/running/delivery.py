@@ -1,4 +1,4 @@
-"""The wait at the end: until the trackers hold what the runs recorded, but not for ever."""
+"""Wait at the end of a matrix, up to a limit, until the trackers hold all records of its runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
 def delivery_lines(
     directories: Sequence[Path], lacking: Mapping[Path, Mapping[str, int]], root: Path
 ) -> list[str]:
-    """What to report of these runs after the wait, whose followers may lack records."""
+    """Return lines on the delivery of these runs after the wait, where `lacking` has the records missing per
+    follower.
+    """
     if not lacking:
         names = sorted({name for directory in directories for name in read_progress(directory)})
         return [f"{', '.join(names)}: all points delivered"] if names else []

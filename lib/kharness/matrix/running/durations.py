@@ -1,4 +1,4 @@
-"""How long a training will take, judged by earlier complete ones of the same model.
+"""Estimate how long a training will take from earlier complete ones of the same model.
 
     history = read_history(results, affects)
     estimate = history.expected(values)
@@ -48,12 +48,12 @@ class PastRun:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one training is expected to take."""
+    """Expected duration of one training."""
 
     seconds: float
     """From launch to exit: the median over the runs."""
     runs: int
-    """How many it is judged by."""
+    """Number of runs behind the estimate."""
     different: Sequence[str]
     """The symbols in which those differ from it, as far as they affect the speed."""
 
@@ -94,9 +94,9 @@ class History:
         return self._nearest_to[key]
 
     def _essence(self, values: Mapping[str, object]) -> frozenset[str]:
-        """What affects how long a step takes, fit to be compared.
+        """Return the options that affect how long a step takes, in comparable form.
 
-        What is n counts as absent: a run from before an option came did without it, too.
+        An option that is n counts as absent: runs from before it existed did not have it either.
         """
         names = self._affects.names(values, "speed")
         return frozenset(f"{name}={values[name]!r}" for name in names if values[name] is not False)

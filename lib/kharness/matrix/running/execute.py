@@ -62,7 +62,7 @@ class ActiveRun:
         offset = journal_end(launch.directory)
         self._journal = JournalTail(launch.directory, since=offset)
         self.state: RunState = self._journal
-        """What its journal says so far."""
+        """State of the run from its journal so far."""
         self.stop_asked: Stop | None = None
         self.kill_asked = False
         self._unwritten: RunStatus | None = None
@@ -97,7 +97,7 @@ class ActiveRun:
 
     @property
     def number(self) -> int:
-        """Of this attempt, counted from 1 over all runners."""
+        """Number of this attempt, counted from 1 over all runners."""
         return len(self._before) + 1
 
     @property

@@ -1,4 +1,4 @@
-"""Work that would make a long-running process large, done by a child that is gone afterwards."""
+"""Do work in a forked child, so that its memory does not stay with the long-running runner."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Say = Callable[[str], None]
 
 
 def apart(work: Callable[[Say], Result], say: Say) -> Result:
-    """What `work` returns or raises, from a fork of this process, which must have no other thread.
+    """Return or raise the outcome of `work`, run in a fork of this process, which must have no other thread.
 
-    `work` gets a function whose text arrives at `say` in this process, at once. It dies with this process.
+    `work` gets a function whose text arrives at `say` in this process immediately. It dies with this process.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,6 @@
-"""What a terminal shows of a single run: what it prints, over the bar that a training of its own draws."""
+"""Display of a single run in the terminal: its output, with the progress bar that the training draws
+itself.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ class Copier:
         self._file.close()
 
     def read(self) -> bytes:
-        """What is new."""
+        """Return new output."""
         return self._file.read()
 
     def copy(self) -> None:

@@ -1,4 +1,4 @@
-"""What the user sees while runs train: a table that is redrawn on a terminal, plain lines elsewhere."""
+"""Progress of a matrix while runs train: a table redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class MatrixProgress:
         self._num_done = 0
         self._num_bad = 0
         self._numbers: dict[str, int] = {}
-        """By name, in the order of their first start."""
+        """Numbers of runs by name, in the order of their first start."""
         self._next = 0.0
         self._next_plain = time.monotonic() + PLAIN_EVERY
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays above the table."""
         self._screen.say(fitted(line))
 
     def started(self, run: ActiveRun) -> None:
@@ -147,7 +147,7 @@ def _row(run: ActiveRun) -> CellRow:
 
 
 def _doing(run: ActiveRun) -> str:
-    """Of a run that takes no steps now; empty for one that does."""
+    """Return the phase of a run that takes no steps now; empty for one that does."""
     if run.stop_asked is not None:
         return "stopping"
     if run.state.end:

@@ -1,4 +1,4 @@
-"""What the runner gets from outside: what to run next, where it fits, which runs to give up."""
+"""Interfaces through which the runner learns what to run next, where it fits, and which runs to give up."""
 
 from __future__ import annotations
 

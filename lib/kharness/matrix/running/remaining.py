@@ -1,4 +1,4 @@
-"""What is left of a matrix: which cells are to run, and what became of those whose runner died."""
+"""Remaining work of a matrix: which cells are to run, and the fate of those whose runner died."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _becomes_true(condition: Callable[[], bool]) -> bool:
 
 
 def _tail_of(directory: Path, attempt: Attempt) -> JournalTail:
-    """What an attempt wrote."""
+    """Return the records that an attempt wrote."""
     tail = JournalTail(directory, since=attempt.journal_offset)
     tail.read()
     return tail

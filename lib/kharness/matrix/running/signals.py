@@ -54,7 +54,7 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """What a process that was stopped this way exits with: 130 for Ctrl-C."""
+        """Exit code of a process stopped this way: 130 for Ctrl-C."""
         return 128 + self.stops[0]
 
     def wait(self, seconds: float, filenos: Sequence[int] = ()) -> None:

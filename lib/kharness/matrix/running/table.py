@@ -55,7 +55,7 @@ class CellRow:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the entire matrix; what is not known is None."""
+    """Totals of the entire matrix; None for what is unknown."""
 
     done: int
     total: int | None

@@ -1,4 +1,6 @@
-"""What is printed while others work: no terminal that takes nothing (Ctrl-S), no idle reader stops them."""
+"""Output that never blocks the runner: not by a stopped terminal (Ctrl-S), nor by an idle reader of a
+pipe.
+"""
 
 from __future__ import annotations
 

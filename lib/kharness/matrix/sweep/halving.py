@@ -120,9 +120,9 @@ class Halving:
 
 
 def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> Halving | None:
-    """What stops losing cells of a matrix, if its settings ask for that; `launches` are all its cells.
+    """Return the early stopping of a matrix, if its settings ask for it; `launches` are all its cells.
 
-    MatrixError for a SWEEP_METRIC that nothing may go by, and without Optuna.
+    MatrixError for a SWEEP_METRIC that must not be optimized, and without Optuna.
     """
     if not settings.get("MATRIX_EARLY_STOPPING"):
         return None

@@ -43,7 +43,8 @@ class TrialRow:
     values: Mapping[str, str]
     trials: Sequence[Trial]
     budget: tuple[int, ...] = ()
-    """Of its complete trials, in the leaderboard's unit; several where they differ, empty where unknown."""
+    """Budgets of its complete trials, in the leaderboard's unit; several where they differ, empty where
+    unknown."""
     num_validation: int | None = None
     """Samples of the validation set, as far as its trials say and agree."""
 
@@ -53,12 +54,12 @@ class TrialRow:
 
     @property
     def mean(self) -> float:
-        """Of the complete trials; there is one."""
+        """Mean of the complete trials, of which there is at least one."""
         return statistics.fmean(trial.value for trial in self.complete if trial.value is not None)
 
     @property
     def deviation(self) -> float | None:
-        """Sample standard deviation; None of a single trial."""
+        """Sample standard deviation; None for a single trial."""
         values = [trial.value for trial in self.complete if trial.value is not None]
         return statistics.stdev(values) if len(values) > 1 else None
 
@@ -71,13 +72,13 @@ class Leaderboard:
     objective: Objective
     symbols: Sequence[str]
     common: Mapping[str, str]
-    """What the sweep set for all its trials, trackers aside."""
+    """Assignments shared by all trials of the sweep, except trackers."""
     rows: Sequence[TrialRow]
-    """The best first; equal ones in the order of their planning."""
+    """Rows, best first; ties in the order of their planning."""
     incomplete: Sequence[Trial]
     """Trials that are in no row's mean."""
     refused: Sequence[tuple[str, str]]
-    """Name and reason of what the option tree refused."""
+    """Name and reason of each configuration that the option tree refused."""
     num_trials: int
     budget_unit: str = "steps"
     """One of kharness.runs.budget.COUNTS."""
@@ -102,7 +103,7 @@ class Leaderboard:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a rank does not say."""
+        """Caveats about the ranks."""
         if len(self.rows) < 2:
             return []
         known = [count for row in self.rows for count in row.budget]
@@ -142,7 +143,7 @@ class Leaderboard:
 
     @property
     def warning(self) -> str:
-        """What to know before one believes the first row; empty where nothing was chosen."""
+        """Warning about selection bias in the first row; empty where nothing was selected."""
         if len(self.rows) < 2:
             return ""
         return (
@@ -153,7 +154,7 @@ class Leaderboard:
 
     @property
     def next_command(self) -> str:
-        """What trains the first row again with other seeds."""
+        """Command that trains the first row again with other seeds."""
         values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
         return shlex.join(
             ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in values.items())]
@@ -215,7 +216,7 @@ def _row(
 
 
 def _counted(run: Path) -> tuple[Spent, int | None]:
-    """What a trial was given, and the samples that validate it, by its journal."""
+    """Return a trial's training budget and its number of validation samples, from its journal."""
     state = read_end(run / JOURNAL)
     dataset = state.start.get("dataset")
     size = dataset.get("validation") if isinstance(dataset, Mapping) else None
@@ -382,7 +383,7 @@ def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _left_out(board: Leaderboard) -> list[tuple[str, list[str]]]:
-    """What is in no row, under a title each."""
+    """Return what is in no row, each group with a title."""
     found = []
     if board.incomplete:
         title = f"not complete, in no row: {len(board.incomplete)} of {counted(board.num_trials, 'trial')}"

@@ -41,10 +41,10 @@ class Listed:
 
     symbol: str
     text: str
-    """As written in the file."""
+    """Text in the file."""
     values: Sequence[str]
     in_order: bool
-    """Numbers at even steps: near ones do alike."""
+    """Whether they are evenly spaced numbers, of which neighbors perform alike."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ Range = Listed | Between
 
 @dataclass(frozen=True)
 class RangeFile:
-    """What a sweep varies, and what it holds fixed."""
+    """The ranges that a sweep varies, and the values it fixes."""
 
     ranges: Sequence[Range]
     """In the order of the file."""

@@ -1,4 +1,4 @@
-"""Which ranks of a leaderboard chance could have made: for each row the ranks that it may truly have.
+"""Rank uncertainty of a leaderboard: for each row the range of ranks that it may truly have.
 
 Every pair of rows is compared at once (Bonferroni): a row is above as many as are shown to be worse, and
 below as many as are shown to be better. All these ranges hold together with the confidence (Mohamad, Goeman
@@ -17,22 +17,23 @@ from itertools import combinations
 CONFIDENCE = 0.95
 
 SET_ASIDE_LEVEL = 0.001
-"""Of the tests whether a row varies more than the others, all of them together: at a higher one what is left
-would seem to vary less than it does."""
+"""Familywise level of the tests whether a row varies more than the others: at a higher one, the rows left
+would seem to vary less than they do."""
 
 ALIKE_LEVEL = 0.2
-"""Of the test whether those that are left vary alike."""
+"""Level of the test whether the remaining rows vary alike."""
 
 OWN_LEVEL = 0.01
-"""Whatever the pooled error says: two rows that their own seeds do not separate so clearly are not shown."""
+"""Level at which two rows must also differ by the spread of their own seeds, whatever the pooled error
+says."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of a row."""
+    """Measurements of a row."""
 
     values: Sequence[float]
-    """One a seed."""
+    """One value per seed."""
     budget: tuple[int, ...]
     """Rows of different budgets, or of an unknown one (empty), are not shown to differ."""
     num_samples: int | None = None
@@ -48,7 +49,7 @@ class Ranges:
 
 
 def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
-    """Of rows in their order, the best first; None where nobody knows how much chance there is.
+    """Return the rank range of each row, given best first; None where the size of chance is unknown.
 
     With seeds the error is that between them, pooled over the rows that vary alike (`_Spreads`), and of
     accuracies also that of the validation set, which more seeds do not make less: two that differ by d differ
@@ -117,7 +118,7 @@ class _Spreads:
         )
 
     def margin(self, i: int, j: int) -> float:
-        """What two rows must differ by; infinite where one of them has a single seed."""
+        """Return the difference that two rows must exceed; infinite if one of them has a single seed."""
         first, second = self._own[i], self._own[j]
         if first is None or second is None:
             return math.inf
@@ -141,7 +142,7 @@ class _Spreads:
         return sum((self._own[i] or 0.0) * (self._counts[i] - 1) for i in rows)
 
     def _p_of_more(self, i: int, rows: Sequence[int]) -> float:
-        """Of the test whether a row varies more than the others of these."""
+        """Return the p value of the test whether a row varies more than the others of these."""
         from scipy.special import fdtrc
 
         own, degrees = self._own[i] or 0.0, self._counts[i] - 1
@@ -189,7 +190,7 @@ def _normal_bound(pairs: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _student(degrees: float, alpha: float) -> float:
-    """What |t| stays under with probability 1 - alpha."""
+    """Return the |t| that is exceeded with probability alpha."""
     from scipy.special import stdtrit
 
     return float(-stdtrit(degrees, alpha / 2))

@@ -86,7 +86,7 @@ def num_trials(plan: Plan) -> int:
 
 
 def source_for(plan: Plan, root: Path, unfinished: Sequence[Launch]) -> Source:
-    """What a sweep has still to run: its unfinished cells, and of a TPE search the trials it will choose.
+    """Return the source of the trials still to run: unfinished cells, and for TPE the trials it will choose.
 
     The caller holds the RunnerLock of its directory.
     """

@@ -33,7 +33,7 @@ class Trial:
 
     @property
     def value(self) -> float | None:
-        """What the trial is judged by: its last validation; None unless it is complete."""
+        """Objective of the trial: its last validation; None unless it is complete."""
         return self.validations[-1] if self.state == COMPLETE else None
 
 

@@ -1,4 +1,4 @@
-"""What the validations of a run said so far: the only thing that searches and early stopping go by."""
+"""Validation results of a run so far, the only input of searches and early stopping."""
 
 from __future__ import annotations
 

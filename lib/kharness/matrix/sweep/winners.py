@@ -1,4 +1,4 @@
-"""The best configuration of each member of a choice: what a fair comparison, equally tuned, is between."""
+"""Best configuration of each member of a choice: the candidates of a fair, equally tuned comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Winner:
     value: str
     rank: int
     values: Mapping[str, str]
-    """Of all symbols of the sweep."""
+    """Values of all symbols of the sweep."""
     mean: float
     ends: Mapping[str, str]
     """Symbols whose value is an end of those tried with this choice: `lowest` or `highest`."""
@@ -46,7 +46,9 @@ class Winners:
         return found
 
     def command(self, common: Mapping[str, str]) -> str:
-        """What compares them, by seeds that the sweep has not seen; `common` holds for all of them."""
+        """Return the command that compares them on seeds the sweep has not used; `common` holds for all of
+        them.
+        """
         groups = [
             " ".join(str(Axis(name, [value])) for name, value in one.values.items()) + " SEED=101..105"
             for one in self.winners
