@@ -1,1 +1,1 @@
-"""What trainings share: device, data, schedules, optimisers, checkpoints and stopping in good order."""
+"""Building blocks of every training: device, data, schedules, optimizers, checkpoints and an orderly stop."""

@@ -124,7 +124,7 @@ class Checkpoints:
     def __init__(
         self, directory: Path, *, attempt: int, keep: int = 2, first_attempt: int = 1, writes: bool = True
     ) -> None:
-        """What attempts before `first_attempt` left, before a start from scratch, is never deleted.
+        """Never delete what attempts before `first_attempt` left, before a start from scratch.
 
         Ranks above 0 keep the books without `writes`: they know what rank 0 saves, and save nothing.
         """
@@ -134,7 +134,7 @@ class Checkpoints:
         self.first_attempt = first_attempt
         self.writes = writes
         self.best: Best | None = None
-        """Of all validation losses that `improves` was called with."""
+        """Best of all validation losses passed to `improves`."""
         self.last_step: int | None = None
         """The step of the newest checkpoint: the last one written, or the one that was resumed from."""
 

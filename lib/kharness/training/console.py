@@ -1,4 +1,4 @@
-"""What a training prints: of use to whoever looks, and never a reason to stop."""
+"""Output of a training: kept for its log file, and never a reason to stop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lasting_output() -> Iterator[KeptOutput]:
 
 
 class KeptOutput:
-    """What a training prints, for a file that is known once its run directory is."""
+    """Printed output, held until the run directory is known, then written to a file in it."""
 
     def __init__(self) -> None:
         self._text: list[str] | None = []
@@ -76,7 +76,7 @@ class _Kept:
 
     def __init__(self, shown: TextIO, kept: KeptOutput) -> None:
         self.shown = shown
-        """What a progress bar draws on, which is for the eye alone."""
+        """The stream that progress bars draw on; the file gets no bars."""
         self._kept = kept
 
     def write(self, text: str) -> int:
@@ -112,7 +112,7 @@ def nothing_printed() -> Iterator[None]:
 
 
 def set_dependencies_level(level: str) -> None:
-    """What packages log from here on: `debug`, `info`, `warning` or `error`, with all above it."""
+    """Set the log level of dependencies: `debug`, `info`, `warning` or `error`."""
     if level == "warning":  # theirs, by default: what somebody has set by TORCH_LOGS stays
         return
     number = logging.getLevelNamesMapping()[level.upper()]

@@ -63,13 +63,13 @@ class Batches:
         self.upcoming: Callable[[Tensor], None] | None = None
         """Called with each batch while the one before it is taken; not with the first of an epoch."""
         self.part: Callable[[Tensor], Tensor] = lambda batch: batch
-        """What of a batch is this process's own."""
+        """Returns this process's part of a batch."""
         self.is_shared = False
         """Whether several processes share each batch."""
         self.of_main: Callable[[Any], Any] | None = None
-        """Gives all of them what the first has."""
+        """Broadcasts a value of the main process to all."""
         self.is_main = True
-        """Whether this is the first."""
+        """Whether this is the main process."""
         self.num_taken = 0
         """Samples of the batch that was taken last, of all processes."""
         self._seed = seed
@@ -81,9 +81,9 @@ class Batches:
         of_main: Callable[[Any], Any] | None = None,
         is_main: bool = True,
     ) -> None:
-        """Of several processes this one has a `part` of each batch.
+        """Give this process a `part` of each batch, as one of several.
 
-        `of_main` gives all of them what the first has.
+        `of_main` broadcasts a value of the main process to all.
         """
         self.part, self.is_shared = part, True
         self.of_main, self.is_main = of_main, is_main
@@ -136,7 +136,7 @@ class Batches:
         return torch.randperm(self.num_samples, generator=generator)
 
     def state_dict(self) -> dict[str, int]:
-        """What `load_state_dict` needs to continue with the next batch."""
+        """Return the state with which `load_state_dict` continues at the next batch."""
         return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

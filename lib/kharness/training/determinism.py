@@ -1,4 +1,4 @@
-"""What decides the bits of a training's results beside its seed: set as DETERMINISTIC says, and read back.
+"""Determinism: settings besides the seed that decide the bits of results, applied and read back.
 
 https://docs.pytorch.org/docs/stable/notes/randomness.html has what there is to set. On a CPU none of it
 changes a bit: there the seed and the number of threads decide.
@@ -56,7 +56,7 @@ def set_tf32(device: torch.device, is_on: bool) -> None:
 
 @dataclass(frozen=True)
 class Numerics:
-    """As torch and the driver report it; what belongs to a GPU is None on a CPU."""
+    """Settings reported by torch and the driver; those of a GPU are None on a CPU."""
 
     deterministic_algorithms: bool
     cudnn_deterministic: bool
@@ -129,7 +129,7 @@ class Numerics:
             )
 
     def differences(self, before: Mapping[str, object]) -> list[str]:
-        """What is not as it was `before`, by field."""
+        """Return the fields that differ from `before`."""
         return [
             f"{name} {before[name]}, now {value}"
             for name, value in asdict(self).items()

@@ -76,9 +76,10 @@ def check_gpus(name: str, processes: int) -> None:
 
 
 def take_device(name: str, local_rank: int = 0) -> Device:
-    """As choose_device; a GPU becomes the process's current one.
+    """Choose the device like choose_device, and make a GPU the current one of the process.
 
-    Libraries, timers and readings that name no device mean that one, which is else the first on every rank.
+    Libraries, timers and readings that name no device mean that one, which would otherwise be GPU 0 on every
+    rank.
     """
     device = choose_device(name, local_rank)
     if device.torch.type == "cuda":
@@ -118,7 +119,7 @@ def set_threads(count: int, *, processes: int = 1) -> int:
 
 
 class Compute:
-    """What the last bits of results depend on besides the seed: device, threads, processes."""
+    """The hardware and parallelism that the last bits of results depend on: device, threads, processes."""
 
     def __init__(self, device: torch.device, numerics: Numerics, *, processes: int = 1) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""What stops a training that the user can fix.
+"""Errors of a training that the user can fix.
 
 KharnessError
 └── TrainingError

@@ -76,12 +76,12 @@ class StopOnSignal:
 
 @dataclass(frozen=True)
 class StepSamples:
-    """Which samples a step was about, by rank."""
+    """The samples of a step, by rank."""
 
     parts: Sequence[Tensor]
-    """Their indices."""
+    """Indices of each rank's samples."""
     losses: Tensor | None = None
-    """Each rank's own, where there are several."""
+    """Loss of each rank, where there are several."""
 
     def suspects(self) -> dict[str, list[int]]:
         """`nonfinite_ranks` and the `sample_indices` of their parts; all where no loss says which."""
@@ -94,19 +94,19 @@ class StepSamples:
 
 
 class Buffers:
-    """What a forward pass changes besides gradients, as batch norm's running mean: NaN would stay in it."""
+    """Buffers that a forward pass changes, such as batch norm's running mean: a NaN would stay in them."""
 
     def __init__(self, model: nn.Module | None) -> None:
-        """Of no model nothing is kept."""
+        """Keep the buffers of `model`; nothing without one."""
         self._kept = [(buffer, buffer.clone()) for buffer in (model.buffers() if model else ())]
 
     def keep(self) -> None:
-        """As they are now."""
+        """Save the current values."""
         for buffer, kept in self._kept:
             kept.copy_(buffer)
 
     def put_back(self) -> None:
-        """As they were when they were kept."""
+        """Restore the saved values."""
         for buffer, kept in self._kept:
             buffer.copy_(kept)
 

@@ -1,4 +1,4 @@
-"""What a training needs, checked before a run or a matrix has a directory; without torch, so in no time.
+"""Requirements of a training, checked without torch before a run or a matrix has a directory.
 
 A model's `needs.py` calls `answer` with its checks. It gets the values of cells by name as one JSON object on
 standard input, and prints one that names the cells that could not begin, each with its `error` and `hint`.
@@ -150,11 +150,11 @@ def check_fractions(start: float, end: float) -> None:
 
 
 COMMON: Sequence[Check] = (check_device, check_processes, check_compiler, check_numbers)
-"""Of every model."""
+"""Checks of every model."""
 
 
 def check_common(values: Mapping[str, Any]) -> None:
-    """TrainingError for what none of COMMON lets pass."""
+    """Raise TrainingError for the first check of COMMON that fails."""
     for check in COMMON:
         check(values)
 

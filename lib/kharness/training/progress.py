@@ -1,4 +1,4 @@
-"""What a training counts as it goes, besides its step; a checkpoint keeps it."""
+"""Counters of a training besides its step, kept in checkpoints."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from monitoring.telemetry.pace import Stopwatch, cpu_seconds
 
 @dataclass
 class ControlledSettings:
-    """What requests to the running training have changed (monitoring.control)."""
+    """Settings changed by requests to the running training (monitoring.control)."""
 
     log_every: int | None = None
     """None while it is LOG_EVERY."""
     lr_factor: float = 1.0
-    """Of the schedule's learning rate."""
+    """Factor on the schedule's learning rate."""
 
 
 class StepProgress:

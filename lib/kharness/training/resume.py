@@ -1,4 +1,4 @@
-"""Where an attempt begins: at the newest intact checkpoint of its run, or at step 0.
+"""Resume: choose where an attempt begins, at the newest intact checkpoint of its run or at step 0.
 
 Only checkpoints of the run's lineage count (monitoring.journal.lineage): those of its last attempt that
 started from scratch and of the attempts that resumed after it, up to where a later attempt resumed.
@@ -32,7 +32,7 @@ class ResumePoint:
     """Where an attempt begins."""
 
     lineage: Lineage
-    """As the journal was when this was decided."""
+    """The journal's history when this was decided."""
     path: Path | None = None
     """The checkpoint; None for an attempt from scratch."""
     state: Mapping[str, Any] | None = None
@@ -44,7 +44,7 @@ class ResumePoint:
     """Whether the run has done everything that it was to do, so that there is nothing to begin."""
 
     def __str__(self) -> str:
-        """What to print for the user, one line per fact; empty for the first attempt at a run."""
+        """Text for the user, one line per fact; empty for the first attempt at a run."""
         lines = [f"skipped: {name}: {reason}" for name, reason in self.passed_over]
         if self.path and self.state:
             lines.append(f"resume: after step {self.state['global_step']:,}, from {self.path.name}")
@@ -225,5 +225,5 @@ def _changed(recorded: object, options: Options) -> list[str]:
 
 
 def _plain(value: object) -> object:
-    """As JSON gives it back."""
+    """Return a value as JSON reads it back."""
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -87,7 +87,7 @@ class Generators:
         self._seed, self._rank, self._collect = seed, rank, collect
 
     def state_dict(self) -> dict[str, Any]:
-        """Of rank 0, and in `ranks` those of the ranks above it."""
+        """Return the generators of rank 0, with those of the ranks above it in `ranks`."""
         state = rng_state()
         if self._collect is None:
             return state

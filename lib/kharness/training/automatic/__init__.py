@@ -1,1 +1,1 @@
-"""What a training decides by trials before its first step: BATCH_SIZE_AUTO, COMPILE_AUTO, AMP_AUTO."""
+"""Choices made by trial steps before the first step: BATCH_SIZE_AUTO, COMPILE_AUTO, AMP_AUTO."""

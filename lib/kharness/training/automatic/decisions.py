@@ -1,4 +1,4 @@
-"""The values of a training that its options leave to trials, or to the machine."""
+"""Choose the values that options leave to trials or to the machine."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _micro_batch(options: Options, world: World) -> Search[Options, Options]:
 
 
 def _timed_values(options: Options, world: World, *, compile: str) -> Mapping[str, str]:
-    """What a timed trial has besides what is timed: nothing is left to trials."""
+    """Return the other values of a timed trial, so that nothing is left to trials."""
     values = {"COMPILE_AUTO": "n", "COMPILE": compile} if "COMPILE" in options.undecided() else {}
     if "MICRO_BATCH_SIZE" in options.undecided():
         batch = samples_of_rank(options.BATCH_SIZE, world.size)

@@ -1,4 +1,4 @@
-"""What trials decide: the largest micro-batch that fits, and which of two configurations is quicker.
+"""Searches by trial: the largest micro-batch that fits, and the faster of two configurations.
 
 Each search is a generator: it yields what is to be tried, is given the trial that runs, and returns what it
 has found. So it is the caller who begins processes.
@@ -129,12 +129,12 @@ def _pair(one: Steps, two: Steps, *, is_turned: bool) -> tuple[TrialStep, TrialS
 
 
 def step_seconds(step: TrialStep, samples: float) -> float:
-    """Of a step of so many samples, of which the trial has computed some."""
+    """Return the seconds of a step of so many samples, extrapolated from those that the trial computed."""
     return step.part_seconds * samples / step.samples + step.update_seconds
 
 
 def _memory(tried: TriedT) -> Search[TriedT, TrialStep | None]:
-    """What a training needs; None where it needs more than there is."""
+    """Return the last of some trial steps, with its memory; None if the trial runs out of it."""
     with closing((yield tried)) as trial:
         try:
             steps = [trial.step() for _ in range(MEMORY_STEPS)]

@@ -1,4 +1,4 @@
-"""A training that takes some steps in a process of its own, so that nothing of it is left in ours.
+"""Trial steps of a training in a separate process, so that they leave nothing behind in this one.
 
 The process is forked before anything of the training is there: it has a model, random generators and data of
 its own, and its memory grows by what a training needs. It takes a step on request, and ends with the process
@@ -40,18 +40,18 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class TrialStep:
-    """What a step of one micro-batch, or of several, has taken."""
+    """Time and memory of a trial step of one or several micro-batches."""
 
     samples: int
     part_seconds: float
-    """Reading the samples, forward and backward pass."""
+    """Seconds to read the samples, and for forward and backward pass."""
     update_seconds: float
     memory: int
     """The most bytes so far, besides what the process had before the training."""
     free: int | None
     """Bytes that were free before the training; None where the system does not say."""
     num_steps: int
-    """Of the planned training."""
+    """Number of steps of the planned training."""
 
 
 class TrialFailedError(Exception):
@@ -60,13 +60,13 @@ class TrialFailedError(Exception):
     def __init__(self, reason: str, *, fixable: TrainingError | None = None, memory: bool = False) -> None:
         super().__init__(reason)
         self.fixable = fixable
-        """What to tell the user, where it is for the user to fix."""
+        """The error to report, if the user can fix it."""
         self.memory = memory
-        """Whether memory is what it lacked."""
+        """Whether it ran out of memory."""
 
 
 class BegunTrial:
-    """A trial that runs, on the side of the training that began it."""
+    """A running trial, seen from the training that started it."""
 
     def __init__(self, pid: int, connection: socket.socket, folder: Path) -> None:
         self._pid, self._connection, self._folder = pid, connection, folder
@@ -209,10 +209,10 @@ class StepOnRequest:
         """There are no other ranks here."""
 
     def own_work_done(self) -> None:
-        """As leave_out."""
+        """Do the same as leave_out."""
 
     def waiting_stays(self) -> None:
-        """As leave_out."""
+        """Do the same as leave_out."""
 
     def read(self) -> Mapping[str, float | None]:
         """The seconds of this step."""
@@ -258,7 +258,7 @@ def samples_of_rank(batch_size: int, ranks: int) -> int:
 
 
 def _silence() -> None:
-    """What a trial prints, the training prints again."""
+    """Discard the trial's output, which the training prints again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)

@@ -33,7 +33,7 @@ DATASETS = DropIns(
 
 
 def load_dataset(name: str, config: Mapping[str, Any], root: Path) -> Any:
-    """What the dataset `name` loads, with its options in a configuration."""
+    """Load the dataset `name`, with its options from a configuration."""
     return DATASETS.load(name).load(DATASETS.options(name, config), root)
 
 

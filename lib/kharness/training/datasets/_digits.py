@@ -33,7 +33,7 @@ class FetchedDigits:
 
     dataset: Dataset
     hint: str
-    """What to do where a file is missing."""
+    """Hint for a missing file."""
 
     def fetch(self, options: DataFolder, root: Path, sources: Sources) -> Path:
         """The folder of the verified files, those that are missing or damaged fetched from `sources`."""

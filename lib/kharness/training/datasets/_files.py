@@ -30,7 +30,7 @@ class DatasetFile:
     size: int
     """Bytes, uncompressed."""
     suffix: str = ".gz"
-    """Of its name at the mirrors and where it is put; empty for one that is not compressed there."""
+    """Suffix of the file at the mirrors and on disk; empty for one that is not compressed there."""
 
     def matches(self, content: bytes) -> bool:
         """Whether `content`, uncompressed, is this file."""

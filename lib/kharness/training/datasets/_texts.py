@@ -1,4 +1,4 @@
-"""What datasets of text have in common: options, where their tokens lie, preparing and loading them."""
+"""Shared parts of text datasets: options, where their tokens are, preparing and loading them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Sa
 
 @dataclass(frozen=True)
 class HubOptions(TextOptions):
-    """As of all text, and how much of it."""
+    """Options of every text dataset, and a limit on the tokens."""
 
     max_tokens: int
     """Training tokens at most; 0 takes all."""
@@ -121,7 +121,9 @@ def check_text_tokenizer(manifest: Manifest, options: TextOptions, root: Path, *
 def find_text(
     name: str, options: TextOptions, root: Path, *, place: Path | None = None
 ) -> tuple[Path, Manifest]:
-    """As find_tokens; DatasetError as well if the text at `place` has changed since it was prepared."""
+    """Call find_tokens; raise DatasetError as well if the text at `place` has changed since it was
+    prepared.
+    """
     folder, manifest = find_tokens(name, options, root)
     place = place or Path(manifest.source["place"])
     if place.exists() and stat_sha256(place) != manifest.source["stat_sha256"]:

@@ -49,7 +49,7 @@ class PictureFolder:
     """In the order of their names, which gives the labels."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    """Of ImageNet's pixels, scaled to 0..1, by channel."""
+    """Mean and standard deviation are those of ImageNet's pixels by channel, scaled to 0..1."""
     sha256: str
     """Over the names and sizes of all files: their content is too much to read before each training."""
 

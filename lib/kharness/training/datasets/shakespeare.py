@@ -33,7 +33,7 @@ TINY_SHAKESPEARE = Dataset(
 
 @dataclass(frozen=True)
 class Options(TextOptions):
-    """As of all text."""
+    """The options of every text dataset."""
 
 
 def fetch(options: TextOptions, root: Path, sources: Sources, *, name: str = "shakespeare") -> Path:

@@ -1,4 +1,4 @@
-"""Text of yours: a file, or all text files of a folder; docs/data.md says which and what is held out."""
+"""Your own text: a file, or all text files of a folder; docs/data.md says which and what is held out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_REQUEST = True
 
 @dataclass(frozen=True)
 class Options(TextOptions):
-    """As of all text, and which."""
+    """Options of every text dataset, and the path of the text."""
 
     path: str
     """The file or folder; a relative path starts at the repository."""

@@ -89,7 +89,7 @@ class _PassedOn:
         self._early: list[int] = []
 
     def pass_on_early(self) -> None:
-        """What came before the last of the ranks was started, which `ranks` had not all of then."""
+        """Pass on signals that arrived before the last rank was started."""
         while self._early:
             self(self._early.pop(0), None)
 

@@ -40,7 +40,7 @@ _LOST = (
 
 
 class LostRanks:
-    """What the ranks of one training note about their ends."""
+    """How and why ranks ended, shared through the training's store."""
 
     def __init__(self, store: Store, *, rank: int, size: int) -> None:
         self._store = PrefixStore("ends", store)

@@ -1,4 +1,4 @@
-"""A model whose gradients are the mean over all ranks, each of which has all of it, or a part."""
+"""DDP and FSDP: a model whose gradients are averaged over the ranks, replicated or sharded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FSDP = "fsdp"
 
 
 class ShardedModel(nn.Module):
-    """What steps and evaluations call of a model that `share_model` has left each rank a part of."""
+    """A sharded model (`share_model`), to be called in training and evaluation."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The ranks of one training: which one this process is, and what they exchange.
+"""The ranks of a training: the rank of this process, and collective communication between them.
 
 They meet as `torchrun` starts them (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), or over a file
 where NUM_GPUS had this project start them on one host. gloo exchanges tensors of a CPU, NCCL those of GPUs.
@@ -37,13 +37,13 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """Of the ranks on this host: the GPU of this one."""
+    """Rank among those of this host, which is the index of its GPU."""
     local_size: int = 1
     ends: LostRanks | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> World:
-        """As the launcher says; TrainingError where its variables contradict each other."""
+        """Read the launcher's variables; raise TrainingError where they contradict each other."""
         if not is_launched(environment):
             return cls()
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -112,7 +112,9 @@ class World:
         return islice(chunks, self.rank, None, self.size)
 
     def rounds(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-        """As `turns`, equally many on each rank: where none is left, another's, of which no sample counts."""
+        """Yield like `turns`, equally often on each rank: a rank without a chunk gets another's, of which no
+        sample counts.
+        """
         given = list(chunks)
         for first in range(0, len(given), self.size):
             own = given[first + self.rank : first + self.rank + 1]
@@ -166,7 +168,7 @@ class World:
 
 
 ALONE = World()
-"""Of a training in one process."""
+"""The world of a training in one process."""
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What to try first on a machine with GPUs (scripts/gpu_first_run.sh): each step timed, with a limit."""
+"""First checks on a machine with GPUs (scripts/gpu_first_run.sh): each step timed, with a limit."""

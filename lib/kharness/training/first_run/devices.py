@@ -40,10 +40,10 @@ class SmiValue(NamedTuple):
     """A value of nvidia-smi and ours."""
 
     query: str
-    """As nvidia-smi --query-gpu calls it."""
+    """Name for nvidia-smi --query-gpu."""
     own: Callable[[GpuSample], float | None]
     tolerance: float
-    """What it may change by between two looks, in its unit, beyond the looks before and after ours."""
+    """Accepted change between two readings, in its unit, beyond those before and after ours."""
 
 
 VALUES = (
@@ -111,7 +111,7 @@ def differences(
     ours: Mapping[str | None, GpuSample],
     after: Mapping[str, Mapping[str, str]],
 ) -> list[str]:
-    """What nvidia-smi and we do not agree on; prints both."""
+    """Return the values on which nvidia-smi and our sampler disagree; print both."""
     wrong = (
         [f"GPUs {sorted(map(str, ours))}, of nvidia-smi {sorted(before)}"] if set(ours) != set(before) else []
     )
@@ -196,7 +196,9 @@ def energy(folder: Path, device: str) -> str:
 
 
 def compared_energy(samples: Sequence[tuple[float, GpuSample]]) -> str:
-    """What the counter rose by beside the power integrated by the trapezoidal rule; samples with seconds."""
+    """Compare the rise of the energy counter with the power integrated by the trapezoidal rule; samples with
+    seconds.
+    """
     counted = [it.energy_counter_joules for _, it in samples if it.energy_counter_joules is not None]
     powers = [(at, it.power_draw_watts) for at, it in samples if it.power_draw_watts is not None]
     if len(counted) < 2 or len(powers) < 2:

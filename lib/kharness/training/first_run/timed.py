@@ -1,4 +1,4 @@
-"""Steps one after the other, each in a process of its own with a limit, and what came of them in a file.
+"""Run steps one after the other, each in its own process with a time limit, and record the outcomes.
 
 A step that is killed, or the machine with it, has no result: begun again on the same folder, the steps that
 held are not repeated.
@@ -21,7 +21,7 @@ from monitoring.journal.end_status import FAILED
 
 RESULTS = "results.json"
 OK, SKIPPED = "ok", "skipped"
-"""What a step comes to, besides FAILED."""
+"""Outcomes of a step, besides FAILED."""
 
 # How long a step that is over its limit has to end by itself.
 END_WITHIN = 5.0
@@ -51,18 +51,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a step."""
+    """Outcome of a step."""
 
     result: str
     """OK, FAILED or SKIPPED."""
     seconds: float
     limit: float
     said: str = ""
-    """What it found, or why it failed or was skipped."""
+    """Finding of the step, or why it failed or was skipped."""
 
 
 def read_results(folder: Path) -> dict[str, Result]:
-    """By step, of earlier calls too; those of a file that cannot be read are none."""
+    """Return the results by step, earlier calls included; empty if the file cannot be read."""
     try:
         found = json.loads((folder / RESULTS).read_text())
         return {name: Result(**result) for name, result in found["steps"].items()}

@@ -26,9 +26,9 @@ ValueT = TypeVar("ValueT")
 ROOT = Path(__file__).resolve().parents[4]
 
 EPOCHS = int(os.environ.get("EPOCHS", "4"))
-"""Of a training of LeNet-5 on the shipped subset of MNIST."""
+"""Epochs of a LeNet-5 training on the shipped subset of MNIST."""
 
-# Of a training that is to be killed: it is begun again with twice as many epochs while it ends before that.
+# A training to be killed is started again with twice as many epochs while it ends before that.
 TRIES = 4
 LOOK_EVERY = 0.002
 
@@ -56,7 +56,7 @@ def start(
 def start_anew(
     folder: Path, name: str, device: str, *flags: object, epochs: int = EPOCHS
 ) -> subprocess.Popen[bytes]:
-    """As start, without what a call before has left."""
+    """Start like `start`, after deleting what an earlier call left."""
     shutil.rmtree(folder / name, ignore_errors=True)
     return start(folder, name, device, *flags, epochs=epochs)
 
@@ -133,7 +133,7 @@ def _killed(folder: Path, device: str, flags: Sequence[object]) -> int:
 
 
 def _has_checkpoint(run: Path) -> bool:
-    """By its record, which follows the file."""
+    """Return whether the journal has a checkpoint record, which is written after the file."""
     try:
         return b'"event":"checkpoint"' in (run / JOURNAL).read_bytes()
     except OSError:  # not begun
@@ -251,7 +251,7 @@ def matrix(folder: Path, device: str) -> str:
 
 
 def _wait(look: Callable[[], ValueT]) -> ValueT:
-    """What a look finds, once it finds something; the limit of the step ends it else."""
+    """Poll until `look` finds something, and return it; the time limit of the step bounds the wait."""
     while not (found := look()):
         time.sleep(0.05)
     return found

@@ -69,7 +69,7 @@ def become(
 
 
 class CompiledScripts:
-    """What scripts compile to, so that not every forked process compiles its own; by their text."""
+    """Compiled scripts by their text, so that forked processes do not compile them again."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, tuple[bytes, CodeType]] = {}
@@ -180,7 +180,7 @@ def _close_files() -> None:
 
 
 def _set_threads(threads: int) -> None:
-    """What OMP_NUM_THREADS and its like would have done, which libraries read only when they are loaded."""
+    """Apply OMP_NUM_THREADS and the like, which libraries read only when they are loaded."""
     if threads:
         torch.set_num_threads(threads)
     given = (os.environ.get(name, "") for name in _BLAS_VARIABLES)

@@ -211,7 +211,7 @@ class Zygote:
 
 
 def _child(run: Mapping[str, Any], code: CodeType | None, *, log: int, parent: int) -> NoReturn:
-    """What the new process does from the fork to its end; nothing returns into the loop above."""
+    """Run the forked process from the fork to its end; nothing returns into the loop above."""
     try:
         become(
             directory=run["directory"],

@@ -1,1 +1,1 @@
-"""What a trained model does: how fast it is, how often it is right, and what it says of some pictures."""
+"""Inference with a trained model: its speed and accuracy, and its predictions for some pictures."""

@@ -1,4 +1,4 @@
-"""What the trained model does: how fast and how often right it is, and some pictures with its answers."""
+"""Inference with a trained model: its speed and accuracy, and its predictions for some pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HeldOutPictures(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
-        """What the model takes (n, channels, height, width), and the labels."""
+        """Return the model's input (n, channels, height, width), and the labels."""
 
     def chunks(self, size: int) -> Iterable[tuple[Tensor, Tensor]]:
         """All of them in order."""

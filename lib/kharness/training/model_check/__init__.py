@@ -1,1 +1,1 @@
-"""What a training would cost, found by one step of it: `make check-model`, DRY_RUN."""
+"""Cost of a training, found by one step of it: `make check-model`, DRY_RUN."""

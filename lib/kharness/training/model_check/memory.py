@@ -1,4 +1,4 @@
-"""Memory of a step by what it is for, before the step (estimated) and after it (measured)."""
+"""Memory of a step by purpose (weights, gradients, …), estimated before the step and measured after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepMemory:
     gradients: int
     optimizer_state: int | None
     activations: int | None = None
-    """What the forward pass of one micro-batch keeps for its backward pass."""
+    """Bytes that the forward pass of one micro-batch keeps for its backward pass."""
 
     @property
     def total(self) -> int | None:
@@ -37,7 +37,7 @@ class StepMemory:
 
 
 def estimated_memory(model: nn.Module, optimizer: str, symbols: Mapping[str, Any]) -> StepMemory:
-    """By the shapes of the weights; the optimizer's state by a step of it on the meta device.
+    """Estimate from the shapes of the weights; the optimizer's state from a step of it on the meta device.
 
     An optimizer that looks at values cannot step there, so its state is not known before.
     """
@@ -58,7 +58,7 @@ def estimated_memory(model: nn.Module, optimizer: str, symbols: Mapping[str, Any
 
 
 def measured_memory(model: nn.Module, optimizer: torch.optim.Optimizer, activations: int) -> StepMemory:
-    """As it is after a step."""
+    """Measure the memory after a step."""
     return StepMemory(
         weights=num_bytes(tensors_of(model)),
         gradients=num_bytes(weight.grad for weight in model.parameters() if weight.grad is not None),
@@ -68,12 +68,12 @@ def measured_memory(model: nn.Module, optimizer: torch.optim.Optimizer, activati
 
 
 def num_bytes(tensors: Iterable[Tensor]) -> int:
-    """Of all of them together."""
+    """Return the total size of the tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Of the tensors in its state."""
+    """Return the size of the tensors in the optimizer's state in bytes."""
     return num_bytes(_tensors_in(list(optimizer.state.values())))
 
 

@@ -1,4 +1,4 @@
-"""What a check of a model has found, in words."""
+"""Report of a model check, in words."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class CheckedModel:
 
     parameters: int
     trained: int
-    """Of the parameters, those with a gradient."""
+    """Number of parameters with a gradient."""
     estimated: StepMemory
     measured: StepMemory | None
     flops: int | None
-    """Of forward and backward passes in a step, on all ranks."""
+    """FLOPs of the forward and backward passes of a step, on all ranks."""
     num_steps: int
     parts: int
-    """Micro-batches a step and rank."""
+    """Micro-batches per step and rank."""
     step_seconds: float | None
     evaluation_seconds: float | None
     evaluations: int
@@ -84,7 +84,7 @@ class CheckedModel:
 
     @property
     def expected_seconds(self) -> float | None:
-        """Of the planned training, without its tests, samples and start-up."""
+        """Expected seconds of the planned training, without its tests, samples and start-up."""
         if self.step_seconds is None:
             return None
         others = self.evaluations * (self.evaluation_seconds or 0) + self.saves * (self.save_seconds or 0)

@@ -1,4 +1,4 @@
-"""One step of a training with its real shapes: what it takes, measured where a training marks its phases."""
+"""Time and memory of one training step with its real shapes, measured where a training marks its phases."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class ModelCheck:
         """Waiting for other ranks is part of the time."""
 
     def own_work_done(self) -> None:
-        """As leave_out."""
+        """Do the same as leave_out."""
 
     def waiting_stays(self) -> None:
-        """As leave_out."""
+        """Do the same as leave_out."""
 
     def read(self) -> Mapping[str, float | None]:
         """The seconds of this step."""

@@ -1,4 +1,4 @@
-"""Optimisers, one module each: `Options`, given from the symbols, and `build(model, options)`."""
+"""Optimizers, one module each: `Options`, given from the symbols, and `build(model, options)`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 def _described_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Of each group the names of its parameters, their elements, their decay and their highest rate."""
+    """Describe each parameter group: names, number of elements, weight decay and peak learning rate."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [
         {

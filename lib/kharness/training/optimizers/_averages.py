@@ -59,11 +59,11 @@ class AveragedWeights:
             self._optimizer.eval()
 
     def parts(self) -> dict[str, AveragedWeights]:
-        """What a checkpoint keeps besides the model and the optimiser."""
+        """Additional parts of a checkpoint."""
         return {"trained_weights": self}
 
     def state_dict(self) -> Mapping[str, Any]:
-        """The weights that the training goes on with; the model's entry has the average."""
+        """Return the weights that training continues with; the model's entry has the average."""
         return self._trained
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -78,5 +78,5 @@ Weights = AveragedWeights | PlainWeights
 
 
 def weights_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
-    """What the optimiser makes of a model's weights."""
+    """Return the weights that evaluation uses: the optimizer's average, or the trained ones."""
     return AveragedWeights(model, optimizer) if isinstance(optimizer, Averaging) else PlainWeights()

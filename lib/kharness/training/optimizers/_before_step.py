@@ -1,4 +1,4 @@
-"""What an optimiser does to gradients, moments and its rate before torch's own step."""
+"""Changes to gradients, moments and learning rate before torch's own optimizer step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's protocol lets a step call: a function that computes the loss and its gradients."""
+"""The closure of torch's `Optimizer.step`, which computes the loss and its gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def value_of(closure: Callable[[], float] | None) -> float | None:
-    """What a step's closure returns, which computes the gradients; None without one."""
+    """Evaluate the closure of a step, which computes the gradients; None without one."""
     if closure is None:
         return None
     with torch.enable_grad():

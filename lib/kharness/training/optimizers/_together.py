@@ -28,7 +28,7 @@ class Together(torch.optim.Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """As torch's, which replaces groups and state by new ones."""
+        """Load like torch, and share the groups and state again, since torch replaces them."""
         super().load_state_dict(state_dict)
         self._share()
 

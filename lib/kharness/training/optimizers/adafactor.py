@@ -20,7 +20,7 @@ from kharness.training.saving.sharded import full, is_sharded, part
 
 @dataclass(frozen=True)
 class Options:
-    """What Adafactor does with a gradient."""
+    """Hyperparameters of Adafactor."""
 
     learning_rate: float
     """The highest relative step: this or 1 / sqrt(t), times the root mean square of the weights."""

@@ -12,7 +12,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What Adam does with a gradient."""
+    """Hyperparameters of Adam."""
 
     learning_rate: float
     betas: tuple[float, float]

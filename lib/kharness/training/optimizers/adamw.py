@@ -12,7 +12,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What AdamW does with a gradient."""
+    """Hyperparameters of AdamW."""
 
     learning_rate: float
     betas: tuple[float, float]

@@ -17,7 +17,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What AdamWAdv does with a gradient."""
+    """Hyperparameters of AdamWAdv."""
 
     learning_rate: float
     betas: tuple[float, float]

@@ -26,7 +26,7 @@ _HISTORY = 100
 
 @dataclass(frozen=True)
 class Options:
-    """What AdamWSPAM does with a gradient."""
+    """Hyperparameters of AdamWSPAM."""
 
     learning_rate: float
     betas: tuple[float, float]

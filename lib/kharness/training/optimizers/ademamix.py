@@ -15,7 +15,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What AdEMAMix does with a gradient."""
+    """Hyperparameters of AdEMAMix."""
 
     learning_rate: float
     betas: tuple[float, float, float]

@@ -15,7 +15,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What Lion does with a gradient."""
+    """Hyperparameters of Lion."""
 
     learning_rate: float
     """Every weight moves by this in every step: a third to a tenth of AdamW's."""

@@ -31,10 +31,10 @@ _MATRIX = torch.zeros(1, 1)
 
 @dataclass(frozen=True)
 class Options:
-    """What Muon does with a gradient."""
+    """Hyperparameters of Muon."""
 
     learning_rate: float
-    """Of the hidden matrices; the schedule moves both rates alike."""
+    """Peak learning rate of the hidden matrices; the schedule moves both rates alike."""
     momentum: float
     nesterov: bool
     match_adamw: bool
@@ -168,7 +168,7 @@ class BatchedMuon(torch.optim.Muon):
     def _shared_directions(
         self, group: dict[str, Any], same_shape: list[list[nn.Parameter]]
     ) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Of as many matrices as there are ranks each has one to orthogonalise, and sends all their rows.
+        """Orthogonalize one matrix on each rank, for as many matrices as ranks, and send out its rows.
 
         Those of one size are beside each other, so that ranks take equally long. Besides its own a rank has
         one complete matrix at a time.
@@ -251,7 +251,7 @@ def orthogonalised_in_bf16(
 
 
 def _product(gram: Tensor, coefficients: tuple[float, float, float], steps: int) -> Tensor:
-    """Of the p of all steps, one at the least, for squares (n, rows, rows)."""
+    """Return the product of the polynomials of all steps, at least one, for squares (n, rows, rows)."""
     product = factor = _factor(gram, *coefficients)
     for _ in range(steps - 1):
         gram = factor @ gram @ factor

@@ -18,7 +18,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What Schedule-Free AdamW does with a gradient."""
+    """Hyperparameters of Schedule-Free AdamW."""
 
     learning_rate: float
     betas: tuple[float, float]

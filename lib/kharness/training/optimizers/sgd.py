@@ -17,7 +17,7 @@ from kharness.training.saving.sharded import is_sharded
 
 @dataclass(frozen=True)
 class Options:
-    """What SGD does with a gradient."""
+    """Hyperparameters of SGD."""
 
     learning_rate: float
     momentum: float

@@ -16,7 +16,7 @@ from kharness.training.optimizers import parameter_groups
 
 @dataclass(frozen=True)
 class Options:
-    """What SOAP does with a gradient."""
+    """Hyperparameters of SOAP."""
 
     learning_rate: float
     betas: tuple[float, float]

@@ -27,7 +27,7 @@ from kharness.training.optimizers._before_step import before_each_step, moments,
 
 @dataclass(frozen=True)
 class Options:
-    """What SPAM does with a gradient."""
+    """Hyperparameters of SPAM."""
 
     learning_rate: float
     betas: tuple[float, float]

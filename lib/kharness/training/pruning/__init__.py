@@ -51,7 +51,9 @@ def build_pruner(
     *,
     num_steps: int,
 ) -> Pruning:
-    """What prunes a model by the method `name`, `none` by not pruning; TrainingError for an unknown one."""
+    """Build the pruner of the method `name`, `none` for no pruning; raise TrainingError for an unknown
+    one.
+    """
     if name == "none":
         return NO_PRUNING
     method = PRUNING_METHODS.load(name)

@@ -1,4 +1,4 @@
-"""When and how much is pruned: what all methods have in common."""
+"""Pruning options that all methods share: when and how much is pruned."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SparsitySchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class PruningOptions:
-    """What every method is given."""
+    """Options of every pruning method."""
 
     sparsity: float
     """Share of the prunable weights that is zero in the end."""

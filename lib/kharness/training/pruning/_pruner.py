@@ -1,4 +1,6 @@
-"""What a training calls after each optimiser step, so that pruned weights are zero and stay zero."""
+"""Pruning during training: masks updated after optimizer steps, so that pruned weights are zero and stay
+zero.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ class Pruner:
         if hasattr(method, "learn"):
             optimizer.register_step_pre_hook(self._learn)
         self.agree: Callable[[Sequence[Tensor]], None] | None = None
-        """Of a training of several processes: puts the masks of rank 0 into those of all."""
+        """Copies rank 0's masks to all ranks, in a training of several processes."""
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
@@ -175,7 +177,7 @@ class Pruner:
                 self._method.learn(weight, weight.grad, self._state(name))
 
     def _state(self, name: str) -> dict[str, Any]:
-        """What a score may go by."""
+        """Return the inputs of a score."""
         weight = self._weights[name]
         group = next(
             group for group in self.optimizer.param_groups if any(weight is one for one in group["params"])

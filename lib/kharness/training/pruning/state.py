@@ -34,7 +34,7 @@ _VARIANTS: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PruningOptions):
-    """By which score."""
+    """Options of state pruning: the variant of the score."""
 
     variant: str
     """bitter0, bitter3, bitter7 or bitter8."""

@@ -1,4 +1,4 @@
-"""State of which each rank has a part, in one directory: its tensors by torch.distributed.checkpoint.
+"""Sharded checkpoints: each rank's part in one directory, its tensors by torch.distributed.checkpoint.
 
     attempt01-step00000425-1f0c….dcp/
       __0_0.distcp, __1_0.distcp …   the parts of the ranks, and where each tensor's are: .metadata
@@ -133,7 +133,7 @@ def identity(path: Path) -> int:
 
 
 def _complete(temporary: Path, stem: str, state: Mapping[str, Any], sums: dict[str, str]) -> Path:
-    """Of rank 0: what is not sharded, the hashes of all files, and the name that makes them visible."""
+    """Finish on rank 0: write the unsharded state and the hashes of all files, then rename it into place."""
     rest = _mapped(state, (), lambda _, leaf: _without_values(leaf) if is_sharded(leaf) else leaf)
     sums = {**sums, **_sums([temporary / ".metadata"]), _STATE: save_hashed(temporary / _STATE, rest)}
     content = "".join(f"{value}  {name}\n" for name, value in sorted(sums.items())).encode()
@@ -247,7 +247,7 @@ def _on_rank(rank: int, failure: BaseException) -> OSError:
 
 
 def _on_all_ranks(work: Callable[[], _T]) -> list[_T]:
-    """What each rank's work comes to, in their order; an OSError of any is raised by all."""
+    """Return the results of all ranks in order; an OSError of any is raised on all."""
     own: tuple[_T | None, OSError | None]
     try:
         own = work(), None

@@ -41,7 +41,7 @@ class Documents:
     open_file: Open
     """Opens one for reading, at any position; OSError or DatasetError."""
     failures: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
-    """What reading them may raise."""
+    """Exceptions that reading them may raise."""
     largest_piece: int = LARGEST_PIECE
 
     @classmethod

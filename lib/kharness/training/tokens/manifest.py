@@ -38,7 +38,7 @@ class Manifest:
     """Everything about prepared tokens but the tokens."""
 
     requested: Mapping[str, Any]
-    """What the preparation was to make: it is done again for anything else."""
+    """Request that the tokens were prepared for; a different one means preparing again."""
     source: Mapping[str, Any]
     """Where the text came from."""
     tokenizer: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Manifest:
         return (shard for name in SPLITS for shard in self.splits[name])
 
     def write(self, folder: Path) -> None:
-        """As the folder's manifest, in one step."""
+        """Write it as the folder's manifest, atomically."""
         content = {"format": FORMAT, "sha256": self.sha256, **asdict(self)}
         write_atomically(folder / MANIFEST, json.dumps(content, indent=1).encode() + b"\n")
 

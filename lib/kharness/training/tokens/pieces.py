@@ -1,4 +1,4 @@
-"""Text on its way to tokens: pieces of documents, each with the position from which the next one is read."""
+"""Text to be tokenized: pieces of documents, each with the position from which the next one is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TextSource(Protocol):
     """Text that can be read again from any position that it gave."""
 
     def described(self) -> Mapping[str, Any]:
-        """What it is, as JSON: a preparation of another one is not continued."""
+        """Description as JSON; a preparation of another source is not continued."""
 
     def pieces(self, position: Position) -> Iterator[Piece]:
         """The pieces from a position on, the same ones each time."""

@@ -82,7 +82,7 @@ def prepare(
 
 
 def _complete(building: Path, requested: Mapping[str, Any], tokenizer: Tokenizer) -> Manifest | None:
-    """What a process made that was killed before it gave it its name."""
+    """Return the finished manifest of a process that was killed before renaming its folder."""
     if not (building / MANIFEST).exists():
         return None
     manifest = Manifest.read(building)

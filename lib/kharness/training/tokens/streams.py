@@ -88,7 +88,7 @@ class TokenStream:
 
 @dataclass(frozen=True)
 class TokenSplits:
-    """What a text dataset loads."""
+    """The splits of a text dataset."""
 
     train: TokenStream
     validation: TokenStream

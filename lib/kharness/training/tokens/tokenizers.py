@@ -1,4 +1,4 @@
-"""What turns text into tokens (uint16) and back: bytes, characters, or GPT-2's byte-pair encoding.
+"""Tokenizers between text and tokens (uint16): bytes, characters, or GPT-2's byte-pair encoding.
 
 A tokenizer is known by its SHA-256: the same one gives the same tokens on every machine and in every version.
 """
@@ -52,7 +52,7 @@ class Tokenizer(Protocol):
         """The text of tokens; a replacement character for bytes that are no UTF-8."""
 
     def described(self) -> dict[str, Any]:
-        """What `from_description` makes it of again, as JSON."""
+        """Return the JSON description from which `from_description` builds it again."""
 
 
 @dataclass(frozen=True)

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """Of operations: what decides how fast a device can do them."""
+    """Kind of an operation, on which the peak rate of a device depends."""
 
     is_convolution: bool
     dtype: torch.dtype | None
-    """Of the numbers that go in, after autocast; None where none of them is of floating point."""
+    """Input dtype after autocast; None if no input is floating point."""
 
 
 class ModelWithoutValues:
     """The same model on tensors that have a shape and a device, and no memory."""
 
     def __init__(self, model: nn.Module) -> None:
-        """As it is now: later hooks are not in it."""
+        """Copy the model as it is now: later hooks are not in the copy."""
         self.flops: Counter[Kind] = Counter()
         """Those that `step` counted."""
         self.recomputed: Counter[Kind] = Counter()
-        """Of these, what backward computed a second time, as with checkpointing."""
+        """FLOPs of these that the backward pass recomputed, as with activation checkpointing."""
         self._is_backward = False
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._model = copy_without_values(model, self._mode.from_tensor)

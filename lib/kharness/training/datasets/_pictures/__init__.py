@@ -1,4 +1,4 @@
-"""Sets of pictures of one size, each with a label: what models of pictures agree on with their datasets."""
+"""Sets of labeled pictures of one size: the interface between image models and their datasets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PictureSet:
     test_images: IdxArray
     test_labels: IdxArray
     classes: tuple[str, ...]
-    """What the labels 0, 1, … stand for."""
+    """Class names for the labels 0, 1, …."""
     mean: tuple[float, ...]
-    """Of the training pixels, scaled to 0..1, by channel."""
+    """Mean of the training pixels by channel, scaled to 0..1."""
     std: tuple[float, ...]
-    """Standard deviation of the same."""
+    """Standard deviation of the training pixels by channel, scaled to 0..1."""
     sha256: str
-    """Which data this is."""
+    """SHA-256 that identifies the data."""
 
     @classmethod
     def grey(cls, found: Mnist, *, classes: tuple[str, ...], mean: float, std: float) -> PictureSet:

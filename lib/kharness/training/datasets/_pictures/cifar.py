@@ -44,7 +44,7 @@ class Cifar:
     """Those of the training pictures, and those of the test pictures."""
     label_key: bytes
     names_file: str
-    """Of the Python format, with the names of the classes."""
+    """File of the Python format with the class names."""
     names_key: bytes
     binary_folder: str
     binary_files: tuple[tuple[str, ...], tuple[str, ...]]
