@@ -1,4 +1,4 @@
-"""Text as blocks of tokens: what to train on and what to validate on."""
+"""Text as blocks of tokens, in a training and a validation split."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Blocks:
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and the tokens after them, both int64 (n, block size), on the device."""
         windows = torch.from_numpy(self.tokens.windows(self._starts(indices), self.block_size + 1))
-        if self.device.type == "cuda":  # copied while the CPU goes on, as 2 bytes a token
+        if self.device.type == "cuda":  # copied asynchronously, at 2 bytes per token
             windows = windows.pin_memory()
         found = windows.to(self.device, non_blocking=True).long()
         return found[:, :-1], found[:, 1:]
@@ -63,24 +63,24 @@ class TextSplits:
     sha256: str
     tokenizer_sha256: str
     open_tokenizer: Callable[[], Tokenizer]
-    """What makes text of tokens again; DatasetError where its vocabulary is missing."""
+    """Opens the tokenizer that decodes tokens into text; DatasetError if its vocabulary is missing."""
     vocabulary: int
     """Every token is below it."""
 
     @property
     def tokens_per_sample(self) -> int:
-        """What a training counts its tokens by."""
+        """Tokens per sample, by which a training counts its tokens."""
         return self.train.block_size
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """Have each batch read from disk during the step before it."""
-        batches.device = torch.device("cpu")  # which reads the blocks: a GPU is not waited for
+        batches.device = torch.device("cpu")  # blocks are read on the CPU, without waiting for a GPU
         batches.upcoming = self.train.read_ahead
         return {}
 
     @property
     def chance_loss(self) -> float:
-        """What a model has that knows how frequent each token is, and nothing of the text before it."""
+        """Cross-entropy, in nats, of a unigram model: every token guessed by its frequency."""
         count = min(len(self.train.tokens), FREQUENT)
         first = self.train.tokens.windows(np.zeros(1, dtype=np.int64), count)[0]
         return entropy(torch.from_numpy(first.astype(np.int64)))

@@ -73,7 +73,7 @@ class Shape:
 
 
 def build_model(options: Options, *, vocabulary: int, device: torch.device) -> GPT2:
-    """As the GPT2_… options say, with first weights by torch's generator."""
+    """Build the model that the GPT2_… options describe, initialized with torch's generator."""
     multiple = options.GPT2_HEADS * (2 if options.GPT2_ROTARY else 1)
     if options.GPT2_WIDTH % multiple:
         raise TrainingError(

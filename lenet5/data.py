@@ -45,7 +45,7 @@ class Splits:
 
     @property
     def chance_loss(self) -> float:
-        """What a model has that tells no digit from another."""
+        """Cross-entropy, in nats, of guessing each digit by its frequency."""
         return entropy(self.train.labels)
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:

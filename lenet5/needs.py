@@ -1,4 +1,4 @@
-"""What a training of LeNet-5 needs before it can begin: what every training does, and its data."""
+"""Requirements of a LeNet-5 training, checked before it begins: the common ones and its data."""
 
 from __future__ import annotations
 

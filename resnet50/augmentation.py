@@ -31,7 +31,7 @@ class Normalisation:
 
     @classmethod
     def of(cls, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Normalisation:
-        """By the figures of a dataset."""
+        """Build from the mean and standard deviation of a dataset, by channel."""
         return cls(*(torch.tensor(values, device=device).view(-1, 1, 1) for values in (mean, std)))
 
     def __call__(self, pictures: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Normalisation:
 
 
 class Augmentation:
-    """What training pictures undergo each time they are seen, each in its own way."""
+    """Random augmentation of training pictures, different for each picture and epoch."""
 
     def __init__(
         self, *, size: int, padding: int, flip: bool, cutout: int, seed: int, device: torch.device
@@ -108,7 +108,9 @@ class ResizedCrops:
     least_area: float
 
     def box(self, width: int, height: int, *, epoch: int, number: int) -> Box:
-        """Of a picture by its number; the same for each number of readers, processes and micro-batches."""
+        """Return the crop of a picture by its number; the same for any number of readers, processes and
+        micro-batches.
+        """
         key = derived_seed(self.seed, "crop", epoch, number)
         draws = np.random.Generator(np.random.Philox(key=key)).random((ATTEMPTS, 4))
         return resized_crop(width, height, draws.tolist(), least_area=self.least_area)

@@ -49,7 +49,7 @@ class PictureSplits:
     validation: PictureSplit
     test: PictureSplit
     classes: tuple[str, ...]
-    """What the labels stand for."""
+    """Class names by label."""
     sha256: str
     augmentation: Augmentation
     normalise: Normalisation
@@ -61,7 +61,9 @@ class PictureSplits:
 
     @property
     def chance_loss(self) -> float:
-        """What a model has that tells no class from another; of a folder, as if all were equally frequent."""
+        """Cross-entropy, in nats, of guessing each class by its frequency; for a folder, of a uniform
+        guess.
+        """
         return (
             entropy(self.train.labels)
             if isinstance(self.train, HeldPictures)

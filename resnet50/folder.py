@@ -35,7 +35,9 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Undecodable:
-    """What a worker found instead. An exception would arrive with the worker's traceback as its text."""
+    """Result of a worker for a file it cannot decode. An exception would carry the worker's traceback as its
+    text.
+    """
 
     file: Path
     reason: str
@@ -218,7 +220,7 @@ def resized(path: bytes, side: int, box_of: Callable[[int, int], Box]) -> np.nda
 
 
 def _too_large() -> type[Exception]:
-    """What Pillow raises for a picture that would fill the memory."""
+    """Return the exception that Pillow raises for a picture that would fill the memory."""
     from PIL import Image
 
     return Image.DecompressionBombError

@@ -108,7 +108,7 @@ def _layer(maps_in: int, maps: int, blocks: int, *, stride: int) -> nn.Sequentia
 
 
 def _projection(maps_in: int, maps: int, stride: int) -> nn.Sequential | None:
-    """What a shortcut needs where a block changes the shape."""
+    """Return the projection of a shortcut if the block changes the shape, else None."""
     if stride == 1 and maps_in == maps:
         return None
     return nn.Sequential(nn.Conv2d(maps_in, maps, 1, stride, bias=False), nn.BatchNorm2d(maps))

@@ -1,4 +1,4 @@
-"""What a training of ResNet-50 needs before it can begin: what every training does, and its data."""
+"""Requirements of a ResNet-50 training, checked before it begins: the common ones and its data."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """As test_matrix, or for a single training as train; 2 if somebody else runs it."""
+    """Return the exit code of test_matrix, or of train for a single training; 2 if another runner holds
+    it.
+    """
     variables = make_variables.given(argv, os.environ, "continue", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     if not variables.get("RUN"):

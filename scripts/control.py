@@ -84,7 +84,7 @@ def yes(name: str, text: str | None) -> bool | None:
 
 
 def number(name: str, text: str | None) -> float | None:
-    """As JSON has it, None for what is not given; ConfigError for any other text."""
+    """Parse a JSON number, None if not given; raise ConfigError for any other text."""
     if text is None:
         return None
     try:

@@ -24,7 +24,7 @@ OPTIONAL = {
 
 
 class SetupError(Exception):
-    """What the user can fix: a message and a hint."""
+    """An error the user can fix: a message and a hint."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

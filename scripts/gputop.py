@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """What the dashboard returns; 2 for what cannot be shown."""
+    """Return the dashboard's exit code; 2 for what cannot be shown."""
     variables = make_variables.given(argv, os.environ, "gputop", root=ROOT)
     options = shown(variables, make_variables.output_directory(variables, ROOT))
     options += chosen("THEME", variables.get("THEME"), THEMES)

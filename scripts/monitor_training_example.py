@@ -23,12 +23,12 @@ from monitoring.gpu_monitor.arguments import gpu_indices
 
 
 def monitor(gpu: str, samples: int, log_dir: Path) -> int:
-    """As `python -m monitoring.gpu_monitor` does; 2 without a GPU."""
+    """Run `python -m monitoring.gpu_monitor` with these settings; return 2 without a GPU."""
     return gpu_monitor_command.main(["--gpu", gpu, "--samples", str(samples), "--log-dir", str(log_dir)])
 
 
 def dashboard(gpu: str) -> int:
-    """As `python -m monitoring.gpu_dashboard` does."""
+    """Run `python -m monitoring.gpu_dashboard` with this setting."""
     from monitoring import gpu_dashboard
 
     return gpu_dashboard.main(["--gpu", gpu])

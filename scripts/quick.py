@@ -87,7 +87,9 @@ class Needs:
         self._folders = {str(folder) for file in self.files for folder in PurePosixPath(file).parents}
 
     def edges(self) -> Edges:
-        """What each file needs. What nobody names is needed by the Python files beside or above it."""
+        """Dependencies of each file. A file that no other names is needed by the Python files in its folder
+        and above.
+        """
         needs: Edges = {file: {} for file in self.files}
         for file in self.files:
             found = needs[file]
@@ -134,7 +136,7 @@ class Needs:
             yield from self._named(text, file)
 
     def _facts(self, file: str) -> Facts:
-        """What it imports and which words it has, from the last time if it is still the same file."""
+        """Return a file's imports and words, from the cache if the file is unchanged."""
         try:
             about = (self.root / file).stat()
         except OSError:  # gone in this change
@@ -168,7 +170,7 @@ class Needs:
 
 
 def facts_of(text: str, module: str, file: str) -> Facts:
-    """Of a Python file; none if it is not one, of which pytest and ruff say where."""
+    """Return the imports and words of a Python file; none on a syntax error, which pytest and ruff report."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -200,7 +202,7 @@ def is_test(file: str) -> bool:
 
 
 def joined(node: ast.expr) -> str:
-    """What stands behind a name in `root / "scripts" / "train.py"`."""
+    """Return the path joined in `root / "scripts" / "train.py"`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return "/".join(part for part in (joined(node.left), joined(node.right)) if part)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
@@ -247,7 +249,7 @@ def durations(root: Path) -> dict[str, float]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """What was kept there; nothing if nothing was, or it was torn."""
+    """Return the stored object; empty if the file is missing or damaged."""
     try:
         found = json.loads(file.read_text())
     except (OSError, ValueError):

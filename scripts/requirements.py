@@ -166,7 +166,9 @@ def tags_of(wheel: Mapping[str, Any]) -> frozenset[Tag]:
 
 @functools.cache
 def tags(python: tuple[int, int], machine: str) -> dict[Tag, int]:
-    """What CPython on Linux takes, with its place, the best first; glibc from 2.5 (manylinux1) to 2.34."""
+    """Return the wheel tags that CPython on Linux accepts with their rank, best first; glibc 2.5 (manylinux1)
+    to 2.34.
+    """
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(34, 4, -1)]
     platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1")]
     found = [*cpython_tags(python, platforms=platforms), *compatible_tags(python, platforms=platforms)]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """As test_matrix: 0 when every trial is complete, 3 when one is not, 2 for a sweep that cannot start."""
+    """Return 0 when every trial is complete, 3 when one is not, 2 for a sweep that cannot start."""
     variables = make_variables.given(argv, os.environ, "sweep", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
@@ -53,7 +53,7 @@ def range_file(variables: dict[str, str]) -> Path:
 
 
 def introduce(plan: Plan) -> None:
-    """What is about to be tried, and what not."""
+    """Print what is about to be tried, and what is not."""
     ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
     method = plan.settings["SWEEP_METHOD"]
     print(

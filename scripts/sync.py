@@ -79,7 +79,7 @@ def reason(error: Exception | None) -> str:
 
 
 def outcome(delivery: Delivery) -> str:
-    """What was done, in words."""
+    """Return what was delivered, in words."""
     progress = delivery.progress
     new = counted(delivery.delivered, "new record")
     aside = f"; {counted(progress.refused, 'record')} skipped, last {progress.refusal}"

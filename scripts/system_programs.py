@@ -84,7 +84,7 @@ def names(missing: Mapping[str, str]) -> list[str]:
 
 
 def as_root() -> list[str]:
-    """What an installation begins with for someone who is not root."""
+    """Return the prefix of installation commands: sudo unless this is root."""
     return [] if os.geteuid() == 0 else ["sudo"]
 
 

@@ -63,7 +63,7 @@ def check(plan: Plan, given: Mapping[str, str]) -> None:
 
 
 def introduce(plan: Plan) -> None:
-    """What is about to run, and what was requested and does not apply to some of it."""
+    """Print what is about to run, and which requests do not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
     headline = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     print(fitted("\n".join([headline, *plan.note_lines()])), flush=True)

@@ -1,4 +1,4 @@
-"""What test_matrix would run, and for how long: test_matrix_dry_run.py [NAME=value…]; writes nothing."""
+"""Print the runs of test_matrix and their duration: test_matrix_dry_run.py [NAME=value…]; writes nothing."""
 
 from __future__ import annotations
 

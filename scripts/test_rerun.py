@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """As test_matrix for the chosen cells: those that FILTER means, without it all that failed."""
+    """Run the cells that FILTER selects again, without it all that failed; return the exit code of
+    test_matrix.
+    """
     variables = make_variables.given(argv, os.environ, "test_rerun", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     if not variables.get("TARGET"):

@@ -1,4 +1,4 @@
-"""What an option affects (results, speed, …), read from the `Affects:` line of its Kconfig help.
+"""Effects of each option (results, speed, …), read from the `Affects:` line of its Kconfig help.
 
     Affects: results, speed
 

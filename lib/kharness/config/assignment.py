@@ -40,7 +40,7 @@ class Assignment:
     symbol: str
     """Without the CONFIG_ prefix."""
     value: str
-    """As Kconfig text, unquoted."""
+    """Value as Kconfig text, unquoted."""
     origin: Origin
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Resolved:
     set_aside: Layer
     """Assignments that a later layer made pointless by changing what they depend on."""
     affects: Affects
-    """What each option of the tree affects."""
+    """Words of kharness.config.affects for each option of the tree."""
 
     def beyond_defaults(self) -> set[str]:
         """The symbols of `minimal`."""

@@ -46,7 +46,7 @@ class Options:
 
     values: Mapping[str, Value]
     affects: Affects
-    """What each option affects."""
+    """Words of kharness.config.affects for each option."""
 
     def __init__(self, resolved: Resolved, *, tree: Tree) -> None:
         self.resolved = resolved

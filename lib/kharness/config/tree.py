@@ -97,7 +97,7 @@ class Tree:
 
     @cached_property
     def affects(self) -> Affects:
-        """What each option affects; raises ConfigError for an unknown word."""
+        """Words of kharness.config.affects for each option; raises ConfigError for an unknown word."""
         members = {member for alias in self.aliases.values() for member in alias.values()}
         symbols = self.kconf.unique_defined_syms
         # Members and the alias of a choice use the choice's help.

@@ -14,7 +14,7 @@ from monitoring.journal.files import RUN_JSON
 
 @dataclass(frozen=True)
 class Place:
-    """What a directory is, or belongs to."""
+    """The matrix or run of a directory, and which cell it is."""
 
     directory: Path
     """Directory of the matrix, or of the run if it belongs to none."""
