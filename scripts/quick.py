@@ -79,7 +79,7 @@ class Needs:
     """The files of a checkout, and which needs which."""
 
     def __init__(self, root: Path, files: Iterable[str], facts: dict[str, tuple[str, Facts]]) -> None:
-        """`facts` are of files as they were, each with what tells whether it is still the same."""
+        """Keep `facts` of earlier files, each with a stamp that shows whether it is unchanged."""
         self.root, self.facts = root, facts
         self.files = sorted(files)
         self._known = set(self.files)

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def refuse_taken_port(port: int) -> None:
-    """KharnessError if somebody listens on the port, or if it may not be used."""
+    """Raise KharnessError if the port is taken, or may not be used."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -105,7 +105,7 @@ def full_disk(error: OSError) -> KharnessError:
 
 
 def _unless_lost(stream: TextIO) -> int:
-    """74, said on standard error, if what was printed did not fit where somebody meant to keep it."""
+    """Return 74, reported on standard error, if output meant for a file did not fit on the disk."""
     lost = lost_text(stream)
     if lost is None:
         return 0

@@ -46,7 +46,7 @@ def write_files(files: Mapping[str, str], directory: Path) -> bool:
 
 
 def write_new_config(resolved: Resolved, directory: Path, *, root: Path) -> None:
-    """Write the three files into a new directory that nobody else knows of yet.
+    """Write the three files into a new directory that no other process knows of yet.
 
     Nothing is flushed to the disk: who writes a thousand of them does that once, before announcing them.
     """

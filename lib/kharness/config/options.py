@@ -217,6 +217,8 @@ def _read(
     """
     arguments, flags = _run_flags(prog).parse_known_args(argv)
     directory = arguments.run_dir
+    # The tree takes much longer to load than a config.py to read, so it is loaded only if flags or edits need
+    # it.
     if directory and (directory / CONFIG).exists():
         current = is_current(directory, shown_from(root, directory))
     else:  # it is to be begun
@@ -256,6 +258,8 @@ def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assign
     if run_dir is None and not (directory / CONFIG).exists():
         return defaults, f"the defaults of {model} (there is no {shown})"
     layer = tree.base(directory)
+    # The root's `.config` may be for another model, whose values mean nothing here; a run directory's may
+    # not.
     configured = tree.resolve(layer).values["MODEL"]
     if configured == model:
         return layer, shown

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any, TextIO
 
-# The reader of a pipe is gone (`… | head`), the terminal is closed.
+# The reader of a pipe has exited (`… | head`), or the terminal is closed.
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
@@ -126,7 +126,7 @@ def lost_text(stream: TextIO) -> OSError | None:
 
 
 def reader_is_gone(stream: TextIO) -> bool:
-    """Whether nobody can see any more what is printed, as far as a write has shown."""
+    """Return whether a write has shown that output is no longer read."""
     raw = _raw(stream)
     return raw is not None and raw.reader_is_gone
 

@@ -59,7 +59,7 @@ class Tree:
         self.kconf = kconf
         self.root = root
         self.notes: list[str] = []
-        """Values that were taken though written in another case, for whoever tells the user."""
+        """Values accepted in another case than the tree's, to be reported to the user."""
         self._lib = _kconfiglib()
         self._known = KnownOutcomes(kconf, free_symbols(kconf, self._lib))
         # The menu's nodes in their order, each symbol once, and which of them are symbols.
@@ -503,7 +503,7 @@ class Tree:
 
     @cached_property
     def _defaults(self) -> dict[str, Origin]:
-        """Who makes a symbol what it is where nobody requests anything."""
+        """Return what decides a symbol's value where no request does."""
         return {s.name: Origin("default", self.place(s)) for s in self.kconf.unique_defined_syms}
 
     @cached_property

@@ -89,7 +89,7 @@ def member_named(found: Found, name: str) -> Member:
             f"CELL={name} is in {counted(len(held), 'name')}", hint=f"say which: {_some(shown)}"
         )
     raise MatrixError(
-        f"CELL={name} is in none of {counted(len(members), 'name')}",
+        f"CELL={name} matches none of {counted(len(members), 'name')}",
         hint=f"perhaps {_some(_near(name, list(members)))}",
     )
 

@@ -82,7 +82,7 @@ class CellState:
 
     @property
     def lives_on(self) -> bool:
-        """Whether it runs without a runner; meant for a matrix that nobody runs."""
+        """Whether it runs without a runner; for a matrix that has no runner."""
         if self.is_alone:
             return True
         if self.status.status != RUNNING or self.last is None or self.last.job is None:

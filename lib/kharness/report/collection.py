@@ -256,6 +256,6 @@ def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
 
 
 def why_incomplete(cell: CellResult) -> str:
-    """Status and reason, in the words of whoever noticed."""
+    """Return status and reason as recorded."""
     status = cell.run.shown_status
     return f"{status} ({cell.run.reason})" if cell.run.reason else status

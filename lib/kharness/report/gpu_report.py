@@ -19,7 +19,7 @@ from monitoring.journal.files import ALERTS, GPU_STATS
 # How many cells the report of a matrix draws graphs of, which takes about half a second each.
 MAX_CELLS_DRAWN = 40
 
-# More tables than this nobody reads on a terminal; the table of all runs has a row of each.
+# Most tables printed in a terminal; the table of all runs has a row for each.
 MAX_CELLS_TOLD = 20
 
 # Lines of such tables that the report of a matrix prints before its results, about a screen.

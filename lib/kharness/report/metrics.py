@@ -43,7 +43,7 @@ class Metric:
 
     @property
     def higher_is_better(self) -> bool | None:
-        """None where nobody has said which way is better: then nothing is judged by it."""
+        """Whether higher is better; None where that is unknown: then nothing is judged by it."""
         return None if self.better == "neither" else self.better == "up"
 
     @property

@@ -74,7 +74,7 @@ class RunData:
     other_work: float | None = None
     """The share of the processors that others kept busy during it; None if that was not measured."""
     crowded: bool = False
-    """Whether that is more than its times bear: they are left out here, as if nobody had measured them."""
+    """Whether other work exceeds the limit for wall times: they are left out then, as if not measured."""
 
     @property
     def complete(self) -> bool:
@@ -247,7 +247,7 @@ _nonfinite = methodcaller("get", "nonfinite")
 
 
 class _Columns:
-    """The records of one event that count, a column a metric; NaN, or the column's end, is no value."""
+    """The records of one event that count, one column per metric; NaN, or the column's end, is no value."""
 
     def __init__(self) -> None:
         self.steps = array("q")
@@ -298,6 +298,7 @@ class _Columns:
         column = self.values.get(name)
         if column is None:
             column = self.values[name] = array("d")
+        # A metric that begins late or pauses has NaN in between: row i is the same step in all columns.
         if len(column) != rows:
             column.extend([math.nan] * (rows - len(column)))
         return column
@@ -312,6 +313,7 @@ class _Columns:
     def series(self, name: str) -> Series:
         """Metrics that every record has share their steps: a thousand runs fit into memory."""
         values = self.values[name]
+        # NaN anywhere makes the sum NaN: one pass in C instead of a loop.
         if len(values) == len(self.steps) and not math.isnan(sum(values)):
             return Series(self.steps, values)
         found = [(step, value) for step, value in zip(self.steps, values, strict=False) if value == value]

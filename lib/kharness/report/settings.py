@@ -41,7 +41,7 @@ class ReportSettings:
     time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
     margin: float = 0.0
-    """Differences below it are none, in the metric's unit; 0 where nobody said so."""
+    """Differences smaller than it count as none, in the metric's unit; 0 if not set."""
     graphs: bool = True
     """Whether the report of a matrix draws them; `make graphs` does in any case."""
     seeds_planned: int = 0

@@ -1,4 +1,4 @@
-"""The names of the harness's files in the directory of a run or a matrix; nobody else spells one.
+"""The names of the harness's files in the directory of a run or a matrix; no other module spells one.
 
 Those that monitoring writes are in monitoring.journal.files, those of the configuration in kharness.config.
 """

@@ -83,7 +83,7 @@ class RunnerLock:
 
 
 def holder(directory: Path) -> LockHolder | None:
-    """Who runs what is in the directory now; None if nobody does."""
+    """Return who runs the directory now; None if no process does."""
     try:
         fd = os.open(directory / RUNNER_LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where runs live: names nobody else has, and the link to the newest."""
+"""Run directories: unique names, and the link to the newest."""
 
 from __future__ import annotations
 

@@ -143,10 +143,10 @@ class Compute:
             print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
         if (processes := state.get("processes", 1)) != self._processes:
             print(
-                f"resume: begun in {processes} processes, now {self._processes}: the same batches, other bits"
+                f"resume: begun in {processes} processes, now {self._processes}: same batches, not bit-identical"
             )
         if state["device"] != str(self._device):
             before = state["device"]
-            print(f"resume: begun on {before}, now on {self._device}: from here on other bits than there")
+            print(f"resume: begun on {before}, now on {self._device}: not bit-identical from here on")
         elif different := self._numerics.differences(state.get("numerics", {})):
-            print(f"resume: {'; '.join(different)}: from here on other bits than before")
+            print(f"resume: {'; '.join(different)}: not bit-identical from here on")

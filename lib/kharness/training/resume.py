@@ -89,6 +89,8 @@ class ResumePoint:
         Ranks above 0 (not `is_main`) write their start record alone. ResumeError if another process has
         trained this run since the origin was decided.
         """
+        # Another process may have trained the run since the checkpoint was chosen: to resume there would
+        # supersede the records of steps that are done.
         if is_main and run.last_seq() != self.lineage.last_seq:
             raise ResumeError(
                 f"{run.directory}: another process has trained this run in the meantime",
@@ -105,6 +107,8 @@ class ResumePoint:
         run.start(model=model, training=training, **self.start_fields())
         if self.path and self.state:
             checkpoints.go_on_from(self.path, self.state)
+            # A SIGKILL between writing a checkpoint and its record: the file is complete, so the record is
+            # made up for.
             if is_main and self._record is None:
                 step, best = self.state["global_step"], self.state.get("is_best", False)
                 log_checkpoint(run, step, self.path, self.state, best=best)
@@ -143,6 +147,8 @@ def find_origin(
             passed_over.append((path.name, str(error).removeprefix(f"{path} ")))
             continue
         attempt, seq = state["attempt"], state["journal_seq"]
+        # A power cut can lose the last records of a journal whose checkpoint did reach the disk; to resume
+        # there would leave a gap in the history that nothing fills.
         if lineage.has_lost(attempt, seq):
             passed_over.append((path.name, f"the journal has lost its records up to {seq}"))
         elif not lineage.has_superseded(attempt, seq):
@@ -173,6 +179,7 @@ def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
     steps, bests = (checkpoint_files(directory, best=best) for best in (False, True))
     files: dict[int, Path] = {}
     for path in (*steps, *bests):
+        # A step's checkpoint and the best one are often hard links to one file.
         with suppress(FileNotFoundError):  # deleted by a training that is still at it, so open_run refuses
             files.setdefault(identity(path), path)
     found = [path for path in files.values() if lineage.has_attempt(position(path)[0])]
@@ -183,6 +190,8 @@ def _to_replay(directory: Path, lineage: Lineage, *, after: int = 0) -> list[Rec
     """The changes of the reproduced run, if this is a reproduction, and its own, of the steps `after` one."""
     found: dict[tuple[object, object], Record] = {}
     for change in (*replayed_changes(directory), *lineage.changes):
+        # The first one counts: the reproduced run's changes come before the reproduction's own copies of
+        # them.
         found.setdefault((change["global_step"], change["control"]), change)
     return [
         change

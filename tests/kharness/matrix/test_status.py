@@ -135,10 +135,10 @@ def test_the_log_of_a_cell(finished: Checkout) -> None:
 
 def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Checkout) -> None:
     code, output = finished.run("logs", "CELL=behaviour-crush")
-    assert (code, output.splitlines()[0]) == (2, "error: CELL=behaviour-crush is in none of 4 names")
+    assert (code, output.splitlines()[0]) == (2, "error: CELL=behaviour-crush matches none of 4 names")
     assert output.splitlines()[1].startswith("hint: perhaps behaviour-crash, ")
     code, output = finished.run("logs", "CELL=../../lib")
-    assert (code, output.splitlines()[0]) == (2, "error: CELL=../../lib is in none of 4 names")
+    assert (code, output.splitlines()[0]) == (2, "error: CELL=../../lib matches none of 4 names")
     code, output = finished.run("logs")
     assert (code, output.splitlines()[0]) == (2, "error: CELL is not given")
 

@@ -115,7 +115,7 @@ def test_restored_training_keeps_its_threads_and_says_where_it_went(
         torch.set_num_threads(here)
     assert capsys.readouterr().out.splitlines() == [
         f"resume: with {here + 1} CPU threads as before, not {here}, for the same bits",
-        "resume: begun on cuda:0, now on cpu: from here on other bits than there",
+        "resume: begun on cuda:0, now on cpu: not bit-identical from here on",
     ]
 
 
@@ -131,7 +131,7 @@ def test_restored_training_on_another_gpu_says_what_is_other(capsys: pytest.Capt
     assert capsys.readouterr().out == ""
     Compute(device, here).load_state_dict(state)
     different = "gpu NVIDIA A10G, now NVIDIA H200; cudnn 91002, now 91300"
-    assert capsys.readouterr().out == f"resume: {different}: from here on other bits than before\n"
+    assert capsys.readouterr().out == f"resume: {different}: not bit-identical from here on\n"
 
 
 def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_lenet5_has_the_memory_and_flops_of_its_shapes(check: Check, tmp_path: P
     assert found["optimizer state"] == ("493.7 kB", "493.7 kB")
     macs = 28 * 28 * 6 * 25, 10 * 10 * 16 * 150, 400 * 120, 120 * 84, 84 * 10
     flops = 64 * (6 * sum(macs) - 2 * macs[0])  # no gradient of the pictures
-    assert f"FLOPs a step: {flops:.3g}, forward and backward" in lines
+    assert f"FLOPs per step: {flops:.3g}, forward and backward" in lines
     (expected,) = (line for line in lines if line.startswith("expected: "))
     assert expected.endswith(" for 1275 steps, 15 evaluations and 15 checkpoints")
     assert [line.split(":")[0] for line in lines[-4:]] == ["step", "evaluation", "checkpoint", "expected"]
@@ -98,7 +98,7 @@ def test_gpt2_takes_one_micro_batch_of_a_step(check: Check, tmp_path: Path) -> N
     # Attention is two products forward; backward computes the scores again, then the gradients of both.
     attention = tokens * 2 * 64 * width * (2 + 5)
     flops = 6 * tokens * products + attention
-    assert f"FLOPs a step: {flops:.3g}, forward and backward" in done.stdout.splitlines()
+    assert f"FLOPs per step: {flops:.3g}, forward and backward" in done.stdout.splitlines()
 
 
 def test_resnet50_evaluates_its_average_too(check: Check, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How many CPU threads a cell trains with; the plan fixes them, for sums in another order have other bits."""
+"""CPU threads per cell, fixed by the plan: the order of summation decides the last bits of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run directories in the making: nobody meets half of one, and what was cut off is known as that.
+"""Create run directories atomically: none is seen half-written, and interrupted ones are recognized.
 
 A directory is made in PARENT/.planning_NAME/NAME, moved to PARENT/NAME when all of it is there, and then the
 `latest` link points at it. So a planner that is killed leaves `.planning_NAME`, whatever it was at.
@@ -26,19 +26,21 @@ _PLANNED_BY = {"test_matrix_": "make test_matrix", "sweep_": "make sweep RANGE_C
 
 
 class Planning:
-    """A directory of a name that nobody else has; gone without a trace if it is not published."""
+    """A directory with a unique name; removed if it is not published."""
 
     def __init__(self, place: Path, workshop: Path) -> None:
         self.place = place
         """Where it will be."""
         self.directory = workshop / place.name
-        """Where it is written, by whoever uses this; not there yet."""
+        """Where to write it; not there yet."""
         self._workshop = workshop
         self._lock = RunnerLock(workshop)
 
     @classmethod
     def begin(cls, parent: Path, name: str) -> Planning | None:
-        """None if the name is taken, or being made by somebody else; MatrixError if no folder can be made."""
+        """Begin a directory; None if the name is taken or in use by another runner; MatrixError if no folder
+        can be made.
+        """
         workshop = create_exclusively(parent, f"{MAKING}{name}")
         if workshop is None:
             return None

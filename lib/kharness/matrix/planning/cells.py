@@ -112,10 +112,12 @@ def resolve(
         try:
             cells.append(resolve_one(tree, around, one, symbols=symbols))
         except ConfigError as error:
+            # A cell that the filter leaves out does not run, so it may be invalid.
             if not chosen.matches(one.name, one.values):
                 continue
             refused.append(Refused(one.name, one.values, str(error)))
             hint = hint or error.hint
+            # A contradiction in the call holds for all cells, so skipping refused ones would hide it.
             if isinstance(error, MistakeError):
                 skip_refused = False
     if refused and (not skip_refused or not cells):

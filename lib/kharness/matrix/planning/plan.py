@@ -85,10 +85,13 @@ def write_new(
     """
     attempt, started = 1, stamp()
     while True:
+        # Another runner may take the name between this look and `begin`, which then returns None.
         name = numbered(f"{PREFIX[kind]}{started}", attempt)
         if not (results / name).exists():
             drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
             check(plan)
+            # Before the directory exists: an installation that fails must leave no half-planned matrix
+            # behind.
             bring_for(launch.asked for launch in plan.launches)
             if (planning := Planning.begin(results, name)) is not None:
                 break
@@ -161,6 +164,7 @@ def write(plan: Plan, root: Path, *, into: Path) -> None:
     into.mkdir()
     for cell in plan.cells:
         write_cell(cell, into / cell.name, root=root)
+    # One flush for the whole tree instead of an fsync per file: a matrix has thousands of them.
     sync_filesystem(into)
     write_plan(plan, root, into=into)
 

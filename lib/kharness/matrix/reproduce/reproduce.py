@@ -65,7 +65,7 @@ class ReproducedRun:
 
     @property
     def unpromised(self) -> str:
-        """Why another training may give other bits on the same machine; empty if it may not."""
+        """Why another training may differ bitwise on the same machine; empty if it may not."""
         device = str(self.start.get("device"))
         if device.startswith("cuda") and not self.config.get("DETERMINISTIC"):
             return f"with DETERMINISTIC=n {device.split()[0]} may give other bits each time"

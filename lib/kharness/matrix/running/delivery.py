@@ -15,7 +15,8 @@ from monitoring.errors import MonitoringError
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
-# An agent that has this many seconds after its trainer's end not taken its lock will not come.
+# An agent takes its lock within this many seconds after its trainer's end, or not at all: it starts with the
+# run, but a short training may end before its agent has imported what it needs.
 AGENT_GRACE = 3.0
 PATIENCE = 60.0
 
@@ -42,12 +43,14 @@ def wait_for_delivery(
             for directory in waiting
             if is_followed(directory) or (elapsed < AGENT_GRACE and undelivered(directory))
         ]
+        # A second request to stop ends the wait: nothing is lost, `make sync` delivers the rest later.
         if not waiting or elapsed > patience or len(signals.stops) > stops:
             break
         if not said and elapsed > 1:
             said = True
             say(f"waiting up to {patience:.0f} s for the trackers to take the last points")
         signals.wait(0.1)
+    # Asked again of all: an agent that died no longer holds its lock, and looks as if it had finished.
     return {directory: lacking for directory in followed if (lacking := undelivered(directory))}
 
 

@@ -43,7 +43,7 @@ class PastRun:
     seconds_per_step: float
     """Evaluations and checkpoints included."""
     seconds_around: float
-    """From launch to exit, less the training loop; 0 where nobody measured that."""
+    """Seconds from launch to exit outside the training loop; 0 where not measured."""
 
 
 @dataclass(frozen=True)

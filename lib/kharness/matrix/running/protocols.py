@@ -66,7 +66,8 @@ class Watcher(Protocol):
 
 
 def longest_first(launches: Sequence[Launch], seconds: Callable[[Launch], float | None]) -> list[Launch]:
-    """In the order that ends soonest when several run at once; what nobody has timed comes first.
+    """Order the launches so that the matrix ends soonest when several run in parallel; untimed ones come
+    first.
 
     Those of equal length keep their order.
     """

@@ -46,6 +46,7 @@ def remaining(launches: Sequence[Launch]) -> Remaining:
     for launch in launches:
         status = settle(launch)
         cause = status.last.cause if status.last else None
+        # Started again, it would have two writers to one journal.
         if status.status == RUNNING:
             found.alive.append((launch.name, _process(status)))
         elif status.status == COMPLETE:
@@ -92,7 +93,7 @@ def _refuse_edited(launches: Sequence[Launch]) -> None:
 
 
 def settle(launch: Launch) -> RunStatus:
-    """The status of a cell that nobody runs; "running" only for a process that outlives its runner.
+    """Return the status of a cell without a runner; "running" only for a process that outlives its runner.
 
     An attempt whose runner died is closed from what its journal says, so that a training which was complete
     is not repeated. A status.json that cannot be read is renamed, and made again from the journal.

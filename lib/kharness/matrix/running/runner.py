@@ -1,4 +1,4 @@
-"""Runs the cells of a matrix, or a single training, and survives whatever becomes of them."""
+"""Run the cells of a matrix, or a single training, and survive their failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_HAND = Stop(STOPPED)
 
 @dataclass(frozen=True)
 class Limits:
-    """How long, how often, and whether at all."""
+    """Limits on attempts and failures of a matrix (MATRIX_TIMEOUT and the like)."""
 
     timeout: float = 0.0
     """Seconds of one attempt; 0 for none."""
@@ -125,7 +125,7 @@ class _Matrix:
                 if outcome is not None:
                     self._ended(run, outcome)
             self._unwritten = [run for run in self._unwritten if not run.write_end()]
-        # Of retries that a stop has left unstarted the last outcome stands.
+        # A stop may leave retries unstarted: their last outcome stands.
         for launch in (*self._retries, *self._alone):
             self.source.ended(launch, self.outcomes[launch.name])
         self.progress.close()
@@ -134,13 +134,14 @@ class _Matrix:
     def _start(self) -> bool:
         """Start runs until there is no room, or nothing to start; returns whether one waits for room."""
         while not self.signals.stops and not self.stopping and (self._held or self._alone_runs is None):
+            # Before a launch is taken from the source: a search that chooses its next trial later knows more.
             if not self.resources.has_room(self.running):
                 return not self.source.done()
             self._held = launch = self._held or self._next()
             if launch is None:
                 return False
             slot = self.resources.acquire(launch, self.running)
-            if slot is None:
+            if slot is None:  # it keeps its place: smaller cells that overtook it could starve it
                 return True
             self._held = None
             try:
@@ -167,9 +168,11 @@ class _Matrix:
     def _ended(self, run: ActiveRun, outcome: Outcome) -> None:
         self.running.remove(run)
         self.resources.release(run.slot)
+        # A full disk does not lose the outcome: it is written again in each turn of the loop until it fits.
         if not run.write_end():
             self._unwritten.append(run)
-            self.progress.say(f"warning: {run.launch.directory}/{STATUS_JSON} cannot be written; trying on")
+            self.progress.say(f"warning: {run.launch.directory}/{STATUS_JSON} cannot be written; retrying")
+        # Only one can be running alone, and nothing else was started beside it.
         self._alone_runs = None
         name = run.launch.name
         again = self._may_retry(name, outcome)
@@ -201,13 +204,15 @@ class _Matrix:
             self.stopping = True
 
     def _enforce_timeout(self) -> None:
-        """Ask those whose time is over to save and stop; kill what does not do it."""
+        """Ask runs over the time limit to save and stop; kill those that do not within STOP_GRACE."""
         for run in self.running:
             if self.limits.timeout and run.stop_asked is None and run.seconds > self.limits.timeout:
                 limit = duration(self.limits.timeout)
-                self.progress.say(f"{run.launch.name}: over the limit of {limit}, requested to save and stop")
+                self.progress.say(
+                    f"{run.launch.name}: over the limit of {limit}, stopping it with a checkpoint"
+                )
                 run.stop(Stop(TIMED_OUT, f"over the limit of {limit}"))
-            # Whoever pressed Ctrl-C decides themselves when it has taken long enough.
+            # After Ctrl-C the user decides how long to wait: a second one kills.
             by_hand = run.stop_asked == BY_HAND
             if run.seconds_since_stop > STOP_GRACE and not by_hand and not run.kill_asked:
                 run.kill()
@@ -251,7 +256,7 @@ def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO
 
 
 class Stopper:
-    """Passes requests to stop on to the runs: the first politely, the second at once."""
+    """Passes requests to stop on to the runs: the first as a request to save, the second as SIGKILL."""
 
     def __init__(self, signals: Signals, say: Callable[[str], None]) -> None:
         self._signals = signals

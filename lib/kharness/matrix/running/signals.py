@@ -69,7 +69,7 @@ class Signals:
 
 @contextmanager
 def hangup_ignored() -> Iterator[None]:
-    """For work that is to be done to its end although nobody looks any more."""
+    """Run work to its end although its output is no longer read."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield

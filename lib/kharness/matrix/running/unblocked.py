@@ -50,7 +50,7 @@ class Unblocked:
             self._waiting = self._waiting[written:]
 
     def close(self) -> None:
-        """Hand over what is left, when nobody works any more."""
+        """Write the remaining output, when all work is done."""
         self._is_closed = True
         self._hand_over(self._waiting)
         self._waiting = b""

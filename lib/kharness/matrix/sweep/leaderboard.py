@@ -85,7 +85,7 @@ class Leaderboard:
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranks that each row may truly have; None where nobody knows."""
+        """Range of ranks that each row may truly have; None where unknown."""
         accuracy = self.objective.metric.endswith("accuracy")
         rows = [
             Measured(

@@ -78,10 +78,14 @@ def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
     above, below = [0] * len(rows), [0] * len(rows)
     for i, j in combinations(range(len(rows)), 2):
         lead = means[j] - means[i] if minimize else means[i] - means[j]
+        # A longer training explains a lead as well as the configuration does, so rows of unequal budgets are
+        # not ranked.
         if lead <= 0 or not rows[i].budget == rows[j].budget != ():
             continue
         half = margin(i, j)
         if several:
+            # Independent errors add in squares; the validation set is the same for every seed, so seeds do
+            # not reduce its part.
             half = math.hypot(half, _normal_bound(pairs) * _set_error(lead, rows[i], rows[j]))
         if lead > half:
             below[i] += 1
@@ -104,6 +108,8 @@ class _Spreads:
         self._alpha = (1 - CONFIDENCE) / math.comb(len(rows), 2)
         kept = [i for i, own in enumerate(self._own) if own is not None]
         several = len(kept)
+        # One at a time, the largest first, and from three rows on: two rows cannot tell which of them is the
+        # outlier.
         while len(kept) > 2:
             ps = [self._p_of_more(i, kept) for i in kept]
             if min(ps) >= SET_ASIDE_LEVEL / len(kept):
@@ -156,6 +162,7 @@ class _Spreads:
         from scipy.special import chdtrc
 
         variances = [(self._own[i] or 0.0, self._counts[i] - 1) for i in rows]
+        # Bartlett's statistic (1937); it takes logarithms of the variances, so zeros are decided before it.
         if len(rows) < 3 or not any(own for own, _ in variances):
             return True
         if not all(own for own, _ in variances):

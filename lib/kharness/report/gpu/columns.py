@@ -69,7 +69,7 @@ class LongColumns:
     def __init__(self, names: Iterable[str]) -> None:
         self.num_rows = 0
         self._names = tuple(names)
-        self._rows = array("d")  # the time and a value of each, one row after the other: one call a sample
+        self._rows = array("d")  # the time and a value of each, one row after the other: one call per sample
         self._most = BLOCK * (1 + len(self._names))
         self._cells: _Cells | None = None
         self._counted = {name: _Counted() for name in self._names}
@@ -241,7 +241,7 @@ def _longest_distance(distances: Values) -> float:
 
 
 def _curve(times: Values, values: Values, started: float) -> GpuCurve:
-    """Means over so many samples that MAX_POINTS are left; broken where nobody sampled."""
+    """Average so many samples that MAX_POINTS are left; broken where sampling paused."""
     seconds = times - started
     size = max(1, math.ceil(len(values) / MAX_POINTS))
     distances = np.diff(seconds)

@@ -42,7 +42,7 @@ TOGETHER = {
     "temperature": "max_temperature_celsius",
 }
 
-# Of these there is a mean beside the peak.
+# Quantities that have a mean besides the peak.
 SUMMED = ("memory", "power")
 
 # Seconds after which what a host said last no longer counts into the sums of all hosts.
@@ -121,7 +121,7 @@ class GpuRecording:
     energy_source: str | None = None
     cost: float | None = None
     unmeasured_seconds: float | None = None
-    """In which nobody sampled, of the host where that were most."""
+    """Seconds without samples, of the host that lacks most."""
 
     def __bool__(self) -> bool:
         return bool(self.gpus)

@@ -150,7 +150,9 @@ def chosen_target(metric: Metric, runs_of_variants: Sequence[Sequence[RunData]])
     if not medians:
         return None
     worst = min(medians) if higher else max(medians)
-    return Target(metric.name, higher, worst, "the worst variant's median best validation, after the fact")
+    return Target(
+        metric.name, higher, worst, "the worst variant's median best validation, chosen from the results"
+    )
 
 
 def time_to_target(name: str, seed: str | None, run: RunData, target: Target) -> RunTime:

@@ -292,7 +292,7 @@ def _evidence(comparison: Comparison) -> list[str]:
         return sentences
     sentences[0] += f", {method_words(comparison)}, p {p_words(comparison.p)}"
     if comparison.p_adjusted is None:
-        sentences[0] += " for whoever looks only once"
+        sentences[0] += ", not corrected for several looks"
     else:
         sentences[0] += f", with all comparisons and looks {p_words(comparison.p_adjusted)}"
     if comparison.effect is not None:

@@ -104,7 +104,7 @@ def costs_table(fronts: Sequence[Front]) -> Table:
             _cost_words(cost) for front, cost in zip(measured, costs, strict=True) if variant in front.members
         ]
         rows.append([*row, ", ".join(on) or ABSENT])
-    header = ["variant", quality.label, *(cost.label for cost in costs), "on the front of"]
+    header = ["variant", quality.label, *(cost.label for cost in costs), "Pareto-optimal in"]
     return Table(header, rows, text_columns=1)
 
 

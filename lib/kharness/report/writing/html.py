@@ -140,7 +140,7 @@ def _without_emphasis(text: str) -> str:
 
 
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
-    """How soon and at what price, by title."""
+    """Tables of time to target and cost, by title."""
     tables = {
         f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(times)
         for times in conclusions.times

@@ -28,7 +28,7 @@ from monitoring.host.process import process_started
 NOTE_WITHIN = timedelta(seconds=10)
 LOOK_EVERY = 0.05
 
-# What gloo and NCCL say where another rank is gone or does not answer, in errors without a type of their own.
+# Errors of gloo and NCCL, which have no type of their own, where another rank has died or does not answer.
 _LOST = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -113,7 +113,7 @@ class LostRanks:
             time.sleep(LOOK_EVERY)
 
     def _is_gone(self, rank: int) -> bool:
-        """Whether it is one of this host whose process has ended; of others nobody here can know."""
+        """Return whether it is a rank of this host whose process has ended; unknown for other hosts."""
         pid, started, place = self._store.get(f"process/{rank}").decode().split(" ", 2)
         return place == _place() and started != str(process_started(int(pid)))
 

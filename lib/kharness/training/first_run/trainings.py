@@ -160,7 +160,7 @@ def pace(folder: Path, device: str) -> str:
     if None in rates.values():
         raise StepFailed("records have no samples_per_sec")
     slowest, fastest = min(filter(None, rates.values())), max(filter(None, rates.values()))
-    return f"{slowest:,.0f} to {fastest:,.0f} samples a second"
+    return f"{slowest:,.0f} to {fastest:,.0f} samples per second"
 
 
 def faults(folder: Path, device: str) -> str:

@@ -110,7 +110,7 @@ def run_script(program: Sequence[str], code: CodeType | None = None) -> int:
     atexit._run_exitfuncs()
     failed = _flush()
     if status == _INTERRUPTED:
-        # So that whoever waits for it sees the signal and not a code.
+        # The parent then sees the signal and not an exit code.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     return failed or status

@@ -79,6 +79,8 @@ def preload() -> None:
     platform.platform()  # starts a process, and knows its answer from then on
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
+    # A collection in a child would write to the headers of all objects and so copy every shared page; frozen
+    # ones it skips.
     gc.collect()
     gc.freeze()
 
@@ -157,6 +159,8 @@ class Zygote:
     def _fork(self, run: Mapping[str, Any]) -> dict[str, object]:
         reason = why_unsafe()
         if reason:
+            # Refused here, since the child could not tell: its first parallel operation would hang with locks
+            # held by threads that fork does not copy.
             return {"unsafe": reason}
         parent = os.getpid()
         try:

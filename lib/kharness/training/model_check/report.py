@@ -95,7 +95,7 @@ class CheckedModel:
         lines = [
             f"parameters: {self.parameters:,}" + (f", {frozen:,} of them not trained" if frozen else ""),
             *self._memory_lines(),
-            f"FLOPs a step: {_metric(self.flops)}, forward and backward",
+            f"FLOPs per step: {_metric(self.flops)}, forward and backward",
         ]
         if self.step_seconds is not None:
             parts = f", {self.parts} micro-batches" if self.parts > 1 else ""

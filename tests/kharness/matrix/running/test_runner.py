@@ -112,7 +112,7 @@ def test_a_timeout_lets_it_save_and_takes_no_other_along(
     assert attempts(run, "exit_code", "cause", "reason") == [
         (75, "timeout", "over the limit of 1:00:00; stopped on request after step 1")
     ]
-    assert "seed-1: over the limit of 1:00:00, requested to save and stop\n" in output
+    assert "seed-1: over the limit of 1:00:00, stopping it with a checkpoint\n" in output
 
 
 def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Checkout) -> None:
@@ -152,7 +152,7 @@ def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Checkout
     code, output = checkout.run("test_matrix", behaviour("vanish@1"), TWO)
     assert code == 3, output
     path = checkout.latest / "seed-1" / "status.json"
-    assert f"warning: {path} cannot be written; trying on\n" in output
+    assert f"warning: {path} cannot be written; retrying\n" in output
     assert checkout.statuses() == {"seed-2": "complete"}
 
 

@@ -215,7 +215,7 @@ def test_the_target_nobody_set_is_one_that_every_variant_reaches() -> None:
     assert chosen_target(metric_named("val_accuracy"), [[], [run([])]]) is None
     even = [run([(1, best)]) for best in (0.7, 0.8)]
     assert chosen_target(metric_named("val_accuracy"), [even]) == Target(
-        "val_accuracy", True, 0.7, "the worst variant's median best validation, after the fact"
+        "val_accuracy", True, 0.7, "the worst variant's median best validation, chosen from the results"
     )
 
 

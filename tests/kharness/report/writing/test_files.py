@@ -62,8 +62,8 @@ seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed
 ## Time to target
 
 lenet5: the first validation with val_accuracy>=0.25 (target: the worst variant's median best validation, \
-after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time \
-counts as infinite; one that was stopped or killed from outside does not count. Ranks are those that a \
+chosen from the results); medians over seeds. A run that ended without it, diverged, or ran out of memory or \
+time counts as infinite; one that was stopped or killed from outside does not count. Ranks are those that a \
 variant may truly have, by the intervals of all pairs.
 
 | variant | reached | median step | median training (s) | rank |
@@ -81,7 +81,7 @@ workload it says no more than the ratio.
 
 ## Quality and cost
 
-| variant | test accuracy (%) | training (s) | on the front of |
+| variant | test accuracy (%) | training (s) | Pareto-optimal in |
 | :--- | ---: | ---: | ---: |
 | sgd | 75.00 | 4.0 | time |
 | adam | 75.00 | 4.0 | time |
