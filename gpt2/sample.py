@@ -1,4 +1,4 @@
-"""Text that a model writes, token by token."""
+"""Sample text from a model, token by token."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The configuration front door: option tree, presets, `.config`, `config.py`, and who requested what."""
+"""The configuration: option tree, presets, `.config`, `config.py`, and who requested what."""

@@ -1,4 +1,4 @@
-"""Several files of which one that cannot be written takes no other along."""
+"""Write several files so that one that fails does not prevent the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who installs: uv where it is on PATH, else the environment's pip, with progress on a terminal."""
+"""Install packages with uv if it is on PATH, else with the environment's pip; progress on a terminal."""
 
 from __future__ import annotations
 

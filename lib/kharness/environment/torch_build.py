@@ -1,4 +1,4 @@
-"""Which build of torch an environment gets: TORCH=auto|cpu|cuda, TORCH_INDEX=url."""
+"""Choose the build of torch for an environment: TORCH=auto|cpu|cuda, TORCH_INDEX=url."""
 
 from __future__ import annotations
 

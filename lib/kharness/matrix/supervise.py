@@ -1,4 +1,6 @@
-"""A matrix from its first launch to its exit code: what test_matrix, continue, test-rerun and sweep share."""
+"""Run a matrix from its first launch to its exit code: shared by test_matrix, continue, test-rerun and
+sweep.
+"""
 
 from __future__ import annotations
 

@@ -174,6 +174,8 @@ class Checkpoints:
             if self.writes:
                 if best:
                     _keep_as_best(path)
+                # The rename is durable only once its directory is on disk, and old files are deleted only
+                # after that: a power cut never leaves fewer than the checkpoints that were intact before.
                 sync_folder(self.directory)
                 self._delete_old()
         self.last_step = step

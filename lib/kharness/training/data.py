@@ -101,6 +101,7 @@ class Batches:
     def rest_of_epoch(self) -> Iterator[Tensor]:
         """The batches of the current epoch that were not taken yet; all of them in a new one."""
         order, size = self.order(self.epoch), self.batch_size
+        # Position before yield: a checkpoint made in the body of the loop then resumes with the next batch.
         for first in range(self.position * size, self.num_samples, size):
             indices, following = order[first : first + size], order[first + size : first + 2 * size]
             if self.upcoming and len(following):
@@ -115,6 +116,7 @@ class Batches:
 
         Each with the epoch (from 0) that it belongs to.
         """
+        # A copy shares the seed and the size, and moves its own position.
         others = copy(self)
         others.upcoming = None
         taken = self.epoch * self.steps_per_epoch + self.position - 1

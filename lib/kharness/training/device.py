@@ -143,7 +143,8 @@ class Compute:
             print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
         if (processes := state.get("processes", 1)) != self._processes:
             print(
-                f"resume: begun in {processes} processes, now {self._processes}: same batches, not bit-identical"
+                f"resume: begun in {processes} processes, now {self._processes}: "
+                "the same batches, not bit-identical"
             )
         if state["device"] != str(self._device):
             before = state["device"]

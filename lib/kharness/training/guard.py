@@ -1,5 +1,6 @@
-"""Stopping in good order: on a signal after the current step, before a step that would spoil the weights, and
-with the cause named where memory or the device fails."""
+"""Guards of a training: an orderly stop on a signal, no update from values that are not finite, and named
+causes of memory and device errors.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +89,7 @@ class StepSamples:
         ranks = list(range(len(self.parts)))
         if self.losses is not None:
             finite = self.losses.isfinite().tolist()
+            # Gradients can overflow though every loss is finite; then all ranks are suspect.
             ranks = [rank for rank in ranks if not finite[rank]] or ranks
         indices = [index for rank in ranks for index in self.parts[rank].tolist()]
         return {"nonfinite_ranks": ranks, "sample_indices": indices}
@@ -146,6 +148,7 @@ class FiniteWatch:
             return values
         train_loss, norm = copy_scalars([loss, grad_norm], self._pool)
         self._in_flight.append((step, train_loss, norm, samples))
+        # In order of the steps, so that the first bad one is reported and not one that it spoiled.
         while self._in_flight and all(scalar.arrived() for scalar in self._in_flight[0][1:3]):
             self._check_oldest()
         return train_loss, norm

@@ -101,6 +101,7 @@ class OptionSchedules:
         """TrainingError for a text that is none, or an option that the optimizer does not have."""
         self._optimizer = optimizer
         self._schedules = [_option_schedule(word, num_steps) for word in text.split()]
+        # Taken once: a weight decay that a schedule has moved to 0 would look like that of a norm or bias.
         self._decaying = [bool(group.get("weight_decay")) for group in optimizer.param_groups]
         for schedule in self._schedules:
             if not any(map(self._has(schedule.name), range(len(optimizer.param_groups)))):
@@ -202,6 +203,7 @@ def _onecycle(schedule: Schedule, step: int) -> float:
     Smith and Topin 2019 as torch.optim.lr_scheduler.OneCycleLR has it, with a constant momentum.
     """
     initial = schedule.peak / _DIV_FACTOR
+    # In torch's convention the first step is 0 and the peak is in step warmup - 1; the tests compare with it.
     top = schedule.warmup_fraction * schedule.num_steps - 1
     last = schedule.num_steps - 1
     if step <= top:

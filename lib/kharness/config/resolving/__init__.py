@@ -1,1 +1,1 @@
-"""Outcomes of the option tree that are made from one that is known."""
+"""Derive outcomes of the option tree from known ones, without resolving again."""

@@ -1,4 +1,4 @@
-"""The one door to the fork servers: with it deleted, runs and their agents start as fresh processes."""
+"""The only module that uses the fork servers; without it, runs and their agents start as fresh processes."""
 
 from __future__ import annotations
 

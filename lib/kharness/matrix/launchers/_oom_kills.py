@@ -1,4 +1,4 @@
-"""How many processes the kernel has killed here for want of memory.
+"""Count the processes that the kernel has killed on this host for lack of memory.
 
 A process that it kills ends with SIGKILL like any other; only a counter says why.
 """

@@ -1,4 +1,4 @@
-"""The machine, shared out among cells: cores for those that train on the CPU, GPUs for the others."""
+"""Share the machine among cells: cores for those that train on the CPU, GPUs for the others."""
 
 from __future__ import annotations
 

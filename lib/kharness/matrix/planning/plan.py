@@ -1,4 +1,4 @@
-"""A matrix that has its directories: written before the first cell starts, and read back."""
+"""Write the plan and the directories of a matrix before its first cell starts, and read them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that is left: from the pace of what runs, and from how long such runs take."""
+"""Estimate the time left, from the pace of running cells and from the duration of similar runs."""
 
 from __future__ import annotations
 

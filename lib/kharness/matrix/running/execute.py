@@ -1,4 +1,4 @@
-"""One run from its launch to its end: its status.json is kept, and it can be stopped."""
+"""One attempt at a run: launch it, follow it, stop it, and record its end in status.json."""
 
 from __future__ import annotations
 
@@ -140,6 +140,8 @@ class ActiveRun:
         return output_tail(self._log, lines, since=self._log_begins)
 
     def _ended(self, found: Exit) -> Outcome:
+        # The process has ended, so its journal is complete: judged before this read, an end record still to
+        # be read would be missed.
         self.read()
         if found.exit_code == 0 and not self.state.start and FROM_SCRATCH not in self.launch.arguments:
             # It found that an earlier attempt was complete, and did nothing.
@@ -157,6 +159,7 @@ class ActiveRun:
             cause=verdict.cause,
             reason=verdict.reason,
         )
+        # Kept until it is on disk, as the only record of how the attempt ended.
         self._unwritten = RunStatus(verdict.status, [*self._before, attempt])
         self.write_end()
         return Outcome(verdict.status, attempt)

@@ -1,4 +1,4 @@
-"""Requests to stop, and children that end, without a poll: while open, a signal only wakes the waiter."""
+"""Signals to the runner: requests to stop, and children that end, without polling."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
+        # Python runs handlers between bytecodes only, and select would sleep on: the byte in the pipe wakes
+        # it.
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in STOPPING:
             if signal.getsignal(number) is signal.SIG_IGN:

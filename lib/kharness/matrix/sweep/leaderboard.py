@@ -176,6 +176,8 @@ def read_leaderboard(directory: Path) -> Leaderboard:
     asked = str(plan.settings.get("REPORT_BUDGET_UNIT", "auto"))
     unit = counted_unit("auto" if asked == "time" else asked, known)
     rows = [_row(dict(key), group, unit, counts) for key, group in groups.items()]
+    # A configuration is ranked by the seeds that completed; the table shows how many of the planned ones
+    # these are.
     ranked = [row for row in rows if row.complete]
     ranked.sort(key=lambda row: row.mean if objective.minimize else -row.mean)
     return Leaderboard(

@@ -173,6 +173,8 @@ def _steps(start: Decimal, step: Decimal, end: Decimal, *, whole: bool) -> list[
     """start, start + step … up to the end, without any rounding; ValueError says what is wrong with them."""
     if step == 0 or (end - start) / step < 0:
         raise ValueError("never reaches its end")
+    # Decimals, since floats would make 0.1, 0.2, 0.30000000000000004, which is another value to the option
+    # tree.
     with localcontext() as context:
         context.prec = 400
         count = int((end - start) / step) + 1

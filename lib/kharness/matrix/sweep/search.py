@@ -49,6 +49,7 @@ def tpe_values(
     """Trial `number` of a TPE search that knows `trials`."""
 
     def propose(attempt: int) -> dict[str, str]:
+        # A small space: TPE would propose its favorite again and again, and random draws reach the rest.
         if attempt >= PATIENCE // 2:
             return random_values(ranges, seed=seed, number=number)(attempt)
         # Trials that still run count as if they had failed, so that several at once explore.
@@ -93,6 +94,7 @@ def _distribution(one: Range) -> BaseDistribution:
         number = int if one.whole else float
         found: BaseDistribution = kind(number(one.low), number(one.high), log=one.log)
     elif one.in_order:
+        # Numbers in order are searched by index, so that TPE knows which are neighbors.
         found = distributions.IntDistribution(0, len(one.values) - 1)
     else:
         found = distributions.CategoricalDistribution(list(one.values))
@@ -141,6 +143,7 @@ def _study(sampler: BaseSampler, direction: str = "minimize") -> Study:
 
 def _seed(seed: int, number: int, attempt: int) -> int:
     """A seed of its own for every proposal, the same one whenever that is made again."""
+    # From a digest and not a sum, so that neighboring numbers and seeds do not share their draws.
     digest = sha256(f"{seed} {number} {attempt}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 

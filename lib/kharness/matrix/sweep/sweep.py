@@ -110,6 +110,8 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
     else:
         load_optuna()  # which must not be found missing once cells run
         _refuse_seed(asked)
+        # A TPE search draws one trial and drops it: ranges that the tree refuses are found before anything is
+        # written.
         count = 1 if method == "tpe" else _whole(settings["SWEEP_TRIALS"])
         cells, refused = _draw(tree, around, asked.ranges, count, seed=_whole(settings["SWEEP_SEED"]))
         if method == "tpe":
@@ -187,6 +189,8 @@ class TpeSource:
         launch = launch_of(cell, self._plan.directory, self._tree.root)
         if self._plan.machine is not None:
             launch = with_threads(launch, self._plan.settings, self._plan.machine)
+        # The directory first, the plan after it: a plan never names a trial without a directory, and a kill
+        # in between leaves a directory that `_name` skips.
         write_cell(cell, launch.directory, root=launch.root)
         sync_filesystem(self._plan.directory)
         add_cell(self._plan.directory, cell, launch)

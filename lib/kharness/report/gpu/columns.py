@@ -194,6 +194,7 @@ class _Counted:
         self._mean += by * len(known) / n
         self._n = n
         self._count(*np.unique(known, return_counts=True))
+        # The peak is set apart, since the maximum is reported exactly.
         if len(self._values) > MOST_VALUES:
             peak = self._values[-1]
             fractions, exponents = np.frexp(self._values[:-1])

@@ -195,6 +195,7 @@ class _Samples:
             self.share += share
         energy = gpu.get("energy_joules")
         if energy is not None:
+            # By increments, since the run's share of the GPU differs from sample to sample.
             self.energy = (self.energy or 0.0) + share * max(0.0, energy - self._energy_before)
             self._energy_before = energy
         self._follow(self.last["state"], times[0])
@@ -364,6 +365,8 @@ class _Clock:
         distance = max(0.0, record["until"] - time) / (samples - 1) if samples > 1 else 0.0
         if self.last == -math.inf:
             self.started = time
+        # NTP or an administrator set the clock back: later samples are shifted to follow the last one at the
+        # usual distance, as a curve must not run backwards.
         if time + self._set_back < self.last:
             self._set_back = self.last + self._distance - time
         begins = time + self._set_back
@@ -382,6 +385,7 @@ class _Total:
         self._most, self._n, self._sum = 0, 0, 0.0
 
     def add(self, value: float, times: int, num_reporting: int) -> None:
+        # A GPU that joins later makes the sum larger for no other reason, so the mean starts again.
         if num_reporting > self._most:
             self._most, self._n, self._sum = num_reporting, 0, 0.0
             del self._values[:]

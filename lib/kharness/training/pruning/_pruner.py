@@ -97,6 +97,8 @@ class Pruner:
         if self.schedule.is_due(step):
             self._prune(self.schedule(step))
             self._last_pruning = step
+        # The optimizer moved pruned weights too, by momentum or decay: they are zero again before the next
+        # forward.
         if self._last_pruning:
             for name, weight in self._weights.items():
                 weight.masked_fill_(self._pruned[name], 0)
@@ -155,6 +157,8 @@ class Pruner:
         return str(self.described["name"])
 
     def _prune(self, sparsity: float) -> None:
+        # Methods that let weights return score the values that these had when they were pruned, not their
+        # zeros.
         held = {name: memory["held"] for name, memory in self._memory.items() if "held" in memory}
         for name, values in held.items():
             self._weights[name].copy_(torch.where(self._pruned[name], values, self._weights[name]))

@@ -48,8 +48,11 @@ def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
     What is not sharded is rank 0's. OSError, on all ranks, if one of them cannot write its part.
     """
     parts = {_key(path): leaf for path, leaf in _leaves(state) if is_sharded(leaf)}
+    # The random name of rank 0: all ranks write into one directory.
     name = _on_all_ranks(lambda: name_beside(directory / stem).name)[0]
     temporary = directory / name
+    # Every step is a collective, also for a rank that failed in the one before: a rank that returned alone
+    # would leave the others in the next collective until its timeout.
     try:
         _on_all_ranks(lambda: temporary.mkdir(parents=True, exist_ok=True))
         _write_parts(temporary, parts)
@@ -73,6 +76,7 @@ def read_shards(folder: Path) -> dict[str, Any]:
     from kharness.training.saving.part_index import read_index
 
     wanted = folder.stem.rpartition("-")[2]
+    # From the name to the sums, from the sums to the files: the hash in the name vouches for every byte.
     with (folder / _SUMS).open("rb") as file:
         check_sha256(file, wanted)
     sums = _sums_of(folder)
@@ -117,6 +121,8 @@ def keep_also_as(folder: Path, other: Path) -> None:
     except shutil.Error as error:
         raise OSError(errno.EIO, str(error.args[0][0][2])) from error
     sync_folder(temporary)
+    # Last, after its files are on disk: a crash before it leaves a temporary directory, which no reader
+    # takes.
     os.replace(temporary, other)
 
 
@@ -227,6 +233,7 @@ def _sums_of(folder: Path) -> dict[str, str]:
     lines = (line.partition("  ") for line in (folder / _SUMS).read_text().splitlines())
     sums = {name: sha256 for sha256, _, name in lines}
     for name in sums:
+        # A listed name is read from: it must not lead out of the folder.
         if name != Path(name).name or (folder / name).is_symlink() or not (folder / name).is_file():
             raise CheckpointError(f"{folder / _SUMS} names {name!r}, which is no file beside it", hint=OTHER)
     return sums
