@@ -89,7 +89,7 @@ class GpuPlaces:
         held = next(held for held in self._held if held.slot is slot)
         held.journal.update()
         self._note(held, held.journal.footprint_mb)
-        # Only now has a run of this kind shown its peak: from here on others of it may share a GPU.
+        # Only now has a run of this kind shown its peak, and others of the kind may share a GPU.
         if held.kind in self._needs:
             self._settled.add(held.kind)
         self._held.remove(held)
@@ -100,7 +100,7 @@ class GpuPlaces:
         if self._per_cell > 1:
             return free[: self._per_cell] if len(free) >= self._per_cell else None
         if any(found is None for found in memory.values()):
-            self._say_once("unread", "note: the memory of the GPUs cannot be read: one cell a GPU")
+            self._say_once("unread", "note: the memory of the GPUs cannot be read: one cell per GPU")
         known = kind in self._settled
         shared = [word for word in memory if self._on(word) and known and self._fits(word, kind, memory)]
         best = min((*free, *shared), key=lambda word: self._load(word, memory), default=None)

@@ -301,7 +301,7 @@ def as_json(board: Leaderboard) -> str:
 
 
 def as_csv(board: Leaderboard) -> str:
-    """A row a configuration; numbers in full."""
+    """Return one row per configuration, with numbers in full."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     metric = board.objective.metric

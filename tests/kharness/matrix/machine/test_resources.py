@@ -317,7 +317,7 @@ def test_memory_that_cannot_be_read_means_one_cell_a_gpu(scenario: Scenario) -> 
         "start('y'); start('z')",
         "all memory_used denied",
     )
-    assert told == ["note: the memory of the GPUs cannot be read: one cell a GPU", "0", "1", None]
+    assert told == ["note: the memory of the GPUs cannot be read: one cell per GPU", "0", "1", None]
 
 
 def test_a_part_of_a_gpu_is_a_gpu(scenario: Scenario) -> None:
