@@ -42,7 +42,7 @@ class Summary(Collection):
 
     @cached_property
     def drawn(self) -> dict[Hashable, Any]:
-        """What graphs have computed: a picture and its CSV show the same numbers, computed once."""
+        """Cache of the numbers that graphs compute, so that a picture and its CSV show the same ones."""
         return {}
 
     @cached_property

@@ -95,7 +95,7 @@ class HubDataset:
         self._found(options, root)
 
     def manifest(self, options: HubOptions, root: Path) -> Manifest:
-        """What is prepared; DatasetError as of `check`."""
+        """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
         return self._found(options, root)[1]
 
     def load(self, options: HubOptions, root: Path) -> TokenSplits:

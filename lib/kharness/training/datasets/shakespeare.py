@@ -51,7 +51,7 @@ def check(options: TextOptions, root: Path, *, name: str = "shakespeare") -> Non
 
 
 def manifest(options: TextOptions, root: Path, *, name: str = "shakespeare") -> Manifest:
-    """What is prepared; DatasetError as of `check`."""
+    """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
     return find_text(name, options, root)[1]
 
 

@@ -26,7 +26,7 @@ def check(options: Options, root: Path) -> None:
 
 
 def manifest(options: Options, root: Path) -> Manifest:
-    """What is prepared; DatasetError as of `check`."""
+    """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
     return shakespeare.manifest(_text(options), root, name=NAME)
 
 

@@ -41,7 +41,7 @@ def check(options: Options, root: Path) -> None:
 
 
 def manifest(options: Options, root: Path) -> Manifest:
-    """What is prepared; DatasetError as of `check`."""
+    """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
     return find_text(_name(options), options, root, place=_place(options, root))[1]
 
 
