@@ -27,7 +27,7 @@ from scipy.special import nctdtrinc
 from kharness.report.judging.blocks import Contrast, contrasts
 from kharness.report.judging.evidence import Evidence, Spending, of_contrast
 from kharness.report.judging.images import Images, widened
-from kharness.report.judging.looks import Looks
+from kharness.report.judging.interim_looks import Looks
 from kharness.report.judging.power import Chances, Rule, half_width, smallest
 from kharness.report.judging.statistics import POWER, largest_t
 

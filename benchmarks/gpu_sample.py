@@ -206,7 +206,7 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
     """Once a second, as the agent does it: caches are cold, and a process of its own is asked each time."""
     import psutil
 
-    from monitoring.sampling.process import SamplerProcess
+    from monitoring.sampler_process.process import SamplerProcess
 
     looks: list[Callable[[], object]] = []
     sampler = SamplerProcess().open()[0] if gpus else None
@@ -237,8 +237,8 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
 
 def written_machine(folder: Path) -> Callable[[], object]:
     """A look at the machine, and at this process as if it trained, with its line in system_stats.jsonl."""
-    from monitoring.agent.samples.system_stats import SystemStats
-    from monitoring.host.machine_work import MachineWork
+    from monitoring.agent.sampling.system_stats import SystemStats
+    from monitoring.host.other_work import MachineWork
     from monitoring.samplers.machine import MachineSampler
 
     (folder / "metrics.jsonl").touch()
@@ -250,7 +250,7 @@ def written_machine(folder: Path) -> Callable[[], object]:
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
     """A look with aggregates, energy and the line in gpu_stats.jsonl."""
-    from monitoring.agent.samples.gpu_stats import GpuStats
+    from monitoring.agent.sampling.gpu_stats import GpuStats
     from monitoring.gpu.options import GpuMonitorOptions
 
     options = GpuMonitorOptions(hour_price=2.0)

@@ -26,9 +26,9 @@ else:  # a script's folder is on its path
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
-from kharness.matrix.found import find
 from kharness.matrix.overview import look
 from kharness.matrix.planning.plan import prepare
+from kharness.matrix.selected_runs import find
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.status import Attempt, RunStatus, write_status
 from monitoring import Run, read_records

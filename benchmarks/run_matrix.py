@@ -23,9 +23,9 @@ from kharness.config.tree import Tree
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.planning.plan import load, prepare
+from kharness.matrix.running.pending_cells import remaining
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
-from kharness.matrix.running.remaining import remaining
 from kharness.matrix.running.runner import Limits, run_all
 from kharness.matrix.running.signals import Signals
 from kharness.runs.lock import RunnerLock

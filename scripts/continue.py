@@ -9,10 +9,10 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.matrix.continuing import continue_found
-from kharness.matrix.found import find
 from kharness.matrix.planning.begin import refuse_unplanned
 from kharness.matrix.planning.settings import with_command_line
+from kharness.matrix.resume import continue_found
+from kharness.matrix.selected_runs import find
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import asked_directory, latest_link
 from kharness.runs.lock import RunnerLock

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.matrix.found import find
 from kharness.matrix.overview import estimate_lines, look
 from kharness.matrix.planning.settings import with_command_line
+from kharness.matrix.selected_runs import find
 from kharness.matrix.supervise import expected_seconds, num_jobs
 from kharness.runs.latest import asked_directory
 from kharness.runs.status import RUNNING

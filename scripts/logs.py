@@ -11,8 +11,8 @@ from pathlib import Path
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
-from kharness.matrix.found import Found, Member, find, member_named
 from kharness.matrix.running.printed_run import Copier
+from kharness.matrix.selected_runs import Found, Member, find, member_named
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.lost_status import status_without_runner

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
 from kharness.matrix.planning.begin import what_is_unplanned
+from kharness.matrix.selected_runs import find
 from kharness.runs.latest import asked_directory, latest_link, shown
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from kharness.matrix.planning.matrix_json import planned_content
 from kharness.matrix.planning.plan import as_plan, results_of
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
-from kharness.report.foresight import foresight_lines
+from kharness.report.power import foresight_lines
 from kharness.report.report import check_judging
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,11 +10,11 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.environment.parts import bring_for
-from kharness.matrix.found import find
 from kharness.matrix.planning.begin import refuse_unplanned
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.settings import with_command_line
-from kharness.matrix.running.remaining import to_run_again
+from kharness.matrix.running.pending_cells import to_run_again
+from kharness.matrix.selected_runs import find
 from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import asked_directory, latest_link, shown

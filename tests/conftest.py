@@ -53,7 +53,7 @@ FOREIGN = (
 # What scripts and trainings import sooner or later.
 OF_SCRIPTS = (
     *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
-    *("monitoring.agent.*", "monitoring.sampling.*", "monitoring.rules.*"),
+    *("monitoring.agent.*", "monitoring.sampler_process.*", "monitoring.rules.*"),
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
 )

@@ -5,12 +5,12 @@ A follower's module defines `Options` (a frozen dataclass, whose defaults are in
 which the trainer calls before step 0: it raises a MonitoringError for what the user can fix (a missing
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
 a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
-called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
-it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, ALERTS)` adds the samples of
-GPUs and machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it
-catches up in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options)
--> str | None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end:
-None where nothing waits for that. It is as quick as `check`. And `note(options: Options) -> str | None`, a
+called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And it may
+define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, ALERTS)` adds the samples of GPUs and
+machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it catches up in
+a process of its own (see catch_up_process). And `upload_command(directory: Path, options: Options) -> str |
+None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end: None
+where nothing waits for that. It is as quick as `check`. And `note(options: Options) -> str | None`, a
 sentence about something that is not as usual, which the trainer prints and the agent records; as quick, too.
 """
 

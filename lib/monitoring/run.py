@@ -35,9 +35,9 @@ from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
+from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
-from monitoring.journal.turns import Turns
-from monitoring.sampling.machine_options import machine_monitor_options
+from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
+from kharness.matrix.selected_runs import find
 
 from ..waiting import wait_until
 from ..warm_python import WarmPython

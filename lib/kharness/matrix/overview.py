@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.matrix.found import Found, Member
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
+from kharness.matrix.selected_runs import Found, Member
 from kharness.runs.attempts import failed_before
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError

@@ -27,9 +27,9 @@ from kharness.config.errors import is_launched, reported_once
 from kharness.config.options import Options, parse
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
-from kharness.training.automatic.decisions import agreed, decided
-from kharness.training.automatic.search import Search
-from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
+from kharness.training.autotune.decisions import agreed, decided
+from kharness.training.autotune.search import Search
+from kharness.training.autotune.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import restore
 from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import check_gpus, uses_gpu

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.options import Options
+from kharness.runs.control_changes import REPLAYED, replayed_changes
 from kharness.runs.files import CHECKPOINTS
-from kharness.runs.replayed import REPLAYED, replayed_changes
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.fingerprint import state_sha256

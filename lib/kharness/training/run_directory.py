@@ -17,7 +17,7 @@ from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import TRACKERS, configured_options, exporter_names, exporter_switch
 from monitoring.gpu.options import configured_gpu_monitor
-from monitoring.sampling.machine_options import configured_machine_monitor
+from monitoring.sampler_process.machine_options import configured_machine_monitor
 
 
 @contextmanager

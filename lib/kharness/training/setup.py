@@ -20,6 +20,7 @@ from kharness.training.device import Compute, Device, set_threads, take_device, 
 from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
+from kharness.training.fake_tensors import ModelWithoutValues
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import Weights, weights_of
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
@@ -28,7 +29,6 @@ from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.saving.sharded import is_sharded
 from kharness.training.schedules import OptionSchedules, Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
-from kharness.training.without_values import ModelWithoutValues
 from monitoring.telemetry.profiler import configured_profiler
 
 

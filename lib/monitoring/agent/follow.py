@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from monitoring.agent.catching_up import Apart
+from monitoring.agent.catch_up_process import Apart
 from monitoring.agent.delivery import (
     LAST_TRIES,
     Awaited,
@@ -36,7 +36,7 @@ from monitoring.agent.log import log_as_json
 from monitoring.agent.moved import OpenDirectory, begin_again
 from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.agent.samples.samplings import AllDone, samplings
+from monitoring.agent.sampling.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
 from monitoring.journal.alerts import Alerts, is_controlled, where

@@ -2,7 +2,7 @@
 
 A driver that crashes takes its process along without a word, and one that hangs says nothing at all. Its
 parent process reads here which call it is in, and can start it again without that call (see
-monitoring.sampling.process).
+monitoring.sampler_process.process).
 """
 
 from __future__ import annotations

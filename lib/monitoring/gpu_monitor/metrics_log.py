@@ -22,7 +22,7 @@ from monitoring.journal.encoding.archive import archive_path, archives
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import Record, records_in
-from monitoring.journal.turns import Turns
+from monitoring.journal.reentrant_queue import Turns
 
 COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_archive")
 

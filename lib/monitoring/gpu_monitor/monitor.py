@@ -29,8 +29,8 @@ from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.encoding.global_step import as_step, shown
 from monitoring.journal.records import Record
 from monitoring.journal.structured_log import STANDARD, JsonLog, timestamp
-from monitoring.sampling.loop import SamplingLoop
-from monitoring.sampling.process import Restart
+from monitoring.sampler_process.loop import SamplingLoop
+from monitoring.sampler_process.process import Restart
 
 # Seconds that `stop` waits for a driver that does not answer.
 STOP_SECONDS = 2.0

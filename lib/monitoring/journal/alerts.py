@@ -13,7 +13,7 @@ from typing import Any, Literal
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import Journal
 from monitoring.journal.records import Record, read_records
-from monitoring.journal.turns import Turns
+from monitoring.journal.reentrant_queue import Turns
 
 Severity = Literal["info", "warning", "error"]
 

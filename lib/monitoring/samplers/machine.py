@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from monitoring.host.cgroup import CgroupLimits, CpuLimit
-from monitoring.host.machine_work import MachineWork, WorkReading
+from monitoring.host.other_work import MachineWork, WorkReading
 from monitoring.host.small_file import text_of
 
 GB = 1e9

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.steady_clock import SteadyClock
-from monitoring.sampling.loop import SamplingLoop
-from monitoring.sampling.process import Restart
+from monitoring.sampler_process.loop import SamplingLoop
+from monitoring.sampler_process.process import Restart
 
 if TYPE_CHECKING:
     from monitoring.gpu.energy import EnergyMeter

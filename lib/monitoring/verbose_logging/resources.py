@@ -15,7 +15,7 @@ from typing import Any
 
 from monitoring.gpu.sample import MIB, GpuSample
 from monitoring.host.environment import hardware, versions
-from monitoring.host.machine_work import MachineWork
+from monitoring.host.other_work import MachineWork
 from monitoring.journal.records import Record
 from monitoring.samplers.machine import GB, MachineSampler
 

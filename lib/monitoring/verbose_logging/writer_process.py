@@ -29,7 +29,7 @@ from monitoring.verbose_logging.resources import ResourceReader, gpu_device, iso
 
 if TYPE_CHECKING:
     from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
-    from monitoring.sampling.process import Restart
+    from monitoring.sampler_process.process import Restart
 
 # Seconds between looks at the pipe: a reader that waits is woken by each write, which the writer pays.
 LOOK_EVERY = 0.05
@@ -145,7 +145,7 @@ class _Gpus:
 
     def start(self) -> None:
         if self._ending is None:
-            from monitoring.sampling.loop import SamplingLoop
+            from monitoring.sampler_process.loop import SamplingLoop
 
             self._ending = threading.Event()
             loop = SamplingLoop(self, SAMPLE_EVERY, self._ending)

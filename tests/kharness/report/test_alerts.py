@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
+from kharness.matrix.selected_runs import find
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_json, as_markdown
 from kharness.report.writing.html import as_html

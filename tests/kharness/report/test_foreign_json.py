@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
+from kharness.matrix.selected_runs import find
 from kharness.report.summary import collect
 from kharness.report.writing.files import FILES as REPORT_FILES
 from monitoring.errors import UserError, error_lines

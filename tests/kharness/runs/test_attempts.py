@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from kharness.matrix.found import Found, Member
 from kharness.matrix.overview import CellState, Overview, status_lines
 from kharness.matrix.planning.filter import Filter
+from kharness.matrix.selected_runs import Found, Member
 from kharness.report.runs import load_run
 from kharness.runs.attempts import failed_before
 from kharness.runs.launch import Launch

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from kharness.matrix.found import find
 from kharness.matrix.overview import look
+from kharness.matrix.selected_runs import find
 from kharness.runs.lost_status import status_of_complete
 from kharness.runs.status import Attempt, RunStatus, write_status
 from monitoring.journal import run_state, tail

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kharness.runs.replayed import write_replayed
+from kharness.runs.control_changes import write_replayed
 from monitoring import read_records
 from monitoring.journal.lineage import Lineage
 

@@ -20,6 +20,7 @@ from kharness.config.options import parse
 from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.distributed.world import ALONE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
+from kharness.training.fake_tensors import ModelWithoutValues
 from kharness.training.loop import open_training
 from kharness.training.model_check.memory import (
     estimated_memory,
@@ -30,7 +31,6 @@ from kharness.training.model_check.step import ModelCheck
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.optimizers._averages import weights_of
 from kharness.training.setup import Setup
-from kharness.training.without_values import ModelWithoutValues
 from lenet5.model import LeNet5
 from lenet5.train import prepare
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from monitoring.agent.samples.gpu_stats import GpuStats
+from monitoring.agent.sampling.gpu_stats import GpuStats
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.rotating_journal import read_rotated
@@ -134,7 +134,7 @@ TEN_THOUSAND = """
 import os, re, sys
 from pathlib import Path
 from monitoring.gpu.options import GpuMonitorOptions
-from monitoring.agent.samples.gpu_stats import GpuStats
+from monitoring.agent.sampling.gpu_stats import GpuStats
 from monitoring.samplers import nvidia, probe_all
 
 nvidia.SLOW_EVERY = 0.01

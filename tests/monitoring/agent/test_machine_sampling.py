@@ -10,14 +10,14 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.samples.system_stats import SystemStats
+from monitoring.agent.sampling.system_stats import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
+from monitoring.sampler_process.machine_options import MachineMonitorOptions, configured_machine_monitor
 from monitoring.samplers.machine import MachineSample
-from monitoring.sampling.machine_options import MachineMonitorOptions, configured_machine_monitor
 from monitoring.trackers import journal_points
 
 from ...waiting import wait_until

@@ -16,7 +16,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.samples.gpu_sampling import merged
+from monitoring.agent.sampling.gpu_sampling import merged
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.device_states import DeviceStates
@@ -311,7 +311,7 @@ FOLLOW = """
 import sys
 from pathlib import Path
 from monitoring.agent import follow as agent
-from monitoring.sampling import process
+from monitoring.sampler_process import process
 
 process.SAMPLE_SECONDS = 1.0
 done = agent.follow(Path(sys.argv[1]))
@@ -386,7 +386,7 @@ print(sorted(names & set(sys.modules)))
     [
         (False, []),
         # drivers are its child's
-        (True, ["monitoring.agent.samples.gpu_sampling", "monitoring.sampling.process"]),
+        (True, ["monitoring.agent.sampling.gpu_sampling", "monitoring.sampler_process.process"]),
     ],
 )
 def test_agent_loads_what_samples_gpus_where_that_is_asked(

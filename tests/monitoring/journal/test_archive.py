@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.samples.gpu_stats import GpuStatsFiles
+from monitoring.agent.sampling.gpu_stats import GpuStatsFiles
 from monitoring.gpu.sample import MIB
 from monitoring.journal.encoding.archive import archive_path, archives, thinned, write_archive
 from monitoring.journal.encoding.archiver import Archiver

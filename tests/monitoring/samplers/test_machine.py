@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitoring.host.machine_work import MachineWork
+from monitoring.host.other_work import MachineWork
 from monitoring.samplers.machine import GB, MachineSample, MachineSampler
 
 MEMINFO = (

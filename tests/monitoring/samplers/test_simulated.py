@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from monitoring.sampler_process.process import SamplerProcess
 from monitoring.samplers import probe_all
 from monitoring.samplers._simulated import SimulatedSampler
-from monitoring.sampling.process import SamplerProcess
 
 
 def test_simulated_gpus_come_by_the_way_of_real_ones() -> None:

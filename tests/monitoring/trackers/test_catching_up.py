@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from monitoring.agent import delivery
-from monitoring.agent.catching_up import Apart
+from monitoring.agent.catch_up_process import Apart
 from monitoring.agent.delivery import DeliveryProgress
 from monitoring.agent.follow import catch_up
 from monitoring.agent.lock import is_followed
@@ -64,7 +64,7 @@ def processes(directory: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
             if (
-                "monitoring.agent.catching_up" in process.cmdline()
+                "monitoring.agent.catch_up_process" in process.cmdline()
                 and str(directory) in process.cmdline()[-1]
             ):
                 yield process

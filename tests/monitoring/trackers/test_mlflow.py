@@ -299,7 +299,7 @@ def test_run_that_gets_mlflow_later_holds_everything(run: Followed, root: Path) 
 APART = """
 import sys
 from pathlib import Path
-from monitoring.agent.catching_up import Apart
+from monitoring.agent.catch_up_process import Apart
 from monitoring.follower import RunInfo
 from monitoring.journal.alerts import Alerts
 

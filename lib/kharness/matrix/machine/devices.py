@@ -9,7 +9,7 @@ from pathlib import Path
 
 from monitoring.errors import SamplerError
 from monitoring.gpu.sample import GpuSample, Sampler
-from monitoring.sampling.process import SamplerProcess
+from monitoring.sampler_process.process import SamplerProcess
 
 # Whose GPUs DEVICE=cuda can mean.
 VENDORS = ("nvidia", "amd")

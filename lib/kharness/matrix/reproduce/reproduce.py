@@ -16,9 +16,9 @@ from kharness.environment.parts import bring
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.reproduce.revision import Code, GitState
 from kharness.runs.causes import EXPANDED, other_values
+from kharness.runs.control_changes import write_replayed
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
-from kharness.runs.replayed import write_replayed
 from kharness.runs.rundir import numbered
 from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.journal.files import JOURNAL

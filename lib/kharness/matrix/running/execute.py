@@ -18,7 +18,7 @@ from kharness.runs.journal_tail import JournalTail, journal_end
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
 from kharness.runs.status import FAILED, RUNNING, Attempt, RunStatus, Status, read_status, write_status
 from monitoring.errors import is_full
-from monitoring.host.machine_work import MachineWork, other_work
+from monitoring.host.other_work import MachineWork, other_work
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import RunState, read_end
 

@@ -21,7 +21,7 @@ from kharness.runs.exit_codes import OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIME
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch, Launcher, Slot
 from kharness.runs.status import COMPLETE
-from monitoring.host.machine_work import MachineWork
+from monitoring.host.other_work import MachineWork
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
 STOP_GRACE = 30.0

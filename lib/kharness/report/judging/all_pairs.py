@@ -15,7 +15,7 @@ from kharness.report.judging.blocks import among_all_pairs, contrasts
 from kharness.report.judging.evidence import Spending
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import NO_IMAGES, Images, widened
-from kharness.report.judging.looks import FEWEST, Looks
+from kharness.report.judging.interim_looks import FEWEST, Looks
 from kharness.report.judging.power import guard, half_width
 from kharness.report.settings import ReportSettings
 

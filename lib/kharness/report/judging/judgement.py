@@ -25,7 +25,7 @@ from kharness.report.judging.evidence import (
     provisional,
 )
 from kharness.report.judging.images import Images, images_behind
-from kharness.report.judging.looks import FEWEST, MOST_SEEDS
+from kharness.report.judging.interim_looks import FEWEST, MOST_SEEDS
 from kharness.report.judging.main_effects import MainEffect, cells_of, pairs_of_levels, weights_of
 from kharness.report.judging.pairing import Pairing, failed, failures, numbers_on, pair_up
 from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch

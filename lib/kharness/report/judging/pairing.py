@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.report.collection import CellResult, Variant, why_incomplete
-from kharness.report.judging.looks import Looks
+from kharness.report.judging.interim_looks import Looks
 from kharness.report.metrics import Metric
 from kharness.report.runs import WALL_TIMES, RunData
 from kharness.report.settings import ReportSettings

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kharness.training.fake_tensors import copy_without_values, tensors_of
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import weights_of
-from kharness.training.without_values import copy_without_values, tensors_of
 from monitoring.host.cgroup import CgroupLimits
 
 

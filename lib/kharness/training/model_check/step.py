@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from kharness.training.errors import OutOfMemoryError
+from kharness.training.fake_tensors import ModelWithoutValues, SavedTensors, num_samples
 from kharness.training.model_check.memory import (
     StepMemory,
     estimated_memory,
@@ -21,7 +22,6 @@ from kharness.training.model_check.memory import (
 )
 from kharness.training.model_check.report import CheckedModel, in_units
 from kharness.training.setup import Setup
-from kharness.training.without_values import ModelWithoutValues, SavedTensors, num_samples
 from monitoring.telemetry.phases import PARTS, PHASES
 
 # The first step of a process is slower than any other: short ones are repeated for the time.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kharness.training.determinism import Numerics
+from kharness.training.fake_tensors import Kind, ModelWithoutValues, num_samples
 from kharness.training.setup import Setup, tokens_per_sample
-from kharness.training.without_values import Kind, ModelWithoutValues, num_samples
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar

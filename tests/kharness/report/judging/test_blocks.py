@@ -21,7 +21,7 @@ from kharness.report.judging.blocks import (
     residual_deviation,
 )
 from kharness.report.judging.evidence import Spending, of_contrast
-from kharness.report.judging.looks import Looks
+from kharness.report.judging.interim_looks import Looks
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.host.machine_work import MachineWork, WorkReading, other_work
+from monitoring.host.other_work import MachineWork, WorkReading, other_work
 
 # Uses a second of CPU time, whatever share of a core it gets.
 BUSY = "import time\nwhile time.process_time() < 1: pass\nprint('done', flush=True)\ninput()"

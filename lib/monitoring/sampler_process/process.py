@@ -27,7 +27,7 @@ from monitoring.host.backoff import STEADY_SECONDS, Backoff
 if TYPE_CHECKING:
     from monitoring.journal.alerts import Severity
 
-COMMAND = (sys.executable, "-P", "-m", "monitoring.sampling.server")
+COMMAND = (sys.executable, "-P", "-m", "monitoring.sampler_process.server")
 
 # Deaths in a row, each before its steady minute is over, after which a call of the driver is left out; and so
 # many calls in a row that did not return.

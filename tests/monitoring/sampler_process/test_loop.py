@@ -11,4 +11,4 @@ def test_one_loop_asks_for_samples_and_starts_its_process_again(root: Path) -> N
     found = [
         path.name for path in sorted(root.glob("lib/monitoring/**/*.py")) if asking.search(path.read_text())
     ]
-    assert found == ["loop.py"], "use monitoring.sampling.loop.SamplingLoop"
+    assert found == ["loop.py"], "use monitoring.sampler_process.loop.SamplingLoop"

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kharness.training.automatic.trial import TrialFailedError, TrialStep
+from kharness.training.autotune.trial import TrialFailedError, TrialStep
 from kharness.training.errors import OutOfMemoryError
 from kharness.training.model_check.report import in_units
 

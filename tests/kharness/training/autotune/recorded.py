@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kharness.training.automatic.trial import TrialFailedError, TrialStep
+from kharness.training.autotune.trial import TrialFailedError, TrialStep
 
 
 class Recorded:

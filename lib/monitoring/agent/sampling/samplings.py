@@ -69,11 +69,11 @@ def samplings(
     """Return the samplings that run.json requests for the host of `own`; few agents need these imports."""
     found: list[Sampling] = []
     if run.get("gpu_monitor"):
-        from monitoring.agent.samples.gpu_sampling import GpuSampling
+        from monitoring.agent.sampling.gpu_sampling import GpuSampling
 
         found.append(GpuSampling(directory, run, alerts, own))
     if run.get("machine_monitor"):
-        from monitoring.agent.samples.machine_sampling import MachineSampling
+        from monitoring.agent.sampling.machine_sampling import MachineSampling
 
         found.append(MachineSampling(directory, run, alerts, own))
     if found and not own.host:

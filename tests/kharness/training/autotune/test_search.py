@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from kharness.training.automatic.search import Choice, Search, largest_micro_batch, quicker
-from kharness.training.automatic.trial import TrialFailedError, TrialStep
+from kharness.training.autotune.search import Choice, Search, largest_micro_batch, quicker
+from kharness.training.autotune.trial import TrialFailedError, TrialStep
 from kharness.training.errors import OutOfMemoryError
 
 from .recorded import Recorded

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from monitoring.agent.samples.sample_files import SampleFiles
+from monitoring.agent.sampling.sample_files import SampleFiles
 from monitoring.gpu.aggregates import aggregate, is_the_runs
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.options import GpuMonitorOptions

@@ -14,7 +14,7 @@ from kharness.report.judging.baseline import baseline_of
 from kharness.report.judging.blocks import residual_deviation
 from kharness.report.judging.conclusions import decisive_metric
 from kharness.report.judging.images import Images, images_behind, least_shown
-from kharness.report.judging.looks import FEWEST
+from kharness.report.judging.interim_looks import FEWEST
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.pairing import pair_up
 from kharness.report.judging.power import Chances, Rule, smallest

@@ -25,7 +25,7 @@ from monitoring.host import backoff
 from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
-from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerHangs, SamplerProcess
+from monitoring.sampler_process.process import Restart, Restarts, SamplerDied, SamplerHangs, SamplerProcess
 
 from ...processes import is_gone, kill_process, with_arguments
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
@@ -64,7 +64,7 @@ def sample_once(process: SamplerProcess) -> None:
 
 def servers_of(pid: int) -> list[psutil.Process]:
     """The living processes that sample for another."""
-    return with_arguments("monitoring.sampling.server", psutil.Process(pid).children())
+    return with_arguments("monitoring.sampler_process.server", psutil.Process(pid).children())
 
 
 def rows(directory: Path) -> list[str]:
@@ -123,7 +123,7 @@ from pathlib import Path
 from monitoring.agent import follow as agent
 from monitoring.gpu import energy
 from monitoring.host import backoff
-from monitoring.sampling import process
+from monitoring.sampler_process import process
 
 backoff.FIRST_DELAY = 0.05
 process.SAMPLE_SECONDS = process.OPEN_SECONDS = energy.GAP_SECONDS = 2.0

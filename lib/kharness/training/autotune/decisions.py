@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from kharness.config.options import Options, chosen_in
-from kharness.training.automatic.search import Choice, Search, largest_micro_batch, quicker
-from kharness.training.automatic.trial import TrialFailedError, samples_of_rank
+from kharness.training.autotune.search import Choice, Search, largest_micro_batch, quicker
+from kharness.training.autotune.trial import TrialFailedError, samples_of_rank
 from kharness.training.distributed.model import FSDP
 from kharness.training.distributed.world import World
 from kharness.training.errors import TrainingError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.found import Found, Member, member_named
 from kharness.matrix.planning.filter import Filter
+from kharness.matrix.selected_runs import Found, Member, member_named
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 

@@ -14,7 +14,7 @@ from monitoring.gpu.driver_calls import DriverCall
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.backoff import Backoff
-from monitoring.sampling.process import LOOK_EVERY, Restart, Restarts, SamplerProcess
+from monitoring.sampler_process.process import LOOK_EVERY, Restart, Restarts, SamplerProcess
 
 # Looks in a row without an answer of any GPU, after which the driver is opened again: what a process has
 # opened stays invalid after a driver was reloaded or the GPUs were reset.

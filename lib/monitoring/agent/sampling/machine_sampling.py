@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.samples.run_processes import RunProcesses
-from monitoring.agent.samples.system_stats import SystemStats, SystemStatsFiles
+from monitoring.agent.sampling.run_processes import RunProcesses
+from monitoring.agent.sampling.system_stats import SystemStats, SystemStatsFiles
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
-from monitoring.host.machine_work import MachineWork
+from monitoring.host.other_work import MachineWork
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
+from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.samplers.machine import MachineSampler
-from monitoring.sampling.machine_options import machine_monitor_options
 
 # Seconds that the end of a run waits for a last sample; a file system that is not responding may hold it up.
 LAST_SAMPLE = 10.0

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.samples.gpu_stats import GpuStats, GpuStatsFiles
-from monitoring.agent.samples.last_step import LastStep
-from monitoring.agent.samples.run_processes import RunProcesses
+from monitoring.agent.sampling.gpu_stats import GpuStats, GpuStatsFiles
+from monitoring.agent.sampling.last_step import LastStep
+from monitoring.agent.sampling.run_processes import RunProcesses
 from monitoring.errors import MonitoringError
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
@@ -26,8 +26,8 @@ from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
-from monitoring.sampling.loop import SamplingLoop
-from monitoring.sampling.process import Restart
+from monitoring.sampler_process.loop import SamplingLoop
+from monitoring.sampler_process.process import Restart
 
 
 class GpuSampling:

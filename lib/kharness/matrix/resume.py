@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.environment.parts import bring_for
-from kharness.matrix.found import Found
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
-from kharness.matrix.running.remaining import Remaining, remaining
+from kharness.matrix.running.pending_cells import Remaining, remaining
+from kharness.matrix.selected_runs import Found
 from kharness.matrix.supervise import (
     Report,
     expected_seconds,

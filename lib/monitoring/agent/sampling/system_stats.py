@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.samples.last_step import LastStep
-from monitoring.agent.samples.sample_files import SampleFiles
+from monitoring.agent.sampling.last_step import LastStep
+from monitoring.agent.sampling.sample_files import SampleFiles
 from monitoring.host.name import host_name
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
 from monitoring.journal.records import Record

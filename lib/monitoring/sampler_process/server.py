@@ -1,6 +1,6 @@
 """Samples the GPUs for another process, so that a driver that crashes ends this one and nothing else.
 
-    python -P -m monitoring.sampling.server ROOT PARENT SIMULATED [CALL …]
+    python -P -m monitoring.sampler_process.server ROOT PARENT SIMULATED [CALL …]
 
 ROOT replaces the machine's root directory, PARENT is the process that is served, SIMULATED GPUs
 that do not exist are sampled in place of those that do (0: none), and the CALLs of drivers

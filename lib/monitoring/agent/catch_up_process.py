@@ -1,6 +1,6 @@
 """Delivers the backlog of a follower that lags far behind, in a process of its own.
 
-    python -m monitoring.agent.catching_up '{"directory": …, "name": …, "options": …, "fd": …, "parent": …}'
+    python -m monitoring.agent.catch_up_process '{"directory": …, "name": …, "options": …, "fd": …, …}'
 
 The followers of a run share one interpreter, in which one of them encodes at a time. A process takes the
 records of one follower as far as they have come, and ends; the agent, which has let go of the sink
@@ -57,7 +57,7 @@ class Apart:
         argument = orjson.dumps({**about, "parent": os.getpid()}).decode()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "monitoring.agent.catching_up", argument],
+                [sys.executable, "-P", "-m", "monitoring.agent.catch_up_process", argument],
                 stdin=subprocess.DEVNULL,
                 # the run's lock too, which keeps other agents out until both have ended
                 pass_fds=[write, *file_locks.held()],
