@@ -34,8 +34,8 @@ class Throughput:
             dtype = "tf32"
         name = torch.cuda.get_device_name(device) if is_cuda else device.type
         self._use = Utilisation.of(0.0, device=name, dtype=dtype, num_devices=num_devices)
+        self._began = time.perf_counter()  # before the pace: all time has that of the steps in it
         self._pace = open_pace(device)
-        self._began = time.perf_counter()
         self._samples = self._steps = self._all_steps = self._tokens = 0
         self._flops: float | None = 0.0
         self._all_flops: float | None = 0.0
