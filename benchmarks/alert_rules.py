@@ -192,7 +192,7 @@ def truth_of(recording: Recording) -> Truth:
             truth.expected["diverged"] = (0, math.inf)
         truth.allowed |= {"loss_spike", "gradient_norm", "overfitting", "vanishing_gradient", "nonfinite"}
     elif recording["kind"] in ("rate", "wrong_inputs", "explosion", "random_labels"):
-        # these may have lost what they had learnt, and learnt it again
+        # these may have lost what they had learned, and learned it again
         truth.allowed |= {"diverged", "overfitting"}
         truth.allowed |= {"loss_spike", "gradient_norm"} if recording["kind"] == "rate" else set()
     truth.allowed |= spontaneous(recording)
@@ -293,7 +293,7 @@ def alerts_of(rule: str, found: Sequence[Row], options: dict[str, Any]) -> list[
 
 
 def is_healthy(recording: Recording) -> bool:
-    """Whether its settings are good ones, nothing was done to it, and the model has learnt."""
+    """Whether its settings are good ones, nothing was done to it, and the model has learned."""
     kinds = ("healthy", "resumed", "pruned")
     return recording["kind"] in kinds and not is_lost(recording) and not leak_of(recording)
 

@@ -15,7 +15,7 @@ training is then stopped and continued (SIGSTOP, SIGCONT) every WINDOW seconds w
 median step of each window in which it ran is compared with those before and after, in which it did not:
 `beside`, the median of these ratios with the 95 % interval of a median (order statistics, Conover 1999). The
 agent has twice its work to do in the windows in which it runs. The shorter the windows, the less has the
-machine's speed changed between neighbours, and the more of them there are.
+machine's speed changed between neighbors, and the more of them there are.
 
 `slower` is both together, how much longer a step is: `more, of a step` (of the mean step, with what comes
 once a second) and what `beside` is above 1.

@@ -1,7 +1,7 @@
 """CPU time of a LeNet-5 epoch at batch 64: lenet5/train.py beside the usual DataLoader script, paired.
 
 The usual script is pytorch/examples' mnist/main.py with torchvision's own per-sample steps written out
-(Image.fromarray, ToTensor, Normalize; torchvision 0.20): the same images, model, optimiser and thread.
+(Image.fromarray, ToTensor, Normalize; torchvision 0.20): the same images, model, optimizer and thread.
 """
 
 from __future__ import annotations

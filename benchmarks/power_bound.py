@@ -51,8 +51,8 @@ class Tables:
     def variances(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of the others (variant and seed taken out), and the baseline's over it (F)."""
         others, m = self.values[:, 1:], self.others
-        centred = others - others.mean(axis=1, keepdims=True)
-        within = (centred - centred.mean(axis=2, keepdims=True)) ** 2
+        centered = others - others.mean(axis=1, keepdims=True)
+        within = (centered - centered.mean(axis=2, keepdims=True)) ** 2
         rest = within.sum(axis=(1, 2)) / ((m - 1) * (SEEDS - 1))
         alone = (self.values[:, 0] - others.mean(axis=1)).var(axis=1, ddof=1) * m / (m + 1)
         return rest, alone / rest
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 
 def most(rng: np.random.Generator, better: Tables, count: int) -> float:
-    """The power of the best q, by linear programming over bins of F and limits, randomised ones allowed."""
+    """The power of the best q, by linear programming over bins of F and limits, randomized ones allowed."""
     wrong = []
     for ratio in RATIOS:
         values = rng.normal(size=(count, better.others + 1, SEEDS))

@@ -121,7 +121,7 @@ def write_run(run: Path, values: dict[str, str], steps: int, *, killed: bool) ->
 
 
 def journal(values: dict[str, str], steps: int) -> Iterator[dict[str, Any]]:
-    """The loss falls as 1 / step towards a floor that depends on the values, and a little on the seed."""
+    """The loss falls as 1 / step toward a floor that depends on the values, and a little on the seed."""
     chance = random.Random("/".join(values.values()))
     floor = 0.02 + 0.01 * AXES["OPTIMIZER"].index(values["OPTIMIZER"]) + 0.00002 * int(values["BATCH_SIZE"])
     floor += 0.01 * abs(math.log10(float(values["LEARNING_RATE"])) + 2.5) + chance.gauss(0, 0.004)

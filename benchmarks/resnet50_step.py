@@ -1,6 +1,6 @@
 """CPU time of a ResNet-50 training step at 224 pixels: resnet50/train.py's beside a plain loop, paired.
 
-The plain loop has the same model, pictures and optimiser: forward, loss, backward, SGD with momentum,
+The plain loop has the same model, pictures and optimizer: forward, loss, backward, SGD with momentum,
 and nothing else, in torch's default memory format and in channels-last. Ours augments pictures (crop, flip)
 and records loss, gradient norm and times of every step in the journal.
 """
@@ -37,7 +37,7 @@ def pictures() -> tuple[Tensor, Tensor]:
 
 
 def plain_loop(images: Tensor, labels: Tensor, *, channels_last: bool) -> Step:
-    """What a minimal script does; its pictures are normalised and cropped already."""
+    """What a minimal script does; its pictures are normalized and cropped already."""
     from resnet50.model import ResNet
 
     torch.manual_seed(1)
@@ -60,17 +60,17 @@ def plain_loop(images: Tensor, labels: Tensor, *, channels_last: bool) -> Step:
 @contextlib.contextmanager
 def our_loop(folder: Path, images: Tensor, labels: Tensor) -> Iterator[Step]:
     """The steps of resnet50/train.py, on the same pictures."""
-    from resnet50.augmentation import Augmentation, Normalisation
+    from resnet50.augmentation import Augmentation, Normalization
     from resnet50.data import HeldPictures, PictureSplits
     from resnet50.model import ResNet
 
     def prepare(options: Options, device: torch.device) -> tuple[torch.nn.Module, PictureSplits]:
-        normalise = Normalisation.of((0.45,), (0.23,), device)
+        normalize = Normalization.of((0.45,), (0.23,), device)
         augmentation = Augmentation(size=SIDE, padding=0, flip=True, cutout=0, seed=1, device=device)
-        train = HeldPictures(images, labels, normalise, SIDE, augmentation)
-        held = HeldPictures(images[:8], labels[:8], normalise, SIDE)
+        train = HeldPictures(images, labels, normalize, SIDE, augmentation)
+        held = HeldPictures(images[:8], labels[:8], normalize, SIDE)
         names = tuple(map(str, range(1000)))
-        splits = PictureSplits(train, held, held, names, "", augmentation, normalise)
+        splits = PictureSplits(train, held, held, names, "", augmentation, normalize)
         return ResNet(1000).to(memory_format=torch.channels_last), splits  # type: ignore[call-overload]  # as above
 
     flags = ["--device", "cpu", "--num-threads", "1", "--tracker", "none", "--optimizer", "sgd"]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 
 def take_standard_library() -> None:
-    """The folder of a script comes first on its path, so its neighbours' `import statistics` leads here."""
+    """The folder of a script comes first on its path, so its neighbors' `import statistics` leads here."""
     path = Path(sysconfig.get_path("stdlib")) / "statistics.py"
     found = importlib.util.spec_from_file_location("statistics", path)
     assert found is not None
@@ -40,7 +40,7 @@ else:
 
     from kharness.matrix.sweep.rank_errors import Measured, rank_ranges
     from kharness.report.collection import CellResult, Variant
-    from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
+    from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
     from kharness.report.metrics import metric_named
     from kharness.report.runs import RunData
     from kharness.report.settings import ReportSettings

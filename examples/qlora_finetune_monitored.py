@@ -108,10 +108,10 @@ def loaded(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
     where = MODELS.get(name, name)
-    quantised = torch.cuda.is_available() and importlib.util.find_spec("bitsandbytes") is not None
-    how = "4 bits (QLoRA)" if quantised else "not quantised (LoRA); QLoRA takes a GPU and bitsandbytes"
+    quantized = torch.cuda.is_available() and importlib.util.find_spec("bitsandbytes") is not None
+    how = "4 bits (QLoRA)" if quantized else "not quantized (LoRA); QLoRA takes a GPU and bitsandbytes"
     print(f"{where}: {how}")
-    config = {"quantization_config": BitsAndBytesConfig(load_in_4bit=True)} if quantised else {}
+    config = {"quantization_config": BitsAndBytesConfig(load_in_4bit=True)} if quantized else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(where)
         model = AutoModelForCausalLM.from_pretrained(where, **config)

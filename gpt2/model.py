@@ -9,7 +9,7 @@ width, each behind a LayerNorm (pre-norm), a last LayerNorm, and a head that is 
     large        36     20  1,280      774,030,080
     XL           48     25  1,600    1,557,611,200
 
-Weights, their gradients and the state of the optimiser are float32. With `bf16` the forward and backward
+Weights, their gradients and the state of the optimizer are float32. With `bf16` the forward and backward
 pass of linear layers and attention compute in bfloat16 (torch.autocast), on a CPU that of linear layers
 alone; logits come out as float32.
 """
@@ -123,13 +123,13 @@ class GPT2(nn.Module):
         self.drop = nn.Dropout(shape.dropout)
         self.h = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
         self.ln_f = norm(shape)
-        # A layer of its own also where it is tied, and the last one: optimisers know it by that.
+        # A layer of its own also where it is tied, and the last one: optimizers know it by that.
         self.lm_head = Linear(shape.width, shape.padded_vocabulary, bias=False, bf16=shape.bf16)
         if shape.tied:
             self.lm_head.weight = self.wte.weight
         if shape.rotary:
             self.register_buffer("turns", rotations(shape), persistent=False)
-        self._initialise()
+        self._initialize()
 
     def forward(self, tokens: Tensor) -> Tensor:
         autocast = self.shape.bf16 and not in_linear_layers_alone(tokens)
@@ -146,7 +146,7 @@ class GPT2(nn.Module):
         return self.shape.softcap * torch.tanh(logits / self.shape.softcap) if self.shape.softcap else logits
 
     @torch.no_grad()
-    def _initialise(self) -> None:
+    def _initialize(self) -> None:
         """Weights N(0, 0.02), biases 0, output projections less, the deeper it is (Radford et al. 2019)."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):

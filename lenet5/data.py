@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabelledImages, SampleDraws, entropy, evenly_spaced
+from kharness.training.data import Batches, LabeledImages, SampleDraws, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._digits import Mnist
 from kharness.training.datasets._files import IdxArray
@@ -32,9 +32,9 @@ CLASSES = "0123456789"
 class Splits:
     """Validation images are held out of the training set; the test set is for one look, after training."""
 
-    train: LabelledImages
-    validation: LabelledImages
-    test: LabelledImages
+    train: LabeledImages
+    validation: LabeledImages
+    test: LabeledImages
     sha256: str
     """Over the SHA-256 of every file: which data this was."""
 
@@ -56,14 +56,14 @@ class Splits:
 
 
 @dataclass(frozen=True)
-class ShiftedImages(LabelledImages):
+class ShiftedImages(LabeledImages):
     """Images of which each batch sees a random 28x28 window of the image with a border of `shift` pixels."""
 
     shift: int
     draws: SampleDraws
 
     @classmethod
-    def of(cls, images: LabelledImages, shift: int) -> ShiftedImages:
+    def of(cls, images: LabeledImages, shift: int) -> ShiftedImages:
         """The images with a border, and every window a view of it: (n, 1, down, across, 28, 28)."""
         background = float(images.images.min())
         bordered = F.pad(images.images, (shift,) * 4, value=background)
@@ -96,7 +96,7 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits
 
 
 def undone(images: Tensor) -> Tensor:
-    """The bytes (n, 3, 28, 28) of normalised images (n, 1, 28, 28)."""
+    """The bytes (n, 3, 28, 28) of normalized images (n, 1, 28, 28)."""
     return images.mul(STD).add_(MEAN).mul_(255).round_().clamp_(0, 255).byte().expand(-1, 3, -1, -1)
 
 
@@ -106,8 +106,8 @@ def _array(idx: IdxArray) -> npt.NDArray[np.uint8]:
 
 def _on_device(
     images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], device: torch.device
-) -> LabelledImages:
-    """Normalised float images (n, 1, 28, 28) and integer labels, all at once."""
+) -> LabeledImages:
+    """Normalized float images (n, 1, 28, 28) and integer labels, all at once."""
     pixels, classes = torch.from_numpy(images).to(device), torch.from_numpy(labels.astype(np.int64))
-    normalised = pixels.unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
-    return LabelledImages(normalised, classes.to(device))
+    normalized = pixels.unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
+    return LabeledImages(normalized, classes.to(device))

@@ -22,7 +22,7 @@ Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """Bytes to numbers of mean 0 and deviation 1, and grey pictures to three channels."""
 
     mean: Tensor
@@ -30,7 +30,7 @@ class Normalisation:
     std: Tensor
 
     @classmethod
-    def of(cls, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Normalisation:
+    def of(cls, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Normalization:
         """Build from the mean and standard deviation of a dataset, by channel."""
         return cls(*(torch.tensor(values, device=device).view(-1, 1, 1) for values in (mean, std)))
 
@@ -77,7 +77,7 @@ class Augmentation:
         return found.permute(0, 3, 1, 2)
 
     def blank(self, pictures: Tensor) -> Tensor:
-        """A square of zeros around a random pixel of normalised pictures (DeVries and Taylor 2017)."""
+        """A square of zeros around a random pixel of normalized pictures (DeVries and Taylor 2017)."""
         if self.cutout == 0:
             return pictures
         side = torch.arange(self.size, device=pictures.device)
@@ -132,7 +132,7 @@ def resized_crop(
     return x, y, x + w, y + h
 
 
-def centre(pictures: Tensor, size: int) -> Tensor:
+def center(pictures: Tensor, size: int) -> Tensor:
     """The middle of pictures, which an evaluation sees."""
     top, left = ((side - size) // 2 for side in pictures.shape[2:])
     return pictures[:, :, top : top + size, left : left + size]

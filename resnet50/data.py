@@ -15,14 +15,14 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabelledImages, Turns, entropy, evenly_spaced
+from kharness.training.data import Batches, LabeledImages, Turns, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._files import IdxArray
 from kharness.training.datasets._pictures import PictureSet
 from kharness.training.datasets.imagefolder import FolderPart, PictureFolder
 from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
-from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops, centre
+from resnet50.augmentation import Augmentation, Normalization, ResizedCrops, center
 from resnet50.folder import FolderPictures, PictureFiles
 
 # Of a picture in a file the middle is kept, so many times as large as what the model sees: 256 for 224.
@@ -35,7 +35,7 @@ class PictureSplit(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Pictures (n, 3, size, size), normalised, and their labels."""
+        """Pictures (n, 3, size, size), normalized, and their labels."""
 
     def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, as an evaluation sees them: the middle of each picture."""
@@ -52,7 +52,7 @@ class PictureSplits:
     """Class names by label."""
     sha256: str
     augmentation: Augmentation
-    normalise: Normalisation
+    normalize: Normalization
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -79,10 +79,10 @@ class PictureSplits:
 
 
 @dataclass(frozen=True)
-class HeldPictures(LabelledImages):
+class HeldPictures(LabeledImages):
     """Pictures whose bytes are on the device, all of them."""
 
-    normalise: Normalisation
+    normalize: Normalization
     size: int
     augmentation: Augmentation | None = None
 
@@ -90,13 +90,13 @@ class HeldPictures(LabelledImages):
         """Augmented, where this is a training split."""
         pictures, labels = super().batch(indices)
         if self.augmentation is None:
-            return self.normalise(centre(pictures, self.size)), labels
-        return self.augmentation.blank(self.normalise(self.augmentation.crop(pictures))), labels
+            return self.normalize(center(pictures, self.size)), labels
+        return self.augmentation.blank(self.normalize(self.augmentation.crop(pictures))), labels
 
     def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """Without copying the bytes."""
         for pictures, labels in super().chunks(size, turns):
-            yield self.normalise(centre(pictures, self.size)), labels
+            yield self.normalize(center(pictures, self.size)), labels
 
 
 def load_splits(options: Options, *, root: Path, device: torch.device) -> PictureSplits:
@@ -119,18 +119,18 @@ def _held(
     found: PictureSet, options: Options, augmentation: Augmentation, device: torch.device
 ) -> PictureSplits:
     size = options.RESNET50_IMAGE_SIZE
-    normalise = Normalisation.of(found.mean, found.std, device)
+    normalize = Normalization.of(found.mean, found.std, device)
     images, labels = _pictures(found.train_images, size, device), _labels(found.train_labels, device)
     test = _pictures(found.test_images, size, device)
     kept, held_out = _split(len(labels), options, device)
     return PictureSplits(
-        train=HeldPictures(images[kept], labels[kept], normalise, size, augmentation),
-        validation=HeldPictures(images[held_out], labels[held_out], normalise, size),
-        test=HeldPictures(test, _labels(found.test_labels, device), normalise, size),
+        train=HeldPictures(images[kept], labels[kept], normalize, size, augmentation),
+        validation=HeldPictures(images[held_out], labels[held_out], normalize, size),
+        test=HeldPictures(test, _labels(found.test_labels, device), normalize, size),
         classes=found.classes,
         sha256=found.sha256,
         augmentation=augmentation,
-        normalise=normalise,
+        normalize=normalize,
     )
 
 
@@ -138,7 +138,7 @@ def _in_files(
     found: PictureFolder, options: Options, augmentation: Augmentation, device: torch.device
 ) -> PictureSplits:
     size = options.RESNET50_IMAGE_SIZE
-    normalise = Normalisation.of(found.mean, found.std, device)
+    normalize = Normalization.of(found.mean, found.std, device)
     kept, held_out = _split(len(found.train.names), options, torch.device("cpu"))
     crops = None
     if options.RESNET50_RESIZED_CROP:
@@ -148,7 +148,7 @@ def _in_files(
         cropped = crops if augmented else None
         return FolderPictures(
             PictureFiles(part, numbers, side=size if cropped else round(size * WHOLE), crops=cropped),
-            normalise,
+            normalize,
             size=size,
             device=device,
             readers=options.RESNET50_READERS,
@@ -163,7 +163,7 @@ def _in_files(
         classes=found.classes,
         sha256=found.sha256,
         augmentation=augmentation,
-        normalise=normalise,
+        normalize=normalize,
     )
 
 

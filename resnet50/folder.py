@@ -20,7 +20,7 @@ from kharness.training.data import Batches, Turns
 from kharness.training.datasets.imagefolder import FolderPart
 from kharness.training.errors import DatasetError
 from monitoring.host.libc import ending_with
-from resnet50.augmentation import Augmentation, Box, Normalisation, ResizedCrops, centre
+from resnet50.augmentation import Augmentation, Box, Normalization, ResizedCrops, center
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FolderPictures:
     def __init__(
         self,
         files: PictureFiles,
-        normalise: Normalisation,
+        normalize: Normalization,
         *,
         size: int,
         device: torch.device,
@@ -95,7 +95,7 @@ class FolderPictures:
         augmentation: Augmentation | None = None,
     ) -> None:
         """`readers` processes decode up to `ahead` batches each; with 0 the training does it itself."""
-        self._files, self._normalise, self._size, self._device = files, normalise, size, device
+        self._files, self._normalize, self._size, self._device = files, normalize, size, device
         self._augmentation = augmentation
         # A generator that knew this object would keep its workers alive until cycles are collected.
         self._read = partial(decoded, files, readers=readers, ahead=ahead)
@@ -116,14 +116,14 @@ class FolderPictures:
         found = self._next(indices)
         pictures, labels = self._on_device(found)
         if self._augmentation is None:
-            return self._normalise(centre(pictures, self._size)), labels
-        return self._augmentation.blank(self._normalise(self._augmentation.crop(pictures))), labels
+            return self._normalize(center(pictures, self._size)), labels
+        return self._augmentation.blank(self._normalize(self._augmentation.crop(pictures))), labels
 
     def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, read ahead by workers of their own."""
         for found in self._read((0, part) for part in turns(torch.arange(len(self)).split(size))):
             pictures, labels = self._on_device(found)
-            yield self._normalise(centre(pictures, self._size)), labels
+            yield self._normalize(center(pictures, self._size)), labels
 
     def _next(self, indices: Tensor) -> Decoded:
         """The pictures of the indices: the next of the batches to come, or a part of it."""
@@ -196,12 +196,12 @@ def square(path: bytes, side: int) -> np.ndarray:
     with Image.open(path) as picture:
         # A JPEG is decoded at half or a quarter of its size where that does.
         picture.draft("RGB", (side, side))
-        coloured = picture.convert("RGB")
-    width, height = coloured.size
+        colored = picture.convert("RGB")
+    width, height = colored.size
     short = min(width, height)
     left, top = (width - short) / 2, (height - short) / 2
     box = (left, top, left + short, top + short)
-    return np.array(coloured.resize((side, side), Image.Resampling.BILINEAR, box))
+    return np.array(colored.resize((side, side), Image.Resampling.BILINEAR, box))
 
 
 def resized(path: bytes, side: int, box_of: Callable[[int, int], Box]) -> np.ndarray:
@@ -213,10 +213,10 @@ def resized(path: bytes, side: int, box_of: Callable[[int, int], Box]) -> np.nda
         left, top, right, bottom = box_of(width, height)
         # So that the part is still as large as what it is scaled to.
         picture.draft("RGB", (width * side // (right - left), height * side // (bottom - top)))
-        coloured = picture.convert("RGB")
-    across, down = coloured.width / width, coloured.height / height
+        colored = picture.convert("RGB")
+    across, down = colored.width / width, colored.height / height
     box = (left * across, top * down, right * across, bottom * down)
-    return np.array(coloured.resize((side, side), Image.Resampling.BILINEAR, box))
+    return np.array(colored.resize((side, side), Image.Resampling.BILINEAR, box))
 
 
 def _too_large() -> type[Exception]:
@@ -230,7 +230,7 @@ def _begin_worker(end_with_trainer: Callable[[], None], number: int) -> None:
     """A worker ends with the trainer, and signals to the trainer's group, such as Ctrl-C, do not reach it."""
     end_with_trainer()
     os.setpgid(0, 0)
-    gc.freeze()  # what the trainer had is its own to finalise
+    gc.freeze()  # what the trainer had is its own to finalize
 
 
 def _as_it_is(found: Any) -> Any:

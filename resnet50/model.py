@@ -90,7 +90,7 @@ class ResNet(nn.Module):
         self.layer3 = _layer(2 * EXPANSION * width, 4 * width, blocks[2], stride=2)
         self.layer4 = _layer(4 * EXPANSION * width, 8 * width, blocks[3], stride=2)
         self.fc = nn.Linear(8 * EXPANSION * width, classes)
-        _initialise(self, zero_init=zero_init)
+        _initialize(self, zero_init=zero_init)
 
     def forward(self, pictures: Tensor) -> Tensor:
         with torch.autocast(pictures.device.type, torch.bfloat16, enabled=self.bf16):
@@ -114,7 +114,7 @@ def _projection(maps_in: int, maps: int, stride: int) -> nn.Sequential | None:
     return nn.Sequential(nn.Conv2d(maps_in, maps, 1, stride, bias=False), nn.BatchNorm2d(maps))
 
 
-def _initialise(model: nn.Module, *, zero_init: bool) -> None:
+def _initialize(model: nn.Module, *, zero_init: bool) -> None:
     """He et al. 2015 for convolutions; the rest as torch has it, but for the last gammas."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
             training.model,
             splits.test,
             classes=splits.classes,
-            undone=splits.normalise.undone,
+            undone=splits.normalize.undone,
             batch_sizes=options.RESNET50_LATENCY_BATCHES,
             predictions=options.RESNET50_PREDICTIONS,
         )

@@ -1,6 +1,6 @@
 """Refuse what make was called with and none of its targets reads: check_make_call.py, before all of them.
 
-Needs no environment, so that nothing is installed before a misspelt variable is said.
+Needs no environment, so that nothing is installed before a misspelled variable is said.
 """
 
 from __future__ import annotations

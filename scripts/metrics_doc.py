@@ -55,7 +55,7 @@ def page(text: str) -> str:
 
 
 def table(place: str) -> str:
-    """The rows of a place; neighbours that differ in nothing but their name share a line."""
+    """The rows of a place; neighbors that differ in nothing but their name share a line."""
     lines = [heads(place), ["---"] * len(heads(place))]
     for columns, rows in groupby(rows_at(place), lambda row: cells(row, place)):
         lines.append([", ".join(f"`{shown_name(row, place)}`" for row in rows), *columns])

@@ -109,7 +109,7 @@ def test_datasets_of_the_model_are_taken(data: Data, tmp_path: Path) -> None:
     ]
 
 
-def test_misspelt_variable_is_refused(data: Data) -> None:
+def test_misspelled_variable_is_refused(data: Data) -> None:
     done = data(NUM_EPOCHS="3")
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == "error: NUM_EPOCHS=3 means nothing to make data"

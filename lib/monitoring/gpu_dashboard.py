@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         type=number_of_gpus,
         default=0,
         metavar="N",
-        help="show N GPUs that do not exist, labelled so",
+        help="show N GPUs that do not exist, labeled so",
     )
     parser.add_argument("--label", default="", help="shown next to the title")
     parser.add_argument(

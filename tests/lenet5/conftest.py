@@ -77,7 +77,7 @@ def train(
 def train_few(
     train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_few: WarmPython
 ) -> Callable[..., Trained]:
-    """The same on few digits, of which 108 are trained on: for tests of steps, and not of what is learnt."""
+    """The same on few digits, of which 108 are trained on: for tests of steps, and not of what is learned."""
     results, environment = tmp_path / "results", environment_of(few_digits)
 
     def run(*flags: str) -> Trained:

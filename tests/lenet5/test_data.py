@@ -13,7 +13,7 @@ from torch import Tensor
 from kharness.config.assignment import Origin
 from kharness.config.options import Options
 from kharness.config.tree import Tree
-from kharness.training.data import Batches, LabelledImages
+from kharness.training.data import Batches, LabeledImages
 from kharness.training.distributed.world import World
 from kharness.training.errors import DatasetError
 from lenet5.data import ShiftedImages, load_splits
@@ -47,7 +47,7 @@ def test_splits_of_the_subset(root: Path, tree: Tree) -> None:
     assert splits.train.labels.tolist() == [label for i, label in enumerate(labels) if i % 10]
 
 
-def test_pixels_are_normalised(root: Path, tree: Tree) -> None:
+def test_pixels_are_normalized(root: Path, tree: Tree) -> None:
     splits = load_splits(options(tree), root=root, device=CPU)
     pixels = gzip.decompress((root / "lenet5/mnist-subset/t10k-images-idx3-ubyte.gz").read_bytes())[16:]
     first = torch.tensor(list(pixels[: 28 * 28]), dtype=torch.float64).reshape(1, 28, 28)
@@ -63,7 +63,7 @@ def test_pixels_are_normalised(root: Path, tree: Tree) -> None:
 def test_shift_moves_an_image_and_fills_with_background() -> None:
     images = torch.full((1, 1, 28, 28), -0.5)
     images[0, 0, 10, 20] = 3.0
-    shifted = ShiftedImages.of(LabelledImages(images, torch.tensor([7])), 2)
+    shifted = ShiftedImages.of(LabeledImages(images, torch.tensor([7])), 2)
     torch.manual_seed(0)
     seen = set()
     for _ in range(400):
@@ -78,7 +78,7 @@ def test_shift_moves_an_image_and_fills_with_background() -> None:
 def test_each_image_of_a_batch_has_its_own_shift() -> None:
     images = torch.zeros(64, 1, 28, 28)
     images[:, 0, 14, 14] = 1.0
-    shifted = ShiftedImages.of(LabelledImages(images, torch.arange(64)), 1)
+    shifted = ShiftedImages.of(LabeledImages(images, torch.arange(64)), 1)
     batch, labels = shifted.batch(torch.arange(64).flip(0))
     assert labels.tolist() == list(range(63, -1, -1))
     assert len({tuple(index) for index in (batch[:, 0] == 1).nonzero()[:, 1:].tolist()}) == 9
@@ -107,7 +107,7 @@ def test_processes_that_share_batches_shift_as_one_would() -> None:
         of_first = torch.Generator().manual_seed(0).get_state()
         if world.size > 1:
             batches.share(world.own_part, of_main=lambda _: of_first, is_main=world.is_main)
-        shifted = ShiftedImages.of(LabelledImages(images, torch.arange(11)), 2)
+        shifted = ShiftedImages.of(LabeledImages(images, torch.arange(11)), 2)
         shifted.draws.follow(batches)
         found = [shifted.batch(world.own_part(batch))[0] for batch in batches.rest_of_epoch()]
         return found, torch.get_rng_state()

@@ -32,5 +32,5 @@ def test_a_trained_model_is_timed_and_shows_predictions(tmp_path: Path) -> None:
 
 def test_the_bytes_of_images_come_back() -> None:
     every = torch.arange(256).reshape(1, 1, 16, 16)
-    normalised = every.float().div(255).sub(0.1307).div(0.3081)
-    assert torch.equal(undone(normalised), every.byte().expand(-1, 3, -1, -1))
+    normalized = every.float().div(255).sub(0.1307).div(0.3081)
+    assert torch.equal(undone(normalized), every.byte().expand(-1, 3, -1, -1))

@@ -71,7 +71,7 @@ def essence(run: Path) -> list[Record]:
 
 
 def assert_same_end(run: Path, whole: Path) -> None:
-    """Records, weights and optimiser state are those of the undisturbed run."""
+    """Records, weights and optimizer state are those of the undisturbed run."""
     for found, expected in zip(essence(run), essence(whole), strict=True):
         assert found == expected
     ours, theirs = (load(checkpoint_files(path / "checkpoints")[0]) for path in (run, whole))

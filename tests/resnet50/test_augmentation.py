@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kharness.training.data import Batches
 from kharness.training.distributed.world import World
-from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops, centre, resized_crop
+from resnet50.augmentation import Augmentation, Normalization, ResizedCrops, center, resized_crop
 
 CPU = torch.device("cpu")
 
@@ -50,13 +50,13 @@ def test_a_square_around_any_pixel_is_blanked() -> None:
     """Side 3, cut off at the border, so 4 to 9 pixels; all channels alike."""
     blanked = augmentation(cutout=3).blank(torch.ones(2000, 3, 6, 6)) == 0
     assert torch.equal(blanked[:, 0], blanked[:, 2])
-    centres = set()
+    centers = set()
     for square in blanked[:, 0]:
         rows, columns = (square.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
         assert square.sum() == len(rows) * len(columns)
         assert {len(rows), len(columns)} <= {2, 3}
-        centres.add((rows[0] + 1 if rows[0] or len(rows) == 3 else 0, columns[-1]))
-    assert {centre[0] for centre in centres} == set(range(6))
+        centers.add((rows[0] + 1 if rows[0] or len(rows) == 3 else 0, columns[-1]))
+    assert {center[0] for center in centers} == set(range(6))
     assert torch.equal(augmentation().blank(torch.ones(1, 3, 6, 6)), torch.ones(1, 3, 6, 6))
 
 
@@ -75,16 +75,16 @@ def test_the_state_continues_and_the_seed_decides() -> None:
 
 def test_bytes_become_normal_numbers_in_three_channels() -> None:
     grey = torch.tensor([[[[0, 51], [102, 255]]]], dtype=torch.uint8)
-    found = Normalisation.of((0.5,), (0.25,), CPU)(grey)
+    found = Normalization.of((0.5,), (0.25,), CPU)(grey)
     torch.testing.assert_close(found, torch.tensor([[[[-2.0, -1.2], [-0.4, 2.0]]]]).expand(1, 3, 2, 2))
-    colour = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
-    found = Normalisation.of((0.0, 0.5, 1.0), (1.0, 0.5, 0.25), CPU)(colour)
+    color = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+    found = Normalization.of((0.0, 0.5, 1.0), (1.0, 0.5, 0.25), CPU)(color)
     torch.testing.assert_close(found.flatten(), torch.tensor([1.0, 1.0, 0.0]))
 
 
 def test_an_evaluation_sees_the_middle() -> None:
     picture = torch.arange(48).reshape(1, 1, 6, 8)
-    assert torch.equal(centre(picture, 4), picture[:, :, 1:5, 2:6])
+    assert torch.equal(center(picture, 4), picture[:, :, 1:5, 2:6])
 
 
 def test_a_resized_crop_is_torchvisions_for_the_same_random_numbers() -> None:

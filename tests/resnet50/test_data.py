@@ -44,7 +44,7 @@ def test_splits_of_the_shipped_digits(root: Path, digits: PictureSplits) -> None
     assert train.tolist() == list(labels[1:10])
 
 
-def test_an_evaluation_sees_normalised_pictures_with_a_black_border(
+def test_an_evaluation_sees_normalized_pictures_with_a_black_border(
     root: Path, digits: PictureSplits
 ) -> None:
     pixels = gzip.decompress((root / "lenet5/mnist-subset/t10k-images-idx3-ubyte.gz").read_bytes())[16:]

@@ -20,7 +20,7 @@ from torch import Tensor
 from kharness.training.data import Batches
 from kharness.training.datasets.imagefolder import Options, load
 from kharness.training.errors import DatasetError
-from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops
+from resnet50.augmentation import Augmentation, Normalization, ResizedCrops
 from resnet50.folder import FolderPictures, PictureFiles, resized, square
 
 from ..processes import is_gone
@@ -33,7 +33,7 @@ SIDE = 18
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Seven pictures of two classes to train on and three to test with, each of one colour."""
+    """Seven pictures of two classes to train on and three to test with, each of one color."""
     train = [*(f"train/cat/{i}.JPEG" for i in range(4)), *(f"train/dog/{i}.png" for i in range(3))]
     for number, name in enumerate([*train, "val/cat/a.jpg", "val/dog/b.jpg", "val/dog/c.jpg"]):
         path = tmp_path / "pictures" / name
@@ -50,7 +50,7 @@ def pictures(
     augmentation = Augmentation(size=16, padding=0, flip=True, cutout=4, seed=1, device=CPU)
     return FolderPictures(
         PictureFiles(part, torch.arange(len(part.names)), side=16 if crops else SIDE, crops=crops),
-        Normalisation.of((0.0,), (1.0,), CPU),
+        Normalization.of((0.0,), (1.0,), CPU),
         size=16,
         device=CPU,
         readers=readers,
@@ -70,7 +70,7 @@ def test_names_labels_and_sizes_are_read_in_order(folder: Path) -> None:
 
 
 def test_a_picture_is_scaled_and_its_middle_taken(tmp_path: Path) -> None:
-    """Three stripes of colour, as wide as they are high: the middle one is left."""
+    """Three stripes of color, as wide as they are high: the middle one is left."""
     stripes = np.zeros((40, 120, 3), dtype=np.uint8)
     for i in range(3):
         stripes[:, 40 * i : 40 * i + 40, i] = 255
@@ -108,7 +108,7 @@ def test_workers_read_what_the_training_would_and_resume_at_the_sample(folder: P
 
 
 def test_resized_crops_are_the_same_for_any_readers_parts_and_resumed(folder: Path) -> None:
-    """The colour of each pixel is its place, so no two parts of a picture are alike."""
+    """The color of each pixel is its place, so no two parts of a picture are alike."""
     places = np.stack([*np.mgrid[:48, :60] * 4, np.zeros((48, 60))], axis=2).astype(np.uint8)
     for path in (folder / "train").glob("*/[0-9].*"):
         Image.fromarray(places).save(path)

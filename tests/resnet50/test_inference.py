@@ -9,11 +9,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kharness.training.inference.predictions import LINE, TILE, measure, sheet
-from resnet50.augmentation import Normalisation
+from resnet50.augmentation import Normalization
 from resnet50.data import HeldPictures
 
 CPU = torch.device("cpu")
-NORMALISE = Normalisation.of((0.5, 0.4, 0.3), (0.2, 0.3, 0.4), CPU)
+NORMALIZE = Normalization.of((0.5, 0.4, 0.3), (0.2, 0.3, 0.4), CPU)
 
 
 class Brightness(nn.Module):
@@ -30,7 +30,7 @@ def split(count: int) -> HeldPictures:
     images[1::2] = 255
     labels = torch.arange(count) % 2
     labels[::4] = 1
-    return HeldPictures(images, labels, NORMALISE, 4)
+    return HeldPictures(images, labels, NORMALIZE, 4)
 
 
 def test_accuracy_and_latency_of_a_batch_size() -> None:
@@ -47,7 +47,7 @@ def test_accuracy_is_of_the_same_pictures_for_every_batch_size() -> None:
     labels = torch.zeros(1100, dtype=torch.int64)
     labels[:30] = 1
     labels[1000:] = 1
-    pictures = HeldPictures(images, labels, NORMALISE, 4)
+    pictures = HeldPictures(images, labels, NORMALIZE, 4)
     found = [measure(Brightness(), pictures, size)[f"batch_{size}_accuracy"] for size in (1, 8, 64)]
     assert found == [0.97, 0.97, 0.97]
 
@@ -56,9 +56,9 @@ def test_more_than_there_are_is_not_measured() -> None:
     assert measure(Brightness(), split(16), 17) == {}
 
 
-def test_normalisation_is_undone_to_the_byte() -> None:
+def test_normalization_is_undone_to_the_byte() -> None:
     every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(1, 3, -1, -1)
-    assert torch.equal(NORMALISE.undone(NORMALISE(every)), every)
+    assert torch.equal(NORMALIZE.undone(NORMALIZE(every)), every)
 
 
 def test_a_sheet_shows_pictures_and_marks_what_is_wrong() -> None:
@@ -69,12 +69,12 @@ def test_a_sheet_shows_pictures_and_marks_what_is_wrong() -> None:
     with Image.open(io.BytesIO(sheet(pictures, [right] * 8 + [wrong]))) as image:
         assert image.size == (8 * TILE, 2 * (TILE + 2 * LINE))
         assert image.getpixel((50, TILE + 2 * LINE + 50)) == (200, 0, 0)
-        colours = {
-            name: {colour for _, colour in image.crop(box).getcolors(1 << 16) or []}
+        colors = {
+            name: {color for _, color in image.crop(box).getcolors(1 << 16) or []}
             for name, box in {
                 "right": (0, TILE, TILE, TILE + 2 * LINE),
                 "wrong": (0, 2 * TILE + 2 * LINE, TILE, 2 * TILE + 4 * LINE),
             }.items()
         }
-    assert (0x22, 0x22, 0x22) in colours["right"] - colours["wrong"]
-    assert (0xA2, 0x3B, 0x00) in colours["wrong"] - colours["right"]
+    assert (0x22, 0x22, 0x22) in colors["right"] - colors["wrong"]
+    assert (0xA2, 0x3B, 0x00) in colors["wrong"] - colors["right"]

@@ -1,6 +1,6 @@
 /*
  * A simulated NVML: the part of libnvidia-ml.so.1 that monitoring and its competitors call, for GPUs that
- * a text file describes. For tests, benchmarks and labelled demonstrations only; no value is a measurement.
+ * a text file describes. For tests, benchmarks and labeled demonstrations only; no value is a measurement.
  *
  * SIMULATED_NVML names the file. It is read again when it has changed, so a test can change what happens
  * while another process samples. Lines (a # begins a comment):
@@ -135,7 +135,7 @@ static double looked, started;
 static struct timespec read_version;
 static off_t read_size = -1;
 static int initialized;
-static long opened;	/* the driver that this process has initialised */
+static long opened;	/* the driver that this process has initialized */
 
 static double now(void)
 {

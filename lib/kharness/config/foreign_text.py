@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# ECMA-48 control sequences (colours, cursor), operating system commands (titles), and two-byte escapes.
+# ECMA-48 control sequences (colors, cursor), operating system commands (titles), and two-byte escapes.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # What neither XML 1.0 nor a terminal's reader can use, the eight-bit controls too; tabs and line ends stay.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -16,7 +16,7 @@ from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.judging.conclusions import chosen_after_looking, decisive_metric
-from kharness.report.judging.judgement import Comparison, judge
+from kharness.report.judging.judgment import Comparison, judge
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.sentences import (
     chosen_words,
@@ -109,7 +109,7 @@ def _judged(
 
 
 def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
-    """B's variants with A's, labelled A and B where the labels alone do not distinguish them."""
+    """B's variants with A's, labeled A and B where the labels alone do not distinguish them."""
     found, unmatched, met = [], [], set()
     for variant in b.variants:
         partner = matching(variant, a.variants)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kharness.report.errors import ReportError
-from kharness.report.judging.judgement import Comparison, Verdict
+from kharness.report.judging.judgment import Comparison, Verdict
 from kharness.report.judging.sentences import difference_words
 
 _YES, _NO = ("y", "yes", "1", "true"), ("n", "no", "0", "false", "")

@@ -1,4 +1,4 @@
-"""The end of a run's output as a reader wants it: no colours, no overwritten progress bars."""
+"""The end of a run's output as a reader wants it: no colors, no overwritten progress bars."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Turns = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabeledImages:
     """Images (n, channels, height, width) and their labels (n), on one device."""
 
     images: Tensor

@@ -1,4 +1,4 @@
-"""One hash for all tensors of a model or an optimiser, so that bit-equality can be checked from a journal."""
+"""One hash for all tensors of a model or an optimizer, so that bit-equality can be checked from a journal."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Buffers:
 class FiniteWatch:
     """Raises NonFiniteError when a loss or gradient norm is NaN or infinite.
 
-    On a CPU that is before the optimiser step. On a GPU values are looked at when they have arrived, a few
+    On a CPU that is before the optimizer step. On a GPU values are looked at when they have arrived, a few
     steps later, so that training never waits; `wait` before a checkpoint keeps spoiled weights out of it.
     With `max_skips` so many steps in a row may be skipped first, which on a GPU waits for each step's values.
     """

@@ -24,7 +24,7 @@ def seed_rank(seed: int, rank: int) -> None:
 
 
 def derived_seed(seed: int, *names: object) -> int:
-    """A seed below 2**63 for one purpose, such as the order of one epoch, unrelated to its neighbours."""
+    """A seed below 2**63 for one purpose, such as the order of one epoch, unrelated to its neighbors."""
     text = " ".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
 

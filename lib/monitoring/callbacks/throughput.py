@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.pace import open_pace
-from monitoring.telemetry.utilisation import Utilisation
+from monitoring.telemetry.utilization import Utilization
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ class Throughput:
         if dtype == "float32" and is_cuda and torch.get_float32_matmul_precision() != "highest":
             dtype = "tf32"
         name = torch.cuda.get_device_name(device) if is_cuda else device.type
-        self._use = Utilisation.of(0.0, device=name, dtype=dtype, num_devices=num_devices)
+        self._use = Utilization.of(0.0, device=name, dtype=dtype, num_devices=num_devices)
         self._began = time.perf_counter()  # before the pace: all time has that of the steps in it
         self._pace = open_pace(device)
         self._samples = self._steps = self._all_steps = self._tokens = 0

@@ -23,7 +23,7 @@ class Turns:
     """Hands records to `take` one at a time, and in the order in which they were added.
 
     `add` returns when its record was taken. Only one in the middle of another call of its own thread (by a
-    signal handler or a finaliser) returns at once: to wait would be for itself. The call that it interrupted
+    signal handler or a finalizer) returns at once: to wait would be for itself. The call that it interrupted
     takes that record right after its own, also when the handler raises.
 
     As long as one thread calls, there is no lock to take: a lock costs as much as all of the rest. The

@@ -106,7 +106,7 @@ def oldest_unarchived(path: Path) -> tuple[BinaryIO, int, int] | None:
 def open_files(path: Path) -> list[BinaryIO]:
     """All files of a journal but archives, oldest first, opened so that none is missed while they move up.
 
-    One may appear twice then; the caller recognises it by `seq`.
+    One may appear twice then; the caller recognizes it by `seq`.
     """
     # from new to old: files only move up, so that one that moves meanwhile is met twice, never missed
     opened: list[BinaryIO] = []

@@ -58,7 +58,7 @@ class RunState:
     last_time: float | None = None
     """Time of the newest record, UTC epoch seconds."""
     step: int | None = None
-    """Optimiser steps that count: a resumed attempt goes back to its checkpoint. None before the first."""
+    """Optimizer steps that count: a resumed attempt goes back to its checkpoint. None before the first."""
     most_steps: int = 0
     """The highest step ever reached, which only rises: a step that is done again counts once."""
     epochs_done: float | None = None

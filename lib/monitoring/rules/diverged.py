@@ -1,4 +1,4 @@
-"""Alert rule: the training has diverged: it has learnt nothing, or has lost what it had learnt.
+"""Alert rule: the training has diverged: it has learned nothing, or has lost what it had learned.
 
 Method: the median loss of the last records against that of the first ones, which is about what a model
 without any knowledge has, and against the loss of a guess by the frequencies of the classes or tokens
@@ -27,7 +27,7 @@ LOOK = "the learning rate (a tenth of it?), the warm-up and the labels"
 
 ABOVE = "the training has diverged: its loss is above that of its first steps"
 BACK = "the training has diverged: its loss is back at that of its first steps"
-NOTHING = "the training has learnt nothing: its loss is not below that of a guess"
+NOTHING = "the training has learned nothing: its loss is not below that of a guess"
 
 # Standard errors of the median of the first losses.
 SURE = 3.0
@@ -38,11 +38,11 @@ EVERY = 5
 # Step records in which a training should learn something: fewer are a trial of whether it runs.
 FEWEST = 100
 
-# Shares of the loss of the beginning: not below LEARNT nothing is learnt, and above WORSE it is worse.
-LEARNT = 0.95
+# Shares of the loss of the beginning: not below LEARNED nothing is learned, and above WORSE it is worse.
+LEARNED = 0.95
 WORSE = 1.25
 
-# Share above which, in the end, a training has not learnt anything either, whatever it began with.
+# Share above which, in the end, a training has not learned anything either, whatever it began with.
 RISEN = 1.05
 
 # A median that is below this share of that of the WINDOW before it falls: such a training still learns.
@@ -54,8 +54,8 @@ STAYS = 50
 # Share of the loss of a guess by frequencies: below it, but for the noise of a median.
 BELOW_CHANCE = 0.985
 
-# A training has learnt when its loss was once this share of that of the beginning.
-HAD_LEARNT = 0.8
+# A training has learned when its loss was once this share of that of the beginning.
+HAD_LEARNED = 0.8
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Options:
     """When a training has diverged."""
 
     share: float
-    """Percent of the steps after which it must have learnt something."""
+    """Percent of the steps after which it must have learned something."""
 
 
 class Rule:
@@ -124,11 +124,11 @@ class Rule:
         # of a short training the newer half: what it began with is no part of what it came to
         now = median(list(last)[-max(FIRST, self._taken // 2) :])
         self._lowest = min(self._lowest, now)
-        # lost above WORSE, found again below LEARNT: a loss between them does not make alerts come and go
-        self._is_lost = now > (LEARNT if self._is_lost else WORSE) * start + error
+        # lost above WORSE, found again below LEARNED: a loss between them does not make alerts come and go
+        self._is_lost = now > (LEARNED if self._is_lost else WORSE) * start + error
         bound, message = WORSE * start + error, ABOVE
-        if self._is_lost or self._lowest < HAD_LEARNT * start:
-            bound, message = LEARNT * start + error, BACK
+        if self._is_lost or self._lowest < HAD_LEARNED * start:
+            bound, message = LEARNED * start + error, BACK
         falls = len(self._medians) == self._medians.maxlen and now < FALLS * self._medians[0]
         self._medians.append(now)
         if now <= bound and (is_over or (is_late and not falls)) and self._taken >= FEWEST:
@@ -140,7 +140,7 @@ class Rule:
     def _guess(self, start: float) -> float:
         """Return the bound that the loss has to be below in the end.
 
-        Where the loss of a guess is not known, of a model that begins with what others have learnt, say, only
-        a loss that has risen shows that nothing was.
+        Where the loss of a guess is not known, say of a model that begins with what others have learned, only
+        a loss that has risen shows that nothing was learned.
         """
         return RISEN * start if self._chance is None else BELOW_CHANCE * self._chance

@@ -3,7 +3,7 @@
 Method: Hampel's identifier (F. R. Hampel, The influence curve and its role in robust estimation, 1974) with
 a deviation of its own for what lies above the median: (96th percentile - median) / 1.751, of the last
 records: of 50 the second highest, so that one spike hides no other. The losses of small batches are skewed,
-most of them near zero and some large, and differ by powers of ten where nearly all is learnt: a deviation of
+most of them near zero and some large, and differ by powers of ten where nearly all is learned: a deviation of
 both sides, or of their logarithms, is then so wide that no spike is beyond it. A loss must also be SHARE
 higher than the median: a training that begins to learn has noisier losses than the guess that it leaves. And
 it must reach a quarter of the loss of the first records: where nearly nothing is left to learn, one sample

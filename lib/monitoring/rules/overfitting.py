@@ -1,6 +1,6 @@
 """Alert rule: the validation loss rises while the training loss falls.
 
-Method: the generalisation loss GL of L. Prechelt, Early Stopping - But When? (1998), by how much the
+Method: the generalization loss GL of L. Prechelt, Early Stopping - But When? (1998), by how much the
 validation loss exceeds its lowest so far, is above LIMIT percent EVALUATIONS times in a row; meanwhile the
 training loss is lower than it was at the lowest. As a small validation set makes single values jump, the
 lowest is that of the medians of EVALUATIONS in a row. A validation loss that rises with that of the

@@ -99,7 +99,7 @@ def text(path: Path) -> str | None:
         return None
 
 
-def labelled(hwmon: Path | None, kind: str) -> dict[str, Path]:
+def labeled(hwmon: Path | None, kind: str) -> dict[str, Path]:
     """Return the sensors of a kind (`temp`, `energy`) by their labels, or `1`, `2` where they have none."""
     found = {}
     for path in sorted(hwmon.glob(f"{kind}[0-9]*_input")) if hwmon is not None else ():

@@ -22,7 +22,7 @@ from monitoring.samplers._sysfs import (
     Value,
     cards,
     discrete,
-    labelled,
+    labeled,
     node,
     text,
 )
@@ -61,7 +61,7 @@ def _uuid(card: Card) -> str | None:
 def _gpu(one: Visible, card: Card) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
     name = text(device / "product_name") or f"AMD GPU {text(device / 'device')}"
-    temperatures = labelled(hwmon, "temp")
+    temperatures = labeled(hwmon, "temp")
     # MI300 and later have no sensor at the edge (hwmon_attributes_visible in amdgpu_pm.c)
     core = temperatures.get("edge") or temperatures.get("1") or temperatures.get("junction")
     values = [

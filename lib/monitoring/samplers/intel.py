@@ -1,6 +1,6 @@
 """Intel GPUs, through the files of the kernel's i915 and xe drivers; no library of Intel's is needed.
 
-Power is the difference of the energy counter; utilisation is engine time of the processes that we may see.
+Power is the difference of the energy counter; utilization is engine time of the processes that we may see.
 Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon of the kernel has the sensors (microwatts,
 microjoules, millidegrees), intel_gt_sysfs_pm.c and xe_gt_throttle.c have the clocks (MHz) and the reasons.
 """
@@ -24,7 +24,7 @@ from monitoring.samplers._sysfs import (
     Value,
     cards,
     discrete,
-    labelled,
+    labeled,
     node,
     text,
 )
@@ -88,7 +88,7 @@ class IntelSampler(SysfsSampler):
 
 def _gpu(one: Visible, card: Card, clients: Clients) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
-    temperatures, energies = labelled(hwmon, "temp"), labelled(hwmon, "energy")
+    temperatures, energies = labeled(hwmon, "temp"), labeled(hwmon, "energy")
     values = [Value("clock_sm_mhz", card.path / name) for name in ACTUAL_CLOCK]
     for slot, path, divisor in (
         ("energy_counter_joules", energies.get("card") or energies.get("pkg") or energies.get("1"), MICRO),

@@ -140,7 +140,7 @@ class _NvmlGpu:
 
 
 class NvidiaSampler:
-    """Samples the selected GPUs; those of a NVML that is initialised."""
+    """Samples the selected GPUs; those of a NVML that is initialized."""
 
     vendor = "nvidia"
 

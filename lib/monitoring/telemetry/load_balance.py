@@ -2,7 +2,7 @@
 
 A rank that waits for another one in a collective keeps its GPU 100 % busy and its memory full, so neither
 shows who is slow. What shows it is the time of the phases without collectives, which step records may carry:
-the wait for data, forward and backward, and the optimiser. gpu_aggregates.py compares the
+the wait for data, forward and backward, and the optimizer. gpu_aggregates.py compares the
 GPUs' samples.
 """
 
@@ -22,7 +22,7 @@ from monitoring.journal.records import Record, read_records
 PHASES = {
     "data_seconds": "data wait",
     "forward_backward_seconds": "forward and backward",
-    "optimizer_seconds": "optimiser",
+    "optimizer_seconds": "optimizer",
 }
 
 # The parts of forward and backward, where a training records them.

@@ -14,7 +14,7 @@ from monitoring.terminal.display.cells import Line, line_target, target_at
 from monitoring.terminal.display.keys import Event, MouseEvent
 from monitoring.terminal.display.numbers import span
 from monitoring.terminal.display.painted import PaintedTerminal, TerminalGone
-from monitoring.terminal.display.themes import THEMES, default_theme, has_many_colours, painted
+from monitoring.terminal.display.themes import THEMES, default_theme, has_many_colors, painted
 from monitoring.terminal.history import WINDOWS, GraphHistory
 from monitoring.terminal.panels.process_table import (
     COLUMNS,
@@ -128,9 +128,9 @@ class Dashboard:
     def _show(self, terminal: PaintedTerminal) -> None:
         self._shown_at, self._shown_size = time.monotonic(), terminal.size()
         width, height = self._shown_size
-        many = has_many_colours(os.environ)
+        many = has_many_colors(os.environ)
         lines = self.picture(width, height)
-        terminal.show([painted(line, width, self.theme, many_colours=many) for line in lines])
+        terminal.show([painted(line, width, self.theme, many_colors=many) for line in lines])
 
     def tick(self) -> bool:
         """Take in new records and samples; return whether there are new samples."""

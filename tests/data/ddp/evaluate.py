@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 import lenet5.train
 import resnet50.train
-from kharness.training.data import LabelledImages
+from kharness.training.data import LabeledImages
 from kharness.training.distributed.world import joined_world
 
 
-def pictures(count: int) -> LabelledImages:
+def pictures(count: int) -> LabeledImages:
     drawn = torch.Generator().manual_seed(1)
-    return LabelledImages(
+    return LabeledImages(
         torch.randn(count, 1, 4, 4, generator=drawn), torch.randint(10, (count,), generator=drawn)
     )
 

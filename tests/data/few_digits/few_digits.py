@@ -1,4 +1,4 @@
-"""120 + 20 digits in lenet5/few-digits, for trainings of which the steps count and not what is learnt."""
+"""120 + 20 digits in lenet5/few-digits, for trainings of which the steps count and not what is learned."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def step_losses(run: Path) -> dict[Any, object]:
 
 
 def hashes(run: Path) -> object:
-    """Of the weights and the optimiser's state at the end."""
+    """Of the weights and the optimizer's state at the end."""
     last = [record for record in counting(journal(run)) if record["event"] == "checkpoint"][-1]
     return last["global_step"], last["model_sha256"], last["optimizer_sha256"]
 

@@ -192,7 +192,7 @@ def test_main_effects_of_several_axes_count_among_the_comparisons(checkout: Chec
 
 
 def put_matrix(checkout: Checkout, images: int | None = None) -> None:
-    """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
+    """Two optimizers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
     directory = checkout.root / "results" / "old"
     cells = []
     for optimizer, accuracies in (("sgd", (0.50, 0.52)), ("adam", (0.51, 0.51))):

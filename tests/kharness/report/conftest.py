@@ -128,7 +128,7 @@ def make() -> Make:
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> MatrixDirectory:
-    """Two optimisers, two seeds: three runs complete, one that failed after its second step."""
+    """Two optimizers, two seeds: three runs complete, one that failed after its second step."""
     made = MatrixDirectory(tmp_path / "test_matrix_x", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2"]})
     made.add({"OPTIMIZER": "sgd", "SEED": "1"}, training([2.0, 1.0, 0.5, 0.25], [0.5, 0.75], 0.5))
     made.add({"OPTIMIZER": "sgd", "SEED": "2"}, training([2.5, 1.5, 0.5, 0.75], [0.25, 0.25], 1.0))

@@ -39,7 +39,7 @@ Script = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def matrices(tmp_path: Path, make: Make) -> Matrices:
-    """Make a matrix of optimisers and seeds from accuracies: `matrices("old", sgd={"1": 0.9})`."""
+    """Make a matrix of optimizers and seeds from accuracies: `matrices("old", sgd={"1": 0.9})`."""
 
     def build(name: str, **variants: Mapping[str, float | None]) -> Path:
         seeds = sorted({seed for runs in variants.values() for seed in runs})

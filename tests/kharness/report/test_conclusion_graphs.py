@@ -25,7 +25,7 @@ def rows(directory: Path, name: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def seeded(tmp_path: Path, make: Make) -> MatrixDirectory:
-    """Two optimisers, three seeds; adam is 10, 20 and 30 points better, lion never gets there."""
+    """Two optimizers, three seeds; adam is 10, 20 and 30 points better, lion never gets there."""
     axes = {"OPTIMIZER": ["sgd", "adam", "lion"], "SEED": ["1", "2", "3"]}
     made = make.matrix(tmp_path / "test_matrix_y", axes)
     accuracies = {"sgd": (0.5, 0.5, 0.5), "adam": (0.6, 0.7, 0.8), "lion": (0.25, 0.25, 0.25)}

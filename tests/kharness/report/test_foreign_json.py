@@ -89,7 +89,7 @@ def show_status(directory: Path) -> list[str]:
     return status_lines(look(find(directory, directory.parent)), "m")
 
 
-def summarise(directory: Path) -> list[str]:
+def summarize(directory: Path) -> list[str]:
     summary = collect(directory)
     return [name for name, make in REPORT_FILES.items() if make(summary)]
 
@@ -111,7 +111,7 @@ JOURNALS = ("optimizer-sgd_seed-1/metrics.jsonl", "optimizer-adam_seed-1/metrics
 
 def test_the_files_as_they_are_can_be_read(made: Path) -> None:
     assert "1 complete, 1 failed" in "\n".join(show_status(made))
-    assert summarise(made) == list(REPORT_FILES)
+    assert summarize(made) == list(REPORT_FILES)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -127,7 +127,7 @@ def test_json_of_another_shape_is_read_or_refused(made: Path, data: st.DataObjec
     texts = [json.dumps(record) for record in written] if is_journal else [json.dumps(written)]
     try:
         path.write_text("".join(f"{text}\n" for text in texts))
-        for read in (show_status, summarise):
+        for read in (show_status, summarize):
             answer, refusal = answer_of(read, made)
             assert answer or [len(line.splitlines()) for line in refusal] == [1] * len(refusal) != []
     finally:

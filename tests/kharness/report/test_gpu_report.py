@@ -192,9 +192,9 @@ def test_a_slow_rank_is_not_hidden_by_full_utilization(four: Path) -> None:
     )
     assert lines[1:3] == [
         f"rank 0 ({HOST}, cuda:0): 10.00 ms a step (data wait 1.00, forward and backward 8.00, "
-        "optimiser 1.00), best/mine 1.00",
+        "optimizer 1.00), best/mine 1.00",
         f"rank 1 ({HOST}, cuda:1): 20.00 ms a step (data wait 1.00, forward and backward 18.00, "
-        "optimiser 1.00), best/mine 0.50  <- slowest",
+        "optimizer 1.00), best/mine 0.50  <- slowest",
     ]
 
 
@@ -222,10 +222,10 @@ def test_every_graph_of_a_run_is_a_picture_with_its_numbers(four: Path) -> None:
     ]
     for path in pictures:
         with Image.open(path) as image:
-            colours = image.convert("RGB").getcolors(1 << 20)
+            colors = image.convert("RGB").getcolors(1 << 20)
             assert min(image.size) > 500
-            assert colours is not None
-            assert len(colours) > 50
+            assert colors is not None
+            assert len(colors) > 50
     of_gpu_3 = [row["memory_used_mb"] for row in rows(four, "per_gpu_memory_breakdown") if row["gpu"] == "3"]
     assert set(of_gpu_3) == {"12000.0", ""}
     assert of_gpu_3 == sorted(of_gpu_3, reverse=True)  # known, then lost

@@ -36,11 +36,11 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: MatrixDirectory) -> N
     assert [path.stem for path in pictures if path.stem in {*DRAWN, *LEFT_OUT}] == DRAWN
     for path in pictures:
         with Image.open(path) as image:
-            colours = image.convert("RGB").getcolors(1 << 20)
+            colors = image.convert("RGB").getcolors(1 << 20)
             assert image.mode == "RGB"  # nothing shines through
             assert min(image.size) > 300
-            assert colours is not None
-            assert len(colours) > 50
+            assert colors is not None
+            assert len(colors) > 50
         assert path.with_suffix(".csv").exists()
 
 
@@ -78,7 +78,7 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: Make) ->
 
 
 def drawn(figure: Any) -> list[tuple[str, tuple[float, ...], Any, list[Any]]]:
-    """Of each line its colour, its values, its dashes in line widths (offset, on, off), and its markers."""
+    """Of each line its color, its values, its dashes in line widths (offset, on, off), and its markers."""
     found = []
     for line in figure.axes[0].get_lines():
         offset, dashes = line._unscaled_dash_pattern  # what was asked for; no public method returns it
@@ -89,7 +89,7 @@ def drawn(figure: Any) -> list[tuple[str, tuple[float, ...], Any, list[Any]]]:
 
 
 def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: Make) -> None:
-    """The last one hid the others: three optimisers with one loss looked like a single one."""
+    """The last one hid the others: three optimizers with one loss looked like a single one."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion", "rms"], "SEED": ["1"]})
     for name, losses in {"sgd": [2.0, 1.0], "adam": [2.0, 1.0], "lion": [2.0, 0.5]}.items():
         made.add({"OPTIMIZER": name, "SEED": "1"}, make.training(losses, [0.5, 0.75], 0.5))
@@ -131,9 +131,9 @@ def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: Make) ->
         made.add({"OPTIMIZER": f"v{n}"}, make.training([2.0, 1.0], [0.1 * n], 0.5))
     (picture,) = draw_all(collect(made.directory), ["validation_accuracy"])
     with Image.open(picture) as image:
-        colours = image.convert("RGB").getcolors(2**24)
-    assert colours is not None
-    blue = [count for count, colour in colours if colour == (0, 114, 178)]
+        colors = image.convert("RGB").getcolors(2**24)
+    assert colors is not None
+    blue = [count for count, color in colors if color == (0, 114, 178)]
     assert blue
     assert blue[0] > 7 * 40
 
@@ -209,7 +209,7 @@ def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: Make
     ]
 
 
-def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: Make) -> None:
+def test_more_variants_than_colors_are_small_multiples(tmp_path: Path, make: Make) -> None:
     sizes = [str(2**n) for n in range(9)]
     made = make.matrix(tmp_path / "m", {"BATCH_SIZE": sizes})
     for size in sizes:

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 import torch
 
-from kharness.training.data import Batches, LabelledImages, entropy, evenly_spaced
+from kharness.training.data import Batches, LabeledImages, entropy, evenly_spaced
 from kharness.training.errors import DatasetError
 
 CPU = torch.device("cpu")
@@ -81,8 +81,8 @@ def test_evenly_spaced_holds_out_every_tenth() -> None:
     assert evenly_spaced(3, 0.001).tolist() == [0]
 
 
-def test_labelled_images_gather_and_chunk() -> None:
-    images = LabelledImages(torch.arange(5).reshape(5, 1, 1, 1), torch.arange(5) * 10)
+def test_labeled_images_gather_and_chunk() -> None:
+    images = LabeledImages(torch.arange(5).reshape(5, 1, 1, 1), torch.arange(5) * 10)
     pixels, labels = images.batch(torch.tensor([3, 0]))
     assert (pixels.flatten().tolist(), labels.tolist()) == ([3, 0], [30, 0])
     assert [labels.tolist() for _, labels in images.chunks(2)] == [[0, 10], [20, 30], [40]]

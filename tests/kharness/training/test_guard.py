@@ -1,4 +1,4 @@
-"""Signals only ask to stop, and a number that is none stops the training before the optimiser step."""
+"""Signals only ask to stop, and a number that is none stops the training before the optimizer step."""
 
 from __future__ import annotations
 

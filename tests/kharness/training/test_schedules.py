@@ -27,7 +27,7 @@ def test_onecycle_is_torchs(num_steps: int, warmup: float) -> None:
     )
     expected = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch: step() of the scheduler without one of the optimiser
+        warnings.simplefilter("ignore")  # torch: step() of the scheduler without one of the optimizer
         for _ in range(num_steps):
             expected.append(oracle.get_last_lr()[0])
             if len(expected) < num_steps:

@@ -253,7 +253,7 @@ def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(
 def test_gpu_that_is_lost_before_the_first_sample_comes_back(
     gpus: SimulatedNvml, run_dir: Path, monkeypatch: pytest.MonkeyPatch, by_uuid: bool
 ) -> None:
-    """Selected by its UUID, it could not be recognised before it answered."""
+    """Selected by its UUID, it could not be recognized before it answered."""
     if by_uuid:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{UUID.replace('1-', '0-', 1)[:-1]}0,{UUID}")
     gpus.add("gpu 1 state lost")

@@ -49,7 +49,7 @@ def test_hugging_face(root: Path, results: Path, run_program: RunProgram) -> Non
     logged = {"train_loss", "lr", "grad_norm", "epoch", "samples_per_sec", "sec_per_step"}
     assert all(record[name] > 0 for record in steps(found) for name in logged)
     assert [record["split"] for record in found if record["event"] == "eval"] == ["val"]
-    assert found[-2]["val_loss"] == pytest.approx(4.6, abs=0.4)  # about ln 100: it has learnt nothing
+    assert found[-2]["val_loss"] == pytest.approx(4.6, abs=0.4)  # about ln 100: it has learned nothing
     assert end["status"] == "complete"
     mean = sum(record["train_loss"] for record in steps(found)) / 4
     assert end["train_loss"] == pytest.approx(mean, rel=1e-6)

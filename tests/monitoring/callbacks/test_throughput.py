@@ -10,7 +10,7 @@ import torch
 from monitoring.callbacks.throughput import Throughput, flops_of_token, samples_in, tokens_in
 
 
-def test_utilisation_is_of_the_steps_since_the_last_record_and_of_all() -> None:
+def test_utilization_is_of_the_steps_since_the_last_record_and_of_all() -> None:
     throughput = Throughput(torch.device("cpu"), dtype="float32", num_devices=2)
     throughput._use = replace(throughput._use, peak=1e12)  # as of a device that is in the table
     seen = []

@@ -1,4 +1,4 @@
-"""How often rules that judge curves are right: precision and recall on labelled curves, and a real one."""
+"""How often rules that judge curves are right: precision and recall on labeled curves, and a real one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from monitoring.rules import Finding, events_of, open_rule
 from monitoring.rules.memory_leak import BINS
 
-from .labelled_curves import FAMILIES, Row
+from .labeled_curves import FAMILIES, Row
 
 RULES = ("loss_spike", "memory_leak", "overfitting", "step_time", "vanishing_gradient")
 

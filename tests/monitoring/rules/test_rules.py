@@ -467,15 +467,15 @@ def test_a_straggler_is_named_with_its_phase_until_it_is_none(tmp_path: Path) ->
     ranks(tmp_path, quick, quick, quick, first=41)
     look(tmp_path)
     expected = [
-        ("straggler", "firing", "rank 1, optimiser", 50.0, 21),
-        ("straggler", "resolved", "rank 1, optimiser", None, 61),
+        ("straggler", "firing", "rank 1, optimizer", 50.0, 21),
+        ("straggler", "resolved", "rank 1, optimizer", None, 61),
     ]
     assert told(tmp_path) == expected
     look(tmp_path)
     assert told(tmp_path) == expected
     assert messages(tmp_path) == [
-        "rank 1 is slow in optimiser: the others wait for it: 50% at step 20, limit 10%",
-        "no longer: rank 1 is slow in optimiser: the others wait for it: at step 60",
+        "rank 1 is slow in optimizer: the others wait for it: 50% at step 20, limit 10%",
+        "no longer: rank 1 is slow in optimizer: the others wait for it: at step 60",
     ]
 
 

@@ -18,7 +18,7 @@ def test_take_scalars_turns_host_tensors_into_numbers_in_place() -> None:
 
 
 @pytest.mark.gpu
-def test_run_writes_gpu_scalars_in_order_without_synchronising(tmp_path: Path) -> None:
+def test_run_writes_gpu_scalars_in_order_without_synchronizing(tmp_path: Path) -> None:
     with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:
         big = torch.randn(4096, 4096, device="cuda")
         torch.cuda.synchronize()

@@ -109,7 +109,7 @@ def lines(app: Dashboard, size: tuple[int, int]) -> list[str]:
     """The screen, without what the clock says."""
     picture = app.picture(*size)
     for theme in THEMES:  # each knows how everything looks
-        assert all("\n" not in painted(line, size[0], theme, many_colours=True) for line in picture)
+        assert all("\n" not in painted(line, size[0], theme, many_colors=True) for line in picture)
     text = ["".join(span.text for span in line)[: size[0]].rstrip() for line in picture]
     return [re.sub(r"\d\d:\d\d:\d\d", "12:34:56", line) for line in text]
 
@@ -179,7 +179,7 @@ def test_key_turns_to_the_gpus_of_the_next_host(run: Path, monkeypatch: pytest.M
     assert titles == {"": own, "h": "GPUs of the run on node1, host 2 of 2", "hh": own}
 
 
-def test_colours_follow_the_thresholds(run: Path) -> None:
+def test_colors_follow_the_thresholds(run: Path) -> None:
     hot = gpu(
         0, memory_percent=76.0, temperature_celsius=81.0, power_draw_watts=700.0, power_limit_watts=700.0
     )

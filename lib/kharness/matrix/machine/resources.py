@@ -106,7 +106,7 @@ class MachineResources:
             self._on_gpus = [held for held in self._on_gpus if held is not slot]
         for held, cores in self._bound:
             if held is slot:
-                # In the machine's order again, so that the next cell gets cores that are neighbours.
+                # In the machine's order again, so that the next cell gets cores that are neighbors.
                 self._free = [core for core in self._cores if core in self._free or core in cores]
         self._bound = [(held, cores) for held, cores in self._bound if held is not slot]
 

@@ -18,7 +18,7 @@ EXAMPLE = "for example MATRIX_AXES='OPTIMIZER=sgd|adamw SEED=1|2'"
 # What people vary most, under the names they say, in any case; each stands for a symbol.
 NAMED_AXES = {
     **dict.fromkeys(("model", "models"), "MODEL"),
-    **dict.fromkeys(("optimizer", "optimizers", "optimiser", "optimisers"), "OPTIMIZER"),
+    **dict.fromkeys(("optimizer", "optimizers", "optimizer", "optimizers"), "OPTIMIZER"),
     "pruning": "PRUNING",
     **dict.fromkeys(("sparsity", "sparsities"), "PRUNING_SPARSITY"),
     **dict.fromkeys(("seed", "seeds"), "SEED"),
@@ -101,7 +101,7 @@ def unquoted(value: str) -> str:
 
 
 def axis_symbol(name: str) -> str:
-    """The symbol that a name in an axis, a rule or a filter means: `optimiser` is OPTIMIZER."""
+    """The symbol that a name in an axis, a rule or a filter means: `optimizer` is OPTIMIZER."""
     name = name.removeprefix("CONFIG_")
     return NAMED_AXES.get(name.lower(), name)
 

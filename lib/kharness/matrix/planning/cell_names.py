@@ -1,7 +1,7 @@
 """Names of cells, such as `optimizer-adamw_seed-2`: the folder of the run and its name in every report.
 
 The same values give the same name in every matrix with the same axes, whatever is left out, added or
-filtered, so that runs of two matrices can be recognised as the same cell.
+filtered, so that runs of two matrices can be recognized as the same cell.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A machine's load drifts. Where one variant runs after the other, the drift becomes a difference between
 them; where each seed is a block with all variants in it, shuffled, it hits all of them alike. That is the
-randomised complete block design (Fisher, The Design of Experiments, 1935, chapter IV).
+randomized complete block design (Fisher, The Design of Experiments, 1935, chapter IV).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The look that all graphs share: style, colours, titles, notes, and panels that grow with the matrix."""
+"""The look that all graphs share: style, colors, titles, notes, and panels that grow with the matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Okabe and Ito 2008 ("Color Universal Design"), without yellow, which is lost on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INK, SOFT, GRID, BACKDROP, ALARM = "#222222", "#6b6b6b", "#e6e6e6", "#cfcfcf", "#A23B00"
-# Colour is never the only difference.
+# Color is never the only difference.
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 # Above this a figure becomes small multiples, one variant in each.

@@ -112,7 +112,7 @@ def curve_numbers(found: Sequence[Curve], value_name: str) -> Numbers:
 
 
 def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: int) -> Figure:
-    """All variants in one panel while colours can distinguish them, else one panel each."""
+    """All variants in one panel while colors can distinguish them, else one panel each."""
     subtitle = f"{summary.title}\nbold: mean of a variant's complete runs   thin: one run"
     if any(not curve.complete for curve in found):
         subtitle += "   dotted: a run that did not complete"
@@ -153,7 +153,7 @@ def _one_panel(
         handles.append(Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=words))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
     _scale(axes, found, look)
-    label_outer([axes], 1, "optimiser step", look.y_label + _scale_words(_extremes(found), look, ", "))
+    label_outer([axes], 1, "optimizer step", look.y_label + _scale_words(_extremes(found), look, ", "))
     return figure
 
 
@@ -181,7 +181,7 @@ def _panel_each(
             panels.area(panels.place(i, *band), color=BACKDROP, lw=0.7, zorder=1)
         else:
             panels.points([panels.place(i, *_joined(means))], **around)
-    panels.frames(titles, "optimiser step", look.y_label)
+    panels.frames(titles, "optimizer step", look.y_label)
     return figure
 
 
@@ -224,7 +224,7 @@ def _names(found: Sequence[Curve], labels: Sequence[str]) -> list[str]:
 
 
 def _drawn(curve: Curve) -> Hashable:
-    """All that decides where and how a curve is drawn, its colour aside."""
+    """All that decides where and how a curve is drawn, its color aside."""
     return not curve.run, curve.complete, tuple(curve.steps), tuple(curve.values)
 
 

@@ -75,8 +75,8 @@ def time_unit(runs: Sequence[Sampled]) -> TimeUnit:
     return TimeUnit(3600, "hours since the run's first sample")
 
 
-def colours(labels: Sequence[str]) -> Mapping[str, str]:
-    """One a label while colours can distinguish them; beyond that all look alike."""
+def colors(labels: Sequence[str]) -> Mapping[str, str]:
+    """One a label while colors can distinguish them; beyond that all look alike."""
     if len(labels) > MAX_TOGETHER:
         return dict.fromkeys(labels, PALETTE[0])
     return dict(zip(labels, PALETTE, strict=False))
@@ -106,7 +106,7 @@ def variant_legend(figure: Figure, axes: Axes, runs: Sequence[Sampled]) -> None:
     if not legend_width(runs):
         return
     labels = variants_of(runs)
-    of_label = colours(labels)
+    of_label = colors(labels)
     handles = []
     for label in labels:
         n = sum(run.variant == label for run in runs)
@@ -146,4 +146,4 @@ def mark_gone(axes: Axes, seconds: float, unit: TimeUnit, height: float) -> None
 def many_variants(runs: Sequence[Sampled]) -> str:
     """For the subtitle."""
     count = len(variants_of(runs))
-    return f"   {count} variants, all in one colour" if count > MAX_TOGETHER else ""
+    return f"   {count} variants, all in one color" if count > MAX_TOGETHER else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import GRID, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
-from kharness.report.judging.judgement import Comparison, Verdict
+from kharness.report.judging.judgment import Comparison, Verdict
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TITLE = "Differences from the baseline"
 # More rows than this are a table, and that is the CSV.
 MAX_ROWS = 120
-COLOURS = {Verdict.BETTER: PALETTE[2], Verdict.WORSE: PALETTE[1]}
+COLORS = {Verdict.BETTER: PALETTE[2], Verdict.WORSE: PALETTE[1]}
 MARKERS = {Verdict.BETTER: "^", Verdict.WORSE: "v"}
 
 
@@ -111,19 +111,19 @@ def _draw_rows(axes: Axes, rows: Sequence[Comparison], limit: float) -> None:
 
 
 def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:
-    colour = COLOURS.get(one.verdict, SOFT)
+    color = COLORS.get(one.verdict, SOFT)
     difference = _scaled(one, one.difference) or 0.0
     if one.interval:
         low, high = (bound * one.metric.scale for bound in (one.interval.low, one.interval.high))
         ends = (max(low, -limit), min(high, limit))
-        axes.plot(ends, [y, y], color=colour, lw=2.2, alpha=0.55, solid_capstyle="butt", zorder=2)
+        axes.plot(ends, [y, y], color=color, lw=2.2, alpha=0.55, solid_capstyle="butt", zorder=2)
         if low < -limit:
-            axes.plot([-limit], [y], marker="<", ms=6, color=colour, clip_on=False, zorder=3)
+            axes.plot([-limit], [y], marker="<", ms=6, color=color, clip_on=False, zorder=3)
         if high > limit:
-            axes.plot([limit], [y], marker=">", ms=6, color=colour, clip_on=False, zorder=3)
-    face = colour if one.interval else "white"
+            axes.plot([limit], [y], marker=">", ms=6, color=color, clip_on=False, zorder=3)
+    face = color if one.interval else "white"
     marker = MARKERS.get(one.verdict, "o")
-    axes.plot([difference], [y], marker=marker, ms=7, mfc=face, mec=colour, mew=1.4, zorder=4)
+    axes.plot([difference], [y], marker=marker, ms=7, mfc=face, mec=color, mew=1.4, zorder=4)
     bold = one.verdict in (Verdict.BETTER, Verdict.WORSE)
     words = f"{difference:+.{one.metric.digits}f}   {one.verdict.value}".replace("-", "−", 1)
     axes.text(
@@ -133,7 +133,7 @@ def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:
         transform=axes.get_yaxis_transform(),
         va="center",
         fontsize=8.5,
-        color=colour if bold else INK,
+        color=color if bold else INK,
         fontweight="bold" if bold else "normal",
     )
 

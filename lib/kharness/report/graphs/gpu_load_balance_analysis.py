@@ -26,7 +26,7 @@ UNITS = {
     "utilization": ("utilization (%)", 1.0),
     "power": ("power (W)", 1.0),
 }
-BAND_COLOURS = ("#d7efe6", "#eaf4dc", "#fdf1d0", "#f9ddd0")
+BAND_COLORS = ("#d7efe6", "#eaf4dc", "#fdf1d0", "#f9ddd0")
 # More rows than this are a table, and that is the CSV.
 MAX_RUNS = 40
 
@@ -170,7 +170,7 @@ def _draw_bands(axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled]) -> 
     end = max(26.0, 1.12 * max((row.value for row in found.values()), default=0.0))
     edges = [0.0, *(limit for limit, _ in BANDS), end]
     for i, name in enumerate((*(name for _, name in BANDS), POOR)):
-        axes.axvspan(edges[i], edges[i + 1], color=BAND_COLOURS[i], lw=0, zorder=0)
+        axes.axvspan(edges[i], edges[i + 1], color=BAND_COLORS[i], lw=0, zorder=0)
         middle = (edges[i] + edges[i + 1]) / 2
         narrow = edges[i + 1] - edges[i] < 0.13 * end
         axes.text(
@@ -189,11 +189,11 @@ def _draw_bands(axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled]) -> 
     else:
         labels = [run.cell.name for run in runs]
         for y, run in enumerate(runs):
-            for i, (marker, colour, quantity) in enumerate(zip("os^", PALETTE, BALANCED, strict=False)):
+            for i, (marker, color, quantity) in enumerate(zip("os^", PALETTE, BALANCED, strict=False)):
                 lane = y + 0.22 * (i - 1)  # equal ones side by side
-                _dot(axes, found.get((run.cell.name, quantity)), lane, marker, colour, named=False)
-        for marker, colour, quantity in zip("os^", PALETTE, BALANCED, strict=False):
-            axes.plot([], [], marker, color=colour, ms=6, label=quantity)
+                _dot(axes, found.get((run.cell.name, quantity)), lane, marker, color, named=False)
+        for marker, color, quantity in zip("os^", PALETTE, BALANCED, strict=False):
+            axes.plot([], [], marker, color=color, ms=6, label=quantity)
         axes.legend(loc="lower right", fontsize=8.5, frameon=True, framealpha=0.9, edgecolor="none")
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=INK, pad=8)
@@ -203,7 +203,7 @@ def _draw_bands(axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled]) -> 
     axes.set_xlabel("CV over the GPUs (%)")
 
 
-def _dot(axes: Axes, row: GpuRow | None, y: float, marker: str, colour: str, *, named: bool) -> None:
+def _dot(axes: Axes, row: GpuRow | None, y: float, marker: str, color: str, *, named: bool) -> None:
     if row is None:
         if named:
             axes.text(0.4, y, "unknown", fontsize=8.5, color=SOFT, va="center")
@@ -213,7 +213,7 @@ def _dot(axes: Axes, row: GpuRow | None, y: float, marker: str, colour: str, *, 
         [y],
         marker,
         ms=8 if named else 6,
-        color=colour,
+        color=color,
         mec="white",
         mew=0.8,
         zorder=4,
@@ -237,15 +237,15 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
     """Each rank's own work in a mean step, by phase; what is left to the longest is waiting."""
     for y, rank in enumerate(ranks.ranks):
         begin = 0.0
-        for colour, phase in zip(PALETTE, WORDS, strict=False):
+        for color, phase in zip(PALETTE, WORDS, strict=False):
             if phase in rank.phases:
                 width = 1000 * rank.phases[phase]
-                axes.barh([y], [width], left=begin, height=0.62, color=colour, alpha=0.75, lw=0, zorder=2)
+                axes.barh([y], [width], left=begin, height=0.62, color=color, alpha=0.75, lw=0, zorder=2)
                 begin += width
         axes.text(begin, y, _beside(rank), fontsize=8.5, va="center", color=INK)
-    for colour, phase in zip(PALETTE, WORDS, strict=False):
+    for color, phase in zip(PALETTE, WORDS, strict=False):
         if any(phase in rank.phases for rank in ranks.ranks):
-            axes.barh([0], [0], color=colour, alpha=0.75, label=WORDS[phase])
+            axes.barh([0], [0], color=color, alpha=0.75, label=WORDS[phase])
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, fontsize=8.5, borderaxespad=0.2)
     axes.set_yticks(range(len(ranks.ranks)), [f"rank {rank.rank}" for rank in ranks.ranks])
     axes.tick_params(axis="y", length=0, labelcolor=INK)

@@ -104,19 +104,19 @@ def draw(summary: Summary) -> Figure:
 def _draw_rows(axes: Axes, peaks: Sequence[Peak], labels: Sequence[str], which: str) -> None:
     highest = 0.0
     for y, label in enumerate(labels):
-        colour = PALETTE[y % len(PALETTE)]
+        color = PALETTE[y % len(PALETTE)]
         own = [peak for peak in peaks if peak.variant == label]
         complete = [getattr(peak, which) / MIB_PER_GIB for peak in own if peak.status == COMPLETE]
         if complete:
             mean = sum(complete) / len(complete)
-            axes.barh([y], [mean], height=0.55, color=colour, alpha=0.28, lw=0, zorder=2)
+            axes.barh([y], [mean], height=0.55, color=color, alpha=0.28, lw=0, zorder=2)
             axes.text(
                 mean, y - 0.36, f" {mean:.2f}", fontsize=8, color=INK, va="center", ha="right", zorder=5
             )
         for peak in own:
             value = getattr(peak, which) / MIB_PER_GIB
-            face = colour if peak.status == COMPLETE else "white"
-            axes.plot([value], [y], marker="o", ms=6, mfc=face, mec=colour, mew=1.3, zorder=4)
+            face = color if peak.status == COMPLETE else "white"
+            axes.plot([value], [y], marker="o", ms=6, mfc=face, mec=color, mew=1.3, zorder=4)
             highest = max(highest, value)
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=INK)

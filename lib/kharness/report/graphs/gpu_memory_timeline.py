@@ -12,7 +12,7 @@ from kharness.report.graphs._gpu_lines import (
     Sampled,
     TimeUnit,
     applies,
-    colours,
+    colors,
     known,
     legend_width,
     many_variants,
@@ -79,7 +79,7 @@ def draw(summary: Summary) -> Figure:
     if layered:
         _draw_layers(axes, runs[0], unit)
     else:
-        of_label = colours(variants_of(runs))
+        of_label = colors(variants_of(runs))
         for run in runs:
             curve = run.history.together["memory"]
             plot_run(

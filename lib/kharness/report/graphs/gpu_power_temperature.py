@@ -24,7 +24,7 @@ from kharness.report.graphs._gpu_lines import (
     Sampled,
     TimeUnit,
     applies,
-    colours,
+    colors,
     known,
     legend_width,
     many_variants,
@@ -84,7 +84,7 @@ def draw(summary: Summary) -> Figure:
     if not one_run:
         subtitle += "line: one run   power: sum over its GPUs   temperature: the hottest of them"
     elif len(lines) > MAX_TOGETHER:
-        subtitle += "grey: a GPU   coloured: the hottest one, and the one with the least power"
+        subtitle += "grey: a GPU   colored: the hottest one, and the one with the least power"
     else:
         subtitle += "line: one GPU"
     beside = (1.8 if len(lines) > MAX_TOGETHER else 0.95) if one_run else legend_width(runs)
@@ -98,7 +98,7 @@ def draw(summary: Summary) -> Figure:
         if one_run:
             _draw_gpus(axes, lines, quantity, unit, named=place == 0)
         else:
-            of_label = colours(variants_of(runs))
+            of_label = colors(variants_of(runs))
             for line in lines:
                 if curve := line.curves.get(quantity):
                     plot_run(axes, line.run, curve, unit, 1, color=of_label[line.run.variant], alpha=0.85)
@@ -125,23 +125,23 @@ def _lines(summary: Summary) -> list[GpuLine]:
 def _draw_gpus(axes: Axes, lines: Sequence[GpuLine], quantity: str, unit: TimeUnit, *, named: bool) -> None:
     from matplotlib.lines import Line2D
 
-    chosen = _coloured(lines)
+    chosen = _colored(lines)
     numbered = []
     for line in sorted(lines, key=lambda line: _index(line) in chosen):
-        colour = chosen.get(_index(line), BACKDROP)
+        color = chosen.get(_index(line), BACKDROP)
         if curve := line.curves.get(quantity):
-            plot_run(axes, line.run, curve, unit, 1, color=colour)
-            _mark_loss(axes, line, curve, unit, colour, named=named)
+            plot_run(axes, line.run, curve, unit, 1, color=color)
+            _mark_loss(axes, line, curve, unit, color, named=named)
         if _index(line) in chosen and line.gpu:
-            label = f"{line.gpu.label}{_why_coloured(lines, colour)}"
-            numbered.append((line.gpu.index, Line2D([], [], color=colour, lw=2.2, label=label)))
+            label = f"{line.gpu.label}{_why_colored(lines, color)}"
+            numbered.append((line.gpu.index, Line2D([], [], color=color, lw=2.2, label=label)))
     if named:
         handles = [handle for _, handle in sorted(numbered, key=itemgetter(0))]
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
 
 
 def _mark_loss(
-    axes: Axes, line: GpuLine, curve: GpuCurve, unit: TimeUnit, colour: str, *, named: bool
+    axes: Axes, line: GpuLine, curve: GpuCurve, unit: TimeUnit, color: str, *, named: bool
 ) -> None:
     """A cross where a GPU stopped answering."""
     if not line.gpu:
@@ -154,7 +154,7 @@ def _mark_loss(
         ]
         if before:
             second, mean = before[-1]
-            axes.plot([second / unit.seconds], [mean], marker="x", ms=7, mew=1.8, color=colour, zorder=5)
+            axes.plot([second / unit.seconds], [mean], marker="x", ms=7, mew=1.8, color=color, zorder=5)
             axes.annotate(
                 f"{line.gpu.label} lost" if named else "",
                 (second / unit.seconds, mean),
@@ -166,7 +166,7 @@ def _mark_loss(
             )
 
 
-def _coloured(lines: Sequence[GpuLine]) -> Mapping[int, str]:
+def _colored(lines: Sequence[GpuLine]) -> Mapping[int, str]:
     """Return colors by index: for all GPUs while colors suffice, else for those that need attention."""
     if len(lines) <= MAX_TOGETHER:
         return {_index(line): PALETTE[i] for i, line in enumerate(lines)}
@@ -182,10 +182,10 @@ def _coloured(lines: Sequence[GpuLine]) -> Mapping[int, str]:
     return found
 
 
-def _why_coloured(lines: Sequence[GpuLine], colour: str) -> str:
+def _why_colored(lines: Sequence[GpuLine], color: str) -> str:
     if len(lines) <= MAX_TOGETHER:
         return ""
-    return ": hottest" if colour == PALETTE[1] else ": least power"
+    return ": hottest" if color == PALETTE[1] else ": least power"
 
 
 def _highest(lines: Sequence[GpuLine], quantity: str) -> float:

@@ -182,7 +182,7 @@ def _number_points(
     taken: list[Sequence[float]] = []
     named = [(point, key[name], INK) for point, name in members if name in key]
     named += [(point, key[name], SOFT) for point, name in beaten if name in key]
-    for point, number, colour in named:
+    for point, number, color in named:
         for dx, dy, across, along in places:
             text = axes.annotate(
                 str(number),
@@ -192,8 +192,8 @@ def _number_points(
                 ha=across,
                 va=along,
                 fontsize=8.5,
-                fontweight="bold" if colour == INK else "normal",
-                color=colour,
+                fontweight="bold" if color == INK else "normal",
+                color=color,
                 zorder=5,
                 path_effects=halo,
             )

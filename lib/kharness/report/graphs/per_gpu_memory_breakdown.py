@@ -21,7 +21,7 @@ from kharness.report.graphs._gpu_lines import (
     Sampled,
     TimeUnit,
     applies,
-    colours,
+    colors,
     known,
     legend_width,
     many_variants,
@@ -128,7 +128,7 @@ def _grid(panels: int) -> tuple[int, int]:
 def _draw_panel(
     axes: Axes, own: list[tuple[Sampled, GpuSeries]], unit: TimeUnit, labels: list[str], limit: float
 ) -> None:
-    of_label = colours(labels)
+    of_label = colors(labels)
     total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
     if total:
         axes.axhline(total / MIB_PER_GIB, color=SOFT, lw=1, ls=(0, (4, 3)), zorder=1)

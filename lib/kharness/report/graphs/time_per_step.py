@@ -1,4 +1,4 @@
-"""Time per optimiser step: its spread in every run."""
+"""Time per optimizer step: its spread in every run."""
 
 from __future__ import annotations
 

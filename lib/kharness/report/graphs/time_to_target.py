@@ -96,10 +96,10 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
     beyond = 1.07 * highest
     right = axes.get_yaxis_transform()
     for y, variant in enumerate(times.variants):
-        colour = PALETTE[0]
+        color = PALETTE[0]
         reached = unit.of_runs(variant)
         missed = sum(run.reached is False for run in variant.runs)
-        axes.plot(reached, [y] * len(reached), "o", ms=5.5, color=colour, alpha=0.55, mec="none", zorder=3)
+        axes.plot(reached, [y] * len(reached), "o", ms=5.5, color=color, alpha=0.55, mec="none", zorder=3)
         if missed:
             axes.plot([beyond], [y], marker="x", ms=6, mew=1.5, color=ALARM, zorder=3)
             if len(variant.runs) > 1:
@@ -107,7 +107,7 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
                 axes.text(1.012 * beyond, y, f" {label}", va="center", fontsize=8, color=ALARM)
         median = unit.median(variant)
         if median is not None and math.isfinite(median):
-            axes.plot([median, median], [y - 0.32, y + 0.32], color=colour, lw=2.4, zorder=4)
+            axes.plot([median, median], [y - 0.32, y + 0.32], color=color, lw=2.4, zorder=4)
         axes.text(
             1.11, y, _median_words(median, unit), transform=right, ha="right", va="center", fontsize=8.5
         )

@@ -47,9 +47,9 @@ def baseline_of(summary: Collection) -> Baseline:
             else {}
         )
         return _within(summary, values, summary.variants[0].label if summary.variants else "")
-    labelled = [variant for variant in summary.variants if variant.label == asked]
-    if labelled:
-        return _within(summary, labelled[0].values, asked)
+    labeled = [variant for variant in summary.variants if variant.label == asked]
+    if labeled:
+        return _within(summary, labeled[0].values, asked)
     directory, given = split_place(asked)
     if directory is None:
         return _within(summary, _values(summary, given, f"BASELINE={asked}"), asked)

@@ -11,7 +11,7 @@ from kharness.report.judging.all_pairs import all_pairs
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of, is_within, planned_baseline
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import images_behind
-from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
+from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
 from kharness.report.judging.main_effects import cells_of, main_effects
 from kharness.report.judging.pareto import Front, front
 from kharness.report.judging.profiles import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kharness.report.judging.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.interim_looks import FEWEST, FIRST_SHARE
-from kharness.report.judging.judgement import SHOWN, Comparison, Verdict
+from kharness.report.judging.judgment import SHOWN, Comparison, Verdict
 from kharness.report.judging.statistics import POWER, Interval
 from kharness.report.metrics import Metric
 from kharness.runs.files import SUMMARY_MD

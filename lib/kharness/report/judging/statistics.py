@@ -50,10 +50,10 @@ class Difference:
     """None where spread cannot be estimated: fewer than two values, or values that do not vary."""
     degrees: float | None
     """Degrees of freedom."""
-    standardised: float | None
+    standardized: float | None
     """mean / standard deviation: Cohen's d_z of pairs, d of two groups with their pooled deviation."""
     effect: float | None
-    """`standardised` corrected for its small-sample bias (Hedges 1981); None for two pairs, where that is
+    """`standardized` corrected for its small-sample bias (Hedges 1981); None for two pairs, where that is
     undefined."""
     spreads: tuple[float, float] = (0.0, 0.0)
     """Standard deviations of two independent groups; zero for pairs."""
@@ -86,9 +86,9 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
     spread = _spread(differences, largest=max(map(abs, [*first, *second])))
     if not spread:
         return Difference(mean, (n, n), None, None, None, None)
-    standardised = mean / spread
+    standardized = mean / spread
     return Difference(
-        mean, (n, n), spread / math.sqrt(n), n - 1, standardised, _unbiased(standardised, n - 1)
+        mean, (n, n), spread / math.sqrt(n), n - 1, standardized, _unbiased(standardized, n - 1)
     )
 
 
@@ -108,9 +108,9 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     degrees = total**2 / sum(part**2 / (n - 1) for part, n in zip(of_means, counts, strict=True))
     # The error uses separate variances, the effect size the pooled one: Cohen's d is defined by it.
     pooled = sum(v * (n - 1) for v, n in zip(variances, counts, strict=True)) / (sum(counts) - 2)
-    standardised = mean / math.sqrt(pooled)
-    effect = _unbiased(standardised, sum(counts) - 2)
-    return Difference(mean, counts, math.sqrt(total), degrees, standardised, effect, deviations)
+    standardized = mean / math.sqrt(pooled)
+    effect = _unbiased(standardized, sum(counts) - 2)
+    return Difference(mean, counts, math.sqrt(total), degrees, standardized, effect, deviations)
 
 
 def hedges_factor(degrees: float) -> float:
@@ -341,8 +341,8 @@ def _t_cdf(degrees: float, t: float) -> float:
     return float(stdtr(degrees, t))
 
 
-def _unbiased(standardised: float, degrees: int) -> float | None:
-    return standardised * hedges_factor(degrees) if degrees > 1 else None
+def _unbiased(standardized: float, degrees: int) -> float | None:
+    return standardized * hedges_factor(degrees) if degrees > 1 else None
 
 
 def _spread(values: Sequence[float], *, largest: float) -> float | None:

@@ -8,7 +8,7 @@ from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.judging.budgets import Budget
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.interim_looks import FEWEST
-from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import R_MAX, Profile, WorkloadTimes, finite
 from kharness.report.judging.sentences import comparison_sentence, explanation

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.conclusions import Conclusions
-from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import WorkloadTimes
 from kharness.report.judging.sentences import difference_words, interval_words, p_words, unit_words

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from kharness.report.judging.conclusions import Conclusions
-from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.judgment import Comparison
 
 Said = TypeVar("Said", Comparison, Conclusions)
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 training and 10,000 test pictures of 10 classes, 32x32 in colour."""
+"""CIFAR-10: 50,000 training and 10,000 test pictures of 10 classes, 32x32 in color."""
 
 from __future__ import annotations
 

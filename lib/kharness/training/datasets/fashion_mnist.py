@@ -1,6 +1,6 @@
 """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28x28, in MNIST's format.
 
-H. Xiao, K. Rasul, R. Vollgraf 2017 (arXiv 1708.07747), MIT licence, Zalando SE.
+H. Xiao, K. Rasul, R. Vollgraf 2017 (arXiv 1708.07747), MIT license, Zalando SE.
 """
 
 from __future__ import annotations

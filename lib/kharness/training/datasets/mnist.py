@@ -1,6 +1,6 @@
 """MNIST: 60,000 training and 10,000 test images of handwritten digits.
 
-Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for provenance and licence.
+Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for provenance and license.
 """
 
 from __future__ import annotations

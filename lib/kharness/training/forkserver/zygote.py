@@ -44,7 +44,7 @@ import kharness.training
 from kharness.training.forkserver.forked import CompiledScripts, become, run_script
 from monitoring.host.process import process_started
 
-# What a training imports beyond kharness.training. The first optimiser imports torch._dynamo, the first
+# What a training imports beyond kharness.training. The first optimizer imports torch._dynamo, the first
 # checkpoint torch.utils.serialization.
 PRELOADED = (
     "torch._dynamo",
@@ -91,7 +91,7 @@ def why_unsafe() -> str:
     if threads != 1:
         return f"the process that has imported torch has {threads} threads"
     if torch.cuda.is_initialized():
-        return "the process that has imported torch has initialised a GPU"
+        return "the process that has imported torch has initialized a GPU"
     opened = [path for path in _open_files() if path.startswith(_DEVICE_FILES)]
     if opened:
         return f"the process that has imported torch has opened {opened[0]}"

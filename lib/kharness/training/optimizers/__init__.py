@@ -28,7 +28,7 @@ OPTIMIZERS = DropIns(
 def build_optimizer(
     name: str, model: nn.Module, symbols: Mapping[str, Any]
 ) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
-    """The optimiser `name` for a model, and its options and groups for the record.
+    """The optimizer `name` for a model, and its options and groups for the record.
 
     TrainingError for an unknown one, or where its package is not installed.
     """

@@ -1,4 +1,4 @@
-"""Which weights are in the model: those that are trained, or the average that an optimiser keeps of them."""
+"""Which weights are in the model: those that are trained, or the average that an optimizer keeps of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @runtime_checkable
 class Averaging(Protocol):
-    """An optimiser that puts its average of the weights into the model, and takes it out again."""
+    """An optimizer that puts its average of the weights into the model, and takes it out again."""
 
     def eval(self) -> None: ...
 

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 
 def decay_cautiously(optimizer: Optimizer) -> None:
-    """Have an optimiser with decoupled decay shrink only the elements that its own update shrinks.
+    """Have an optimizer with decoupled decay shrink only the elements that its own update shrinks.
 
     Those whose update, as it is subtracted, has the sign of the weight, or is zero. The update is read off
     the weights: torch's step runs without decay, between two hooks.

@@ -213,7 +213,7 @@ def _is_ordinary(weight: Tensor) -> bool:
 def orthogonalised(
     updates: Sequence[Tensor], *, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> list[Tensor]:
-    """Matrices (n, rows, columns) with their singular values, divided by their norm, moved towards 1.
+    """Matrices (n, rows, columns) with their singular values, divided by their norm, moved toward 1.
 
     Each step of Newton-Schulz takes X to p(X X^T) X, where p(G) = a + b G + c G^2. All p commute with X X^T,
     so their product is computed from the small square matrices alone: for four times as many columns as rows,

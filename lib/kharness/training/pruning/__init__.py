@@ -1,14 +1,14 @@
 """Pruning methods, one module each: `Options`, given from the symbols, and `score(weight, state)`.
 
 A score says how much each element of a weight matters; the least important become zero and stay zero. `state`
-is what there is to judge it by: the optimiser's state of the weight, the options of its group and of the
+is what there is to judge it by: the optimizer's state of the weight, the options of its group and of the
 method, the mask `pruned`, and what the method remembers. What a method may define besides:
 
-- `check(optimizer)` raises a TrainingError where it does not work with an optimiser.
+- `check(optimizer)` raises a TrainingError where it does not work with an optimizer.
 - `fits(weight)`: whether it prunes such a weight at all.
 - `remember(weight)`: tensors by name that it keeps of a weight, from the beginning of the training and in
   checkpoints. One named `held` has pruned weights return: it holds the values that they were pruned at.
-- `learn(weight, gradient, state)` is called before each step of the optimiser.
+- `learn(weight, gradient, state)` is called before each step of the optimizer.
 """
 
 from __future__ import annotations

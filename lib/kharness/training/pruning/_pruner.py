@@ -17,7 +17,7 @@ from kharness.training.pruning._options import SparsitySchedule
 # Whose weights are pruned.
 _LAYERS = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.modules.conv._ConvNd)
 
-# Optimiser state that is a weight itself (Schedule-Free's), so that it is pruned with it.
+# Optimizer state that is a weight itself (Schedule-Free's), so that it is pruned with it.
 _WEIGHT_IN_STATE = "z"
 
 
@@ -51,7 +51,7 @@ class Pruner:
     """Prunes a model step by step: the weights of its linear and convolution layers, a shared one once.
 
     Masks only grow, unless the method holds values by which weights return. The gradient of a pruned weight
-    still reaches the optimiser. Where every element has an update of its own that has no effect: the weight
+    still reaches the optimizer. Where every element has an update of its own that has no effect: the weight
     is zero again before the next forward pass. Norms (clipping) and matrices (Muon, SOAP) still count it.
     """
 
@@ -93,7 +93,7 @@ class Pruner:
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Prune if it is time, then undo what the optimiser step (the `step`-th) did to pruned weights."""
+        """Prune if it is time, then undo what the optimizer step (the `step`-th) did to pruned weights."""
         if self.schedule.is_due(step):
             self._prune(self.schedule(step))
             self._last_pruning = step
@@ -186,7 +186,7 @@ class Pruner:
         group = next(
             group for group in self.optimizer.param_groups if any(weight is one for one in group["params"])
         )
-        # .get: asking the mapping itself would add an entry to the optimiser state
+        # .get: asking the mapping itself would add an entry to the optimizer state
         kept = self.optimizer.state.get(weight, {})
         assert self.described is not None
         return {

@@ -4,7 +4,7 @@ The score of a weight is the sum over all steps of -gradient * weight. Scores of
 too, by the straight-through estimator: by the gradient at zero and the value that they were pruned at. So a
 pruned weight may return, with that value.
 
-The learning rate of the scores, a factor that all share, is left out; they take no part in the optimiser.
+The learning rate of the scores, a factor that all share, is left out; they take no part in the optimizer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def remember(weight: Tensor) -> dict[str, Tensor]:
 
 
 def learn(weight: Tensor, gradient: Tensor, state: Mapping[str, Any]) -> None:
-    """Count a step, before the optimiser takes it."""
+    """Count a step, before the optimizer takes it."""
     values = torch.where(state["pruned"], state["held"], weight)
     state["movement"].addcmul_(gradient, values, value=-1)
 

@@ -1,4 +1,4 @@
-"""State pruning, that of AdamWPrune: the optimiser's own moments score its weights.
+"""State pruning, that of AdamWPrune: the optimizer's own moments score its weights.
 
 With w the weight, m and v its first and second moment, b1 the decay of the first and t the steps:
 
@@ -49,7 +49,7 @@ class Options(PruningOptions):
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
-    """A weight matters as its variant says; TrainingError if the optimiser keeps no two moments."""
+    """A weight matters as its variant says; TrainingError if the optimizer keeps no two moments."""
     if "exp_avg" not in state or "exp_avg_sq" not in state:
         raise TrainingError(
             "PRUNING=state: the optimizer keeps no first and second moment of each weight",

@@ -2,7 +2,7 @@
 
 The loss without a weight w is, to first order, L - g w; the paper scores by (g w)^2, here by its root, which
 orders weights alike and does not underflow. As in the paper the gradient g is averaged over batches: the
-running mean that the optimiser keeps anyway, Adam's first moment or SGD's momentum buffer. That leaves out
+running mean that the optimizer keeps anyway, Adam's first moment or SGD's momentum buffer. That leaves out
 factors that all weights share. With SGD and Adam the mean contains the L2 weight decay.
 """
 
@@ -18,7 +18,7 @@ from kharness.training.errors import TrainingError
 from kharness.training.needs import no_mean_gradient
 from kharness.training.pruning._options import PruningOptions
 
-# What torch's optimisers call the running mean of the gradient.
+# What torch's optimizers call the running mean of the gradient.
 _MEAN_GRADIENT = ("exp_avg", "momentum_buffer")
 
 
@@ -33,7 +33,7 @@ def check(optimizer: Optimizer) -> None:
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
-    """How much the loss would change without each weight; TrainingError if the optimiser cannot say."""
+    """How much the loss would change without each weight; TrainingError if the optimizer cannot say."""
     for name in _MEAN_GRADIENT:
         if state.get(name) is not None:
             gradient: Tensor = state[name]

@@ -17,7 +17,7 @@ from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
 
 if TYPE_CHECKING:
-    from monitoring.telemetry.utilisation import Utilisation
+    from monitoring.telemetry.utilization import Utilization
 
 
 class StepTelemetry:
@@ -91,7 +91,7 @@ class RequestedTelemetry(StepTelemetry):
         )
         if rank < len(timed):
             self._callback.load_state_dict(timed[rank])
-        self._use: Utilisation | None = None
+        self._use: Utilization | None = None
         self._flops: dict[str, int] = {}
         self._has_warned = False
         self._count_once()
@@ -144,7 +144,7 @@ class RequestedTelemetry(StepTelemetry):
         if counted is None:
             print("MFU: not computed: the model looks at values, or returns no tensor: FLOPs are not known")
             return
-        from monitoring.telemetry.utilisation import Utilisation, dense_flops
+        from monitoring.telemetry.utilization import Utilization, dense_flops
 
         setup = self._setup
         size = setup.batches.batch_size
@@ -157,7 +157,7 @@ class RequestedTelemetry(StepTelemetry):
             self._flops["flops_per_step_6n"] = dense_flops(parameters, self._tokens * size)
             formula = f" (6N: {self._flops['flops_per_step_6n']:.3g})"
         device = setup.device.torch
-        self._use = Utilisation.of(
+        self._use = Utilization.of(
             by_type(flops, numerics, size / samples),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             num_devices=setup.world.size,
@@ -166,7 +166,7 @@ class RequestedTelemetry(StepTelemetry):
             else None,
         )
         known = "" if self._use.peak is not None else "not computed: "
-        print(f"MFU: {known}{self._use.about}; {of_step:.3g} FLOPs a step{formula}", flush=True)
+        print(f"MFU: {known}{self._use.about}; {of_step:.3g} FLOPs per step{formula}", flush=True)
 
     def _warn(self, sentence: str) -> None:
         if not self._has_warned:

@@ -167,7 +167,7 @@ class Training(Generic[DataT]):
           (`GuardedUpdate.wait`), so that none is made of spoiled weights.
         - An evaluation is recorded before the end of its epoch, and both before the checkpoint: who resumes
           from that does not repeat them.
-        - An average that an optimiser keeps of the weights is in the model from an evaluation or checkpoint
+        - An average that an optimizer keeps of the weights is in the model from an evaluation or checkpoint
           to the next step, which puts the trained weights back.
         - A request to stop is looked at after the checkpoint, so that no step is lost or done twice.
         """

@@ -251,4 +251,4 @@ def _has_nonfinite(value: object) -> bool:
         return any(_has_nonfinite(part) for part in value.values())
     if isinstance(value, list):
         return any(_has_nonfinite(part) for part in value)
-    return b"null" in orjson.dumps(value, option=JSON_LINE)  # a numpy array, recognised without numpy
+    return b"null" in orjson.dumps(value, option=JSON_LINE)  # a numpy array, recognized without numpy

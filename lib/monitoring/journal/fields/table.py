@@ -20,7 +20,7 @@ FIELDS: tuple[FieldRow, ...] = (
           every="only if the step given is no integer of 64 bits: how it looked, in at most 100 "
                 "characters; there is no `global_step` then"),
     *rows("global_step", "from 1",
-          every="optimiser steps done; in every record but start, end and gap"),
+          every="optimizer steps done; in every record but start, end and gap"),
     # Losses, accuracies and what else comes of the training itself.
     *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
           step="mean cross-entropy of the step's batch, before its update",
@@ -64,7 +64,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("tokens_per_second", "1/s", "up", "machine",
           step="only of text: `samples_per_sec` times the tokens of a sample"),
     *rows("step_mfu", "fraction", "up", "machine",
-          step="with `INCLUDE_PERFORMANCE_METRICS`: model FLOPs utilisation, the model's FLOPs of a step by "
+          step="with `INCLUDE_PERFORMANCE_METRICS`: model FLOPs utilization, the model's FLOPs of a step by "
                "`sec_per_step` and the peak of all devices; `null` where the peak is not known"),
     *rows("overall_mfu", "fraction", "up", "machine",
           step="the same of all steps so far, over the time of the training with its evaluations and "
@@ -162,7 +162,7 @@ FIELDS: tuple[FieldRow, ...] = (
           control_change="only of a change that an earlier attempt, or the reproduced run, made after the "
                          "same step: true"),
     *rows("model_sha256", checkpoint="of all weights; runs with the same one are equal to the last bit"),
-    *rows("optimizer_sha256", checkpoint="of the optimiser's state, in the same way"),
+    *rows("optimizer_sha256", checkpoint="of the optimizer's state, in the same way"),
     # Fields of start records.
     *rows("resumed_from",
           start="`checkpoint` (file name), its `attempt`, `global_step` and `journal_seq` (the last record "
@@ -187,7 +187,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
     *rows("chance_loss", "nats", start="loss of a guess by how frequent each class, or token, is"),
     *rows("tokens_per_sample", "tokens", start="only of text: the length of a sequence"),
-    *rows("batch_size", "samples", start="of one optimiser step"),
+    *rows("batch_size", "samples", start="of one optimizer step"),
     *rows("optimizer",
           start="its name, every option it was built with, and its `groups` of parameters: their names, the "
                 "`count` of their elements, their decay and peak learning rate"),
@@ -462,9 +462,9 @@ FIELDS: tuple[FieldRow, ...] = (
            "`host`"),
     *shown("training_energy_joules_total",
            "the run's share of the energy of its GPUs, since its sampling began", "J"),
-    *shown("training_steps_total", "highest optimiser step reached; one that is done again counts once",
+    *shown("training_steps_total", "highest optimizer step reached; one that is done again counts once",
            kind="result"),
-    *shown("training_step", "optimiser steps done; a resumed run goes back to its checkpoint",
+    *shown("training_step", "optimizer steps done; a resumed run goes back to its checkpoint",
            kind="result"),
     *shown("training_planned_steps", "steps after which the run is complete", kind="result"),
     *shown("training_epoch", "epochs done, with the fraction of the current one", kind="result"),
@@ -478,7 +478,7 @@ FIELDS: tuple[FieldRow, ...] = (
            "1 while an alert of the run's own rules fires; labels `rule`, `subject`"),
     # Names that say what they are. The first pattern that fits holds.
     *rows("tokens_per_second tokens_per_sec", "1/s", "up", "machine", own="throughput"),
-    *rows("step_mfu train_mfu mfu* *_mfu", "fraction", "up", "machine", own="model FLOPs utilisation"),
+    *rows("step_mfu train_mfu mfu* *_mfu", "fraction", "up", "machine", own="model FLOPs utilization"),
     *rows("tflops *_tflops", "TFLOP/s", "up", "machine", own="floating-point operations"),
     *rows("eta_minutes", "min", "down", "machine", own="time left"),
     *rows("rankN_*", UNKNOWN_UNIT, kind="machine",

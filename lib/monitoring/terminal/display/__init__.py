@@ -1,1 +1,1 @@
-"""A terminal that is painted, and what is painted of: keys, cells, colours, graphs and numbers."""
+"""A terminal that is painted, and what is painted of: keys, cells, colors, graphs and numbers."""

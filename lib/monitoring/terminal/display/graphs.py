@@ -35,7 +35,7 @@ def graph_rows(values: Sequence[float | None], width: int, height: int, low: flo
 
 
 def binned(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return at most `width` values: means of equally many neighbours, which stay together as more come."""
+    """Return at most `width` values: means of equally many neighbors, which stay together as more come."""
     each = math.ceil(len(values) / width)
     if each <= 1:
         return list(values)

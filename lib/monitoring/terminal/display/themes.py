@@ -1,4 +1,4 @@
-"""How the roles of a picture's text look: themes for dark and light terminals, no colours, and all eyes.
+"""How the roles of a picture's text look: themes for dark and light terminals, no colors, and all eyes.
 
 No theme paints a background, so a terminal keeps its own. What is red also ends in `!`.
 """
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from monitoring.terminal.display.cells import Line, cell_len, set_cell_size
 
-# Role -> parameters of the terminal's SGR (ECMA-48 8.3.117; 38;5;N of xterm's 256 colours).
+# Role -> parameters of the terminal's SGR (ECMA-48 8.3.117; 38;5;N of xterm's 256 colors).
 DARK = {
     "heading": "1;36",
     "strong": "1",
@@ -57,7 +57,7 @@ MONO = {
     "good": "1",
 }
 
-# The palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), by the nearest of the 256 colours.
+# The palette of Okabe and Ito (https://jfly.uni-koeln.de/color/), by the nearest of the 256 colors.
 SAFE = {
     **DARK,
     "heading": "1;38;5;74",
@@ -77,7 +77,7 @@ SAFE = {
 
 THEMES: dict[str, dict[str, str]] = {"dark": DARK, "light": LIGHT, "mono": MONO, "safe": SAFE}
 
-# Instead of one of 256 colours where a terminal has eight.
+# Instead of one of 256 colors where a terminal has eight.
 FEW = {
     "38;5;28": "32",
     "38;5;30": "36",
@@ -92,7 +92,7 @@ FEW = {
 
 
 def default_theme(environment: Mapping[str, str]) -> str:
-    """`mono` where colours are not wanted (no-color.org) or not there; `light` on a light terminal."""
+    """`mono` where colors are not wanted (no-color.org) or not there; `light` on a light terminal."""
     kind = environment.get("TERM", "")
     if environment.get("NO_COLOR") or re.match(r"vt\d", kind) or kind.endswith("-mono"):
         return "mono"
@@ -100,20 +100,20 @@ def default_theme(environment: Mapping[str, str]) -> str:
     return "light" if background in ("7", "15") else "dark"
 
 
-def has_many_colours(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal has 256 colours, by what it says of itself."""
+def has_many_colors(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal has 256 colors, by what it says of itself."""
     kind = environment.get("TERM", "")
     return bool(environment.get("COLORTERM")) or "256" in kind or "direct" in kind
 
 
-def painted(line: Line, width: int, theme: str, *, many_colours: bool) -> str:
+def painted(line: Line, width: int, theme: str, *, many_colors: bool) -> str:
     """Return the line for a terminal, cut to `width` cells; it ends in the terminal's own style."""
     parts, left = [], width
     for span in line:
         text, wide = span.text, cell_len(span.text)
         if wide > left:
             text = set_cell_size(text, left)
-        code = _code(theme, span.style, many_colours)
+        code = _code(theme, span.style, many_colors)
         parts.append(f"\x1b[{code}m{text}\x1b[0m" if code else text)
         left -= wide
         if left <= 0:
@@ -122,9 +122,9 @@ def painted(line: Line, width: int, theme: str, *, many_colours: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _code(theme: str, style: str, many_colours: bool) -> str:
+def _code(theme: str, style: str, many_colors: bool) -> str:
     """Return the parameters of one role, or together those of several."""
     codes = [THEMES[theme][role] for role in style.split()]
-    if not many_colours:
+    if not many_colors:
         codes = [re.sub(r"38;5;\d+", lambda match: FEW[match[0]], code) for code in codes]
     return ";".join(filter(None, codes))

@@ -49,10 +49,10 @@ class RunPanel:
         if len(run.name) > room - len(_words(parts)):
             parts[2] = ""
         state = _words(parts)
-        colour = {"running": "good", COMPLETE: "strong"}.get(run.status, "warn")
+        color = {"running": "good", COMPLETE: "strong"}.get(run.status, "warn")
         name = f" run {middle(run.name, max(8, room - len(state)))}{which}"
         return apart(
-            [outside(name, cell_len(name), "heading", "run")], [Span(state + " ", colour, "run")], self.width
+            [outside(name, cell_len(name), "heading", "run")], [Span(state + " ", color, "run")], self.width
         )
 
     def graphs(self, rows: int) -> list[Line]:

@@ -49,7 +49,7 @@ def test_quotes_hold_blanks_bars_and_nothing() -> None:
 
 
 def test_what_people_vary_most_has_names_in_any_case() -> None:
-    text = "Models=lenet5 optimisers=sgd pruning=none sparsity=0.5 Seed=1 trackers=none"
+    text = "Models=lenet5 optimizers=sgd pruning=none sparsity=0.5 Seed=1 trackers=none"
     symbols = ["MODEL", "OPTIMIZER", "PRUNING", "PRUNING_SPARSITY", "SEED", "TRACKER"]
     assert [axis.symbol for axis in parse_axes(text)] == symbols
 

@@ -24,7 +24,7 @@ class Cell:
     [
         ("", True),
         ("OPTIMIZER=adamw", True),
-        ("optimiser=sgd|adamw SEED=12", True),
+        ("optimizer=sgd|adamw SEED=12", True),
         ("OPTIMIZER=adamw SEED=1", False),
         ("OPTIMIZER=ADAMW", False),
         ("OPTIMIZER=adam*", True),

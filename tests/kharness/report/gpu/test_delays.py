@@ -28,8 +28,8 @@ IN_A_PART = {
     "data": ("data wait", "data wait"),
 }
 IN_A_STEP = {
-    "before_update": ("optimiser", "optimiser"),
-    "optimizer": ("optimiser", "optimiser"),
+    "before_update": ("optimizer", "optimizer"),
+    "optimizer": ("optimizer", "optimizer"),
     "between_steps": ("work outside these phases", "work outside these phases"),
 }
 PLACES = IN_A_PART | IN_A_STEP

@@ -25,7 +25,7 @@ SLOW = {
     "data": (0, "data wait"),
     "forward": (1, "forward"),
     "backward": (2, "backward"),
-    "optimizer": (3, "optimiser"),
+    "optimizer": (3, "optimizer"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.judgment import Comparison
 from kharness.report.summary import collect
 
 from ..conftest import Make
@@ -22,7 +22,7 @@ def end(test_accuracy: float | None, *, steps: int = 100, **fields: object) -> l
 
 
 class Matrix:
-    """Optimisers as variants; each seed has one accuracy."""
+    """Optimizers as variants; each seed has one accuracy."""
 
     def __init__(self, tmp_path: Path, make: Make, variants: Mapping[str, Mapping[str, Any]]) -> None:
         seeds = sorted({seed for runs in variants.values() for seed in runs})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kharness.report.errors import ReportError
-from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.judgment import Verdict
 from kharness.report.metrics import metric_named
 from kharness.report.report import check_judging
 from kharness.report.summary import collect

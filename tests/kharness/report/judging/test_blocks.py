@@ -27,7 +27,7 @@ numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
 
 
 def table(k: int, n: int, sds: Sequence[float], seed: int = 0) -> np.ndarray:
-    """Standardised noise with exactly these deviations, and an effect of the seed."""
+    """Standardized noise with exactly these deviations, and an effect of the seed."""
     noise = np.random.default_rng(seed).normal(size=(k, n))
     noise -= noise.mean(axis=1, keepdims=True)
     noise *= np.asarray(sds)[:, None] / noise.std(axis=1, ddof=1, keepdims=True)
@@ -46,7 +46,7 @@ def test_a_single_comparison_is_the_paired_t_test(pairs: list[tuple[float, float
 
 
 def test_variants_that_vary_alike_share_the_residual_of_a_two_way_analysis() -> None:
-    """Its mean square is that of the interaction, as in every textbook of the randomised block design."""
+    """Its mean square is that of the interaction, as in every textbook of the randomized block design."""
     values = table(6, 5, [1] * 6, seed=3)
     found = contrasts(values.tolist())
     grand, rows, columns = values.mean(), values.mean(axis=1), values.mean(axis=0)

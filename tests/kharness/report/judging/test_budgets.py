@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.judgment import Verdict
 from kharness.report.judging.sentences import comparison_sentence
 from kharness.report.report import report_lines
 from kharness.report.summary import collect

@@ -13,7 +13,7 @@ import scipy
 from kharness.report.compare import compare, compare_lines
 from kharness.report.judging.all_pairs import all_pairs
 from kharness.report.judging.blocks import contrasts
-from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
+from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_lines, comparison_sentence
 from kharness.report.judging.statistics import largest_range, largest_range_p
 from kharness.report.metrics import metric_named
@@ -25,7 +25,7 @@ from kharness.report.writing.files import as_json, as_markdown
 
 from ..conftest import Make
 from .conftest import Matrix, MatrixOf, end, seeds
-from .test_judgement import variant
+from .test_judgment import variant
 
 NUMBERS = {
     "sgd": (0.900, 0.910, 0.930, 0.920, 0.905),

@@ -15,7 +15,7 @@ import scipy
 from kharness.report.judging.blocks import contrasts, main_effect
 from kharness.report.judging.evidence import Spending, of_contrast
 from kharness.report.judging.factorial import crossed, moves_with_an_axis, split_plot
-from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.judgment import Verdict
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_json, as_markdown

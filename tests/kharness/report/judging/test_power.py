@@ -14,7 +14,7 @@ import scipy
 from kharness.report.collection import CellResult, Variant
 from kharness.report.judging.blocks import Contrast, among_all_pairs, contrasts
 from kharness.report.judging.images import Images, least_shown, widened
-from kharness.report.judging.judgement import Comparison, Verdict, judge
+from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.power import Chances, Rule, half_width, smallest
 from kharness.report.metrics import metric_named
 from kharness.report.runs import RunData

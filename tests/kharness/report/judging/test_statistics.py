@@ -47,7 +47,7 @@ def test_student_s_sleep_data_paired() -> None:
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((-2.4598858, -0.7001142), abs=5e-8)
     # t = -4.0621 over ten pairs: d_z = t/√10 = -1.2846, times Hedges' factor of nine degrees, 0.9139
-    assert found.standardised == pytest.approx(-1.28456, abs=1e-5)
+    assert found.standardized == pytest.approx(-1.28456, abs=1e-5)
     assert found.effect == pytest.approx(-1.28456 * 0.9139, abs=1e-4)
 
 
@@ -161,7 +161,7 @@ def test_one_group_without_spread_is_no_obstacle() -> None:
 
 def test_two_pairs_have_no_unbiased_effect_size() -> None:
     found = paired([1.0, 2.0], [0.0, 0.5])
-    assert found.standardised == pytest.approx(1.25 / 0.125**0.5)
+    assert found.standardized == pytest.approx(1.25 / 0.125**0.5)
     assert found.effect is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.judgment import Verdict
 from kharness.report.judging.sentences import comparison_line, comparison_sentence, interval_words, p_words
 from kharness.report.judging.statistics import Interval
 from kharness.report.metrics import metric_named

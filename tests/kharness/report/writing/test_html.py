@@ -306,12 +306,12 @@ def test_the_page_fits_a_phone_and_knows_the_dark(opened: Browser) -> None:
     opened.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
     assert opened.value("document.documentElement.scrollWidth") <= 360
     paper = "getComputedStyle(document.body).backgroundColor"
-    colours = []
+    colors = []
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         opened.call("Emulation.setEmulatedMedia", features=[feature])
-        colours.append(opened.value(paper))
-    assert colours == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
+        colors.append(opened.value(paper))
+    assert colors == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
 
 
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}

@@ -156,7 +156,7 @@ def test_a_run_that_needed_a_retry_passes_as_flaky(tmp_path: Path, make: Make) -
     assert statuses == ["complete, unstable", "failed", "complete"]
 
 
-def test_output_with_colours_progress_bars_and_torn_bytes_is_readable(matrix: MatrixDirectory) -> None:
+def test_output_with_colors_progress_bars_and_torn_bytes_is_readable(matrix: MatrixDirectory) -> None:
     run = matrix.directory / "optimizer-adam_seed-2"
     (run / "output.log").write_bytes(
         b"\x1b[31mred\x1b[0m \x1b]0;title\x07plain <&> ]]>\r\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kharness.report.errors import ReportError
-from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.judgment import Verdict
 from kharness.report.report import check_judging, report_lines
 from kharness.report.runs import load_run
 from kharness.report.summary import Summary, collect
@@ -47,7 +47,7 @@ def write_attempts(run: Path, *attempts: dict[str, Any], status: str = "complete
 
 @pytest.fixture
 def crowded(tmp_path: Path, make: Make) -> Path:
-    """Two optimisers of three seeds; beside the runs of adam's first seed others kept 43 % busy."""
+    """Two optimizers of three seeds; beside the runs of adam's first seed others kept 43 % busy."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2", "3"]})
     for optimizer, accuracies, factor in (("sgd", (0.90, 0.80, 0.70), 1), ("adam", (0.92, 0.83, 0.74), 4)):
         for seed, accuracy in enumerate(accuracies, 1):

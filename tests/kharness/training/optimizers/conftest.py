@@ -29,7 +29,7 @@ Descend = Callable[..., Tensor]
 
 @pytest.fixture
 def descend() -> Descend:
-    """The weight after each step, (steps, rows, columns), of an optimiser built with these options."""
+    """The weight after each step, (steps, rows, columns), of an optimizer built with these options."""
 
     def path(module: ModuleType, start: Tensor, gradients: Tensor, **options: Any) -> Tensor:
         model = Weight(start.tolist())

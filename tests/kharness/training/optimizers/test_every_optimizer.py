@@ -1,4 +1,4 @@
-"""What holds for every optimiser: resuming bit for bit, micro-batches, learning digits."""
+"""What holds for every optimizer: resuming bit for bit, micro-batches, learning digits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_resumed_training_goes_on_bit_for_bit(train: Begin, tmp_path: Path, name
 
 @pytest.fixture(scope="module")
 def symbols(root: Path) -> Callable[[str], Mapping[str, Any]]:
-    """The defaults of an optimiser."""
+    """The defaults of an optimizer."""
     tree = Tree.load(root)
 
     def of(name: str) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ def digits(root: Path) -> Splits:
 
 @every_optimizer
 def test_lenet5_learns_digits(digits: Splits, name: str, symbols: Callable[[str], Mapping[str, Any]]) -> None:
-    """By the default rate, constant, from a tenth of the digits recognised to more than four."""
+    """By the default rate, constant, from a tenth of the digits recognized to more than four."""
     torch.manual_seed(1)
     model = LeNet5()
     optimizer, _ = build_optimizer(name, model, symbols(name))

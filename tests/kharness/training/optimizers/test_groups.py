@@ -87,7 +87,7 @@ def test_groups_of_lenet5_are_its_weights_and_its_biases(name: str) -> None:
 
 
 def test_groups_have_one_owner(root: Path) -> None:
-    """No other module decides what decays, and every optimiser takes these groups."""
+    """No other module decides what decays, and every optimizer takes these groups."""
     folder = root / "lib/kharness/training/optimizers"
     modules = [path for top in ("lib", "gpt2", "lenet5", "resnet50") for path in (root / top).rglob("*.py")]
     second = [

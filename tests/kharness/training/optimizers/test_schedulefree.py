@@ -78,6 +78,6 @@ def test_trained_weights_of_another_model_are_refused() -> None:
         weights.load_state_dict({"weight": torch.zeros(2, 2)})
 
 
-def test_other_optimisers_keep_no_average() -> None:
+def test_other_optimizers_keep_no_average() -> None:
     model = matrix()
     assert isinstance(weights_of(model, torch.optim.SGD(model.parameters())), PlainWeights)

@@ -175,7 +175,7 @@ def test_every_method_reaches_its_sparsity_in_the_shortest_training(name: str) -
     assert method.measured() == {"sparsity": 0.5}
 
 
-def test_pruning_leaves_the_optimiser_state_as_it_is() -> None:
+def test_pruning_leaves_the_optimizer_state_as_it_is() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     method = pruner("magnitude", model, optimizer)

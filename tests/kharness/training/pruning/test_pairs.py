@@ -1,4 +1,4 @@
-"""Every optimiser with every pruning method: what cannot work is refused by the options."""
+"""Every optimizer with every pruning method: what cannot work is refused by the options."""
 
 from __future__ import annotations
 

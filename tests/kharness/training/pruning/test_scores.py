@@ -112,8 +112,8 @@ VARIANTS = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_state_scores_by_the_optimisers_own_moments(variant: str, dtype: torch.dtype) -> None:
-    """In plain Python from what the optimiser holds; and the score itself is in single precision."""
+def test_state_scores_by_the_optimizers_own_moments(variant: str, dtype: torch.dtype) -> None:
+    """In plain Python from what the optimizer holds; and the score itself is in single precision."""
     model = nn.Linear(10, 6, bias=False, dtype=dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, betas=(0.8, 0.95))
     method = built("state", model, optimizer, PRUNING_STATE_VARIANT=variant)

@@ -70,7 +70,7 @@ def test_a_training_writes_its_telemetry_and_the_same_numbers(
     # 8 x 16 and 16 x 1 weights: forward, both gradients, but none of the inputs
     flops = 10 * (6 * (8 * 16 + 16) - 2 * 8 * 16)
     assert records[-1]["flops_per_step"] == flops
-    line = f"MFU: not computed: no peak FLOP/s known of cpu; {flops:.3g} FLOPs a step"
+    line = f"MFU: not computed: no peak FLOP/s known of cpu; {flops:.3g} FLOPs per step"
     assert line in (tmp_path / "run/printed").read_text().splitlines()
 
 

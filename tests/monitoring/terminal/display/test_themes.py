@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from monitoring.terminal.display.cells import NARROW, Span, cell_len, outside
-from monitoring.terminal.display.themes import DARK, FEW, THEMES, default_theme, has_many_colours, painted
+from monitoring.terminal.display.themes import DARK, FEW, THEMES, default_theme, has_many_colors, painted
 
 
 @pytest.mark.parametrize(
@@ -27,23 +27,23 @@ def test_default_theme_is_that_of_the_terminal(environment: dict[str, str], them
     assert default_theme(environment) == theme
 
 
-def test_every_theme_has_every_role_and_colours_for_poor_terminals() -> None:
+def test_every_theme_has_every_role_and_colors_for_poor_terminals() -> None:
     assert {name: set(theme) for name, theme in THEMES.items()} == {name: set(DARK) for name in THEMES}
     codes = " ".join(code for theme in THEMES.values() for code in theme.values())
     used = set(re.findall(r"38;5;\d+", codes))
     assert used == set(FEW)
-    assert (has_many_colours({"TERM": "tmux-256color"}), has_many_colours({"TERM": "linux"})) == (True, False)
+    assert (has_many_colors({"TERM": "tmux-256color"}), has_many_colors({"TERM": "linux"})) == (True, False)
 
 
-def test_mono_has_no_colour() -> None:
+def test_mono_has_no_color() -> None:
     line = [Span("x", role) for role in DARK]
-    assert re.findall(r"\x1b\[[\d;]*[34]\d[\d;]*m", painted(line, 80, "mono", many_colours=True)) == []
+    assert re.findall(r"\x1b\[[\d;]*[34]\d[\d;]*m", painted(line, 80, "mono", many_colors=True)) == []
 
 
 def test_line_is_cut_in_cells_and_ends_in_the_terminals_own_style() -> None:
     line = [Span("ab", "bad"), Span("漢字", "util"), Span("rest")]
-    assert painted(line, 5, "dark", many_colours=True) == "\x1b[1;31mab\x1b[0m\x1b[32m漢 \x1b[0m"
-    assert painted(line, 80, "light", many_colours=False) == "\x1b[1;31mab\x1b[0m\x1b[32m漢字\x1b[0mrest"
+    assert painted(line, 5, "dark", many_colors=True) == "\x1b[1;31mab\x1b[0m\x1b[32m漢 \x1b[0m"
+    assert painted(line, 80, "light", many_colors=False) == "\x1b[1;31mab\x1b[0m\x1b[32m漢字\x1b[0mrest"
 
 
 def test_text_of_others_takes_the_cells_it_is_given() -> None:
@@ -60,7 +60,7 @@ def test_signs_that_count_as_narrow_take_a_cell_each() -> None:
     assert wide + [sign for sign in narrow if unicodedata.category(sign) in ("Mn", "Me", "Cf", "Cc")] == []
 
 
-def test_colour_blind_safe_theme_marks_what_is_wrong_by_lightness_too() -> None:
+def test_color_blind_safe_theme_marks_what_is_wrong_by_lightness_too() -> None:
     """Relative luminance (WCAG 2.2) of warn, bad and a usual graph differ by more than a shade."""
 
     def luminance(code: str) -> float:

@@ -10,7 +10,7 @@ from kharness.training.datasets._files import IdxArray
 
 @dataclass(frozen=True)
 class PictureSet:
-    """Training and test pictures, grey (n, height, width) or coloured (n, 3, height, width), bytes."""
+    """Training and test pictures, grey (n, height, width) or colored (n, 3, height, width), bytes."""
 
     train_images: IdxArray
     train_labels: IdxArray

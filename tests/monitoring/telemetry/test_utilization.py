@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation by the table of devices; what is not known is null, what cannot be no number."""
+"""Model FLOPs utilization by the table of devices; what is not known is null, what cannot be no number."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from monitoring.telemetry.device_peaks import DEVICES, device_peak
 from monitoring.telemetry.device_pool import DeviceScalar
-from monitoring.telemetry.utilisation import Utilisation, dense_flops
+from monitoring.telemetry.utilization import Utilization, dense_flops
 
 H100 = "NVIDIA H100 80GB HBM3"
 
 
 def test_a_step_and_all_of_a_training_are_shares_of_the_peak_of_all_devices() -> None:
     said: list[str] = []
-    use = Utilisation.of(
+    use = Utilization.of(
         989.5e12, device=H100, dtype="bfloat16", num_devices=2, hardware_flops_per_step=1.319e15
     )
     assert use.about == f"989.5 TFLOP/s of {H100} in bfloat16 (NVIDIA H100 datasheet, SXM)"
@@ -26,7 +26,7 @@ def test_a_step_and_all_of_a_training_are_shares_of_the_peak_of_all_devices() ->
 
 def test_a_number_of_a_device_stays_under_way() -> None:
     later = DeviceScalar(lambda: False, lambda: 0.5)
-    use = Utilisation.of(1e12, device="NVIDIA T4", dtype="float32")
+    use = Utilization.of(1e12, device="NVIDIA T4", dtype="float32")
     share = use.measured(later, seconds=0.0, steps=0, warn=print)["step_mfu"]
     assert isinstance(share, DeviceScalar)
     assert not share.arrived()
@@ -41,17 +41,17 @@ def test_a_number_of_a_device_stays_under_way() -> None:
     ],
 )
 def test_an_unknown_device_has_no_share(device: str, dtype: str, about: str) -> None:
-    use = Utilisation.of(1e12, device=device, dtype=dtype)
+    use = Utilization.of(1e12, device=device, dtype=dtype)
     assert use.about == about
     assert use.measured(1.0, seconds=1.0, steps=1, warn=print) == {"step_mfu": None, "overall_mfu": None}
 
 
 def test_more_than_all_is_reported_and_no_number() -> None:
     said: list[str] = []
-    use = Utilisation.of(3e12, device="made up", dtype="float32")
-    use = Utilisation(use.flops_per_step, 1e12, about="1 TFLOP/s")
+    use = Utilization.of(3e12, device="made up", dtype="float32")
+    use = Utilization(use.flops_per_step, 1e12, about="1 TFLOP/s")
     assert use.measured(1.0, seconds=6.0, steps=1, warn=said.append) == {"step_mfu": None, "overall_mfu": 0.5}
-    assert said == ["a utilisation of 3.00 cannot be: 1 TFLOP/s, or the FLOPs of a step, are wrong"]
+    assert said == ["a utilization of 3.00 cannot be: 1 TFLOP/s, or the FLOPs of a step, are wrong"]
 
 
 def test_names_as_torch_gives_them_find_their_own_device() -> None:
@@ -85,7 +85,7 @@ def test_the_usual_formula_stands_beside() -> None:
 def test_flops_of_several_types_take_each_its_own_time() -> None:
     """As of a ResNet in float32 on an A100: convolutions in TF32, its last layer not."""
     name = "NVIDIA A100-SXM4-80GB"
-    use = Utilisation.of(
+    use = Utilization.of(
         {"tf32": 155e12, "float32": 0.5e12}, device=name, hardware_flops_per_step={"tf32": 310e12}
     )
     assert use.about == (
@@ -100,5 +100,5 @@ def test_flops_of_several_types_take_each_its_own_time() -> None:
 
 
 def test_a_type_without_a_peak_leaves_no_share() -> None:
-    use = Utilisation.of({"bfloat16": 3e12, "float64": 1e12}, device=H100)
+    use = Utilization.of({"bfloat16": 3e12, "float64": 1e12}, device=H100)
     assert (use.peak, use.about) == (None, f"no peak FLOP/s known of {H100} in float64 (25.0%)")

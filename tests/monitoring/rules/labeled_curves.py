@@ -46,7 +46,7 @@ def healthy(noise: random.Random) -> Iterator[Row]:
     return _steps(noise)
 
 
-def generalises(noise: random.Random) -> Iterator[Row]:
+def generalizes(noise: random.Random) -> Iterator[Row]:
     """Its validation loss falls like that of the training."""
     return _evaluated(noise, lambda step: 1.05)
 
@@ -110,6 +110,6 @@ def memory_leak(noise: random.Random) -> Iterator[Row]:
 
 
 FAMILIES = [
-    *(healthy, noisy, generalises, fills_caches, speeds_up, warms_up),
+    *(healthy, noisy, generalizes, fills_caches, speeds_up, warms_up),
     *(loss_spike, vanishing_gradient, overfitting, step_time, memory_leak),
 ]

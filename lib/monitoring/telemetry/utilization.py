@@ -1,6 +1,6 @@
-"""Model FLOPs utilisation: the share of a device's peak that goes into the model's own operations.
+"""Model FLOPs utilization: the share of a device's peak that goes into the model's own operations.
 
-As in Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B. The hardware's utilisation also counts what
+As in Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B. The hardware's utilization also counts what
 is computed twice, as by activation checkpointing.
 """
 
@@ -16,7 +16,7 @@ UNMEASURED: Mapping[str, None] = {"step_mfu": None, "overall_mfu": None}
 
 
 @dataclass(frozen=True)
-class Utilisation:
+class Utilization:
     """The FLOPs that a training needs, and the peak of its devices."""
 
     flops_per_step: float
@@ -39,7 +39,7 @@ class Utilisation:
         dtype: str = "",
         num_devices: int = 1,
         hardware_flops_per_step: float | Mapping[str, float] | None = None,
-    ) -> Utilisation:
+    ) -> Utilization:
         """Return it by the table of devices; `device` is a name as torch.cuda.get_device_name gives it.
 
         FLOPs of one `dtype`, or by the types that they are computed in (`{"bfloat16": …, "tf32": …}`).
@@ -103,7 +103,7 @@ class Utilisation:
             return None
         share = at_least / seconds
         if share > 1:
-            warn(f"a utilisation of {share:.2f} cannot be: {self.about}, or the FLOPs of a step, are wrong")
+            warn(f"a utilization of {share:.2f} cannot be: {self.about}, or the FLOPs of a step, are wrong")
             return None
         return share
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kharness.report.collection import CellResult, Variant
-from kharness.report.judging.judgement import Comparison, Verdict, judge
+from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_sentence
 from kharness.report.judging.statistics import largest_t, largest_t_p
 from kharness.report.metrics import metric_named
