@@ -160,7 +160,7 @@ def follower_options(name: str, values: Mapping[str, object]) -> Any:
 
 
 def follower_note(name: str, options: Any) -> str | None:
-    """What is not as usual with the follower `name`, None if nothing is."""
+    """Return what is not as usual with the follower `name`, None if nothing is."""
     told = getattr(follower_module(name), "note", None)
     note: str | None = told(options) if told is not None else None
     return note

@@ -428,7 +428,7 @@ class Run:
 
 
 class _Hot:
-    """What every step record needs, side by side in memory: between steps the caches hold the training's."""
+    """State that every step record needs, side by side: between steps the caches hold the training's data."""
 
     __slots__ = ("attempt", "journal", "looked", "memory_mb", "next_look", "turns")
 

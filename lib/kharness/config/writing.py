@@ -15,7 +15,7 @@ Made = TypeVar("Made")
 
 
 def guarded(name: str, make: Callable[[], Made], instead: Any, warn: Callable[[str], object]) -> Made | Any:
-    """What `make` returns; if it fails, `instead`, and `warn` gets a line with the name and the exception."""
+    """Return what `make` does; if it fails `instead`, and `warn` gets a line with name and exception."""
     try:
         return make()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - costs a warning, and nothing else

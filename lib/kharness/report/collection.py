@@ -122,7 +122,7 @@ class Collection:
     """Parts of the report that failed, a line each."""
 
     def part(self, name: str, make: Callable[[], Made], instead: Any) -> Made | Any:
-        """What `make` returns for a part of the report, or `instead`: one that fails is a warning."""
+        """Return what `make` does for a part of the report, or `instead`: one that fails is a warning."""
         return guarded(name, make, instead, self.warnings.append)
 
     @property

@@ -24,7 +24,7 @@ from monitoring.journal.records import Record, points, record_batches
 from monitoring.journal.run_state import NOTHING, RunState
 
 STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
-"""What every report reads of step records, which are nearly all there is in a journal.
+"""Metrics of step records that every report reads; step records are nearly all of a journal.
 
 The rest stays there, so that a thousand runs fit into memory: `RunData.metric` reads another one when asked.
 """

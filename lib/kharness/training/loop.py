@@ -1,4 +1,4 @@
-"""What every training does alike; its model, forward pass, loss and evaluation stay in its train.py.
+"""Opens a training; its model, forward pass, loss and evaluation stay in its train.py.
 
 with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
     for indices in training.steps():
@@ -109,7 +109,7 @@ def _with_trials(
     *,
     root: Path,
 ) -> Generator[Training[DataT], None, Options]:
-    """What a search finds. Of each of its trials, in a process of its own, this yields the training."""
+    """Return what a search finds. Yield the training of each of its trials, in a process of its own."""
     trial: BegunTrial | None = None
     with closing(search):
         while True:

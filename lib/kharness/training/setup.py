@@ -1,4 +1,4 @@
-"""What is trained, on what and how: everything that can fail does so here, before the run begins."""
+"""Builds model, data, optimizer and schedule: what can fail does so here, before the run begins."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Data(Protocol):
 
 
 def tokens_per_sample(data: Data) -> int | None:
-    """Of data that say so by an attribute of this name: text in sequences of one length."""
+    """Return the attribute of this name, None of data without it: only text has sequences of one length."""
     return getattr(data, "tokens_per_sample", None)
 
 
 def tokenizer_sha256(data: Data) -> str | None:
-    """Of data that say so by an attribute of this name: which tokenizer made them."""
+    """Return the attribute of this name, None of data without it: which tokenizer made them."""
     return getattr(data, "tokenizer_sha256", None)
 
 
@@ -74,7 +74,7 @@ Prepare = Callable[[Options, torch.device], tuple[nn.Module, DataT]]
 
 
 MOST_PARTS = 12
-"""Of a model in one line."""
+"""Parts of a model that its one-line summary names."""
 
 
 def model_name(model: nn.Module) -> str:
@@ -121,7 +121,7 @@ class Setup(Generic[DataT]):
     """Moving average of the weights, with EMA_DECAY."""
     data_parts: Mapping[str, Stateful]
     unsharded_model: ModelWithoutValues | None = None
-    """Of a model that ranks share, where its FLOPs are to be counted: as it was before."""
+    """The model before ranks shared it, where its FLOPs are to be counted."""
 
     @classmethod
     def of(
@@ -216,7 +216,7 @@ class Setup(Generic[DataT]):
         )
 
     def parts(self) -> dict[str, Stateful]:
-        """What a checkpoint keeps; a new part of trainings is one more entry."""
+        """Return the parts that a checkpoint keeps; a new part of trainings is one more entry."""
         return {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -247,7 +247,7 @@ class Setup(Generic[DataT]):
         return {"tokens_seen": seen * tokens} if tokens else {}
 
     def identity(self) -> dict[str, Any]:
-        """What run.json has about an attempt, besides what it has about every run."""
+        """Return what run.json has about an attempt, besides what it has about every run."""
         found = {
             name: {"value": value, "provenance": AUTO, "reason": reason}
             for name, (value, reason) in self.options.automatic().items()

@@ -132,7 +132,7 @@ def untested_release(name: str, supported: str) -> str | None:
 
 
 def untested_note(name: str, supported: str) -> str | None:
-    """What a user is told of such a release, None where there is none to tell of."""
+    """Return what a user is told of such a release, None where there is none to tell of."""
     if importlib.util.find_spec(name) is None or (release := untested_release(name, supported)) is None:
         return None
     return (

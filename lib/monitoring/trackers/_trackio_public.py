@@ -180,7 +180,7 @@ def public_project(project: str) -> str:
 
 
 def read_public(run: RunInfo) -> list[TrackerPoint] | None:
-    """What Trackio holds of a run that was written by its public interface, None of another one.
+    """Return what Trackio holds of a run written by its public interface, None of another one.
 
     Its rows say nothing of seq and event: they are those of the record of the journal in the same place.
     """

@@ -78,7 +78,7 @@ def check(options: Options) -> None:
 
 
 def note(options: Options) -> str | None:
-    """What is different with a release that was not tested."""
+    """Return what is different with a release that was not tested."""
     return untested_note("trackio", SUPPORTED)
 
 

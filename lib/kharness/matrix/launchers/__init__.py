@@ -52,7 +52,7 @@ class Guarded:
             raise self._error(f"cannot start {launch.name}", error) from error
 
     def poll(self, job: Job) -> Exit | None:
-        """As the launcher; a job that it cannot say anything of for PATIENCE seconds is given up."""
+        """Poll by the launcher; a job of which it cannot say anything for PATIENCE seconds is given up."""
         try:
             found = self._launcher.poll(job)
         except Exception as error:  # noqa: BLE001 - a launcher is called here; a queue may answer again

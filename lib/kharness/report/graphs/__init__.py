@@ -97,7 +97,7 @@ def _drawn(summary: Summary, name: str) -> tuple[bytes, ...]:
 
 
 def warnings_of(summary: Summary) -> list[str]:
-    """What is not in the report because it failed: parts of it, and graphs when they were last drawn."""
+    """Return what failed and so is not in the report: parts of it, and graphs when they were last drawn."""
     folders = dict.fromkeys([summary.directory, *summary.run_directories])
     failed = [path for folder in folders for path in sorted((folder / GRAPHS).glob(f"*{FAILED}"))]
     lines = [path.read_text(errors="replace").strip() for path in failed if path.stem in GRAPH_MODULES.names]

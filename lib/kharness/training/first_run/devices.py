@@ -247,7 +247,7 @@ def _sampler() -> Sampler:
 
 
 def _products_per_second(dtype: torch.dtype) -> float:
-    """Of two square matrices of SIZE, on the first GPU, by its own clock."""
+    """Return the seconds of a product of two square matrices of SIZE, by the first GPU's own clock."""
     import torch
 
     one, other = (torch.randn(SIZE, SIZE, device="cuda:0", dtype=dtype) for _ in range(2))

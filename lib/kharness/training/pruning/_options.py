@@ -52,9 +52,9 @@ class PruningOptions:
     sparsity: float
     """Share of the prunable weights that is zero in the end."""
     start_fraction: float
-    """Of the steps, before the first pruning."""
+    """Fraction of the steps before the first pruning."""
     end_fraction: float
-    """Of the steps, until the sparsity is reached."""
+    """Fraction of the steps until the sparsity is reached."""
     every: int
     """Steps between prunings."""
     whole_model: bool

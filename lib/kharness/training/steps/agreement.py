@@ -1,4 +1,4 @@
-"""What all ranks of a training agree on in a step, by one exchange."""
+"""All ranks of a training agree on loss, stop and requests of a step, by one exchange."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StepAgreement:
         self.out_of_time = False
         """Whether MAX_TIME is used up, on any rank."""
         self.requests: list[object] = []
-        """What was submitted before this step's exchange, the same on every rank and in the same order."""
+        """The requests submitted before this step's exchange, in the same order on every rank."""
         self._world, self._stop, self._is_out_of_time = world, stop, is_out_of_time
         self._submitted: list[object] = []
         self._signal = ""
@@ -106,7 +106,7 @@ class StepAgreement:
         return max(1, min(MOST_STEPS, int(self._between_rounds / seconds))) if seconds else MOST_STEPS
 
     def _take(self, rows: Tensor) -> None:
-        """What the rows of all ranks come to."""
+        """Take the rows of all ranks: the first signal, time that is up, and requests."""
         number, out_of_time, num_requests = map(int, rows[:, :3].amax(0).tolist())
         self._steps_between, self._steps_since = int(rows[0, 3]), 1
         self._signal = signal.Signals(number).name if number else ""

@@ -76,4 +76,4 @@ class CheckedTraining(Training[DataT]):
             sys.exit(EXIT_STOPPED)
 
     def _end_steps(self) -> None:
-        """What a training saves here `end` saves."""
+        """Save nothing: `end` does."""

@@ -17,14 +17,14 @@ _LATER = frozenset({"checkpoint", "stop"})
 
 @dataclass(frozen=True, eq=False)
 class _Submitted:
-    """What rank 0 has every rank apply."""
+    """A request that rank 0 has every rank apply."""
 
     request: ControlRequest | RefusedRequest
     is_replayed: bool = False
 
 
 class StepControl:
-    """What was requested of a training while it runs: each step calls `look`, then `apply`.
+    """Requests to a training while it runs: each step calls `look`, then `apply`.
 
     Rank 0 alone looks for them, between two steps, and answers in the journal. All ranks apply a request
     in the step that follows: `log_every` counts from that step's record on, `lr_factor` from the next step

@@ -21,7 +21,7 @@ from monitoring.journal.records import LAST_BYTES, parse
 
 
 class NoBar:
-    """What there is on no terminal."""
+    """The bar where there is no terminal: none."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -126,7 +126,7 @@ def open_bar(journal: Path, batches: Batches, *, step: int, num_epochs: int, num
 
 
 def epoch_block(journal: Path, *, loss: float | None, learning_rate: float, epoch: float) -> str:
-    """What a training prints at the end of an epoch, as trainers print their logs, with the newest pace."""
+    """Return a training's last numbers as trainers print their logs, with the newest pace."""
     record = _last_step(journal)
     pace = next((name for name in PACES if record.get(name) is not None), None)
     values = {

@@ -25,7 +25,7 @@ COLUMNS = 8
 """Pictures in a row."""
 
 MOST_CHARACTERS = 200
-"""Of the text of a sample that are printed."""
+"""Characters of a sample's text that are printed."""
 
 
 @dataclass(frozen=True)

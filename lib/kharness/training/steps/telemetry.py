@@ -1,4 +1,4 @@
-"""What a training measures of itself where that is requested: times of its phases, and its devices' use."""
+"""Measures a training where that is requested: times of its phases, and the use of its devices (MFU)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StepTelemetry:
-    """Of every training; it measures the tokens of text, and activations every few steps if requested."""
+    """Telemetry of every training: tokens per second of text, and activations if requested."""
 
     def __init__(self, setup: Setup[Any], *, activations_every: int = 0) -> None:
         self._tokens = tokens_per_sample(setup.data)
@@ -44,7 +44,7 @@ class StepTelemetry:
         self._activations.end_step()
 
     def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
-        """What a step record has besides; `record` is what it has so far."""
+        """Return further fields of a step record; `record` has those so far."""
         activations: dict[str, Any] = dict(self._activations.measured)
         if self._tokens is None:
             return activations
@@ -60,7 +60,7 @@ class StepTelemetry:
         return {}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has of it."""
+        """Return the state for a checkpoint."""
         return {}
 
 
@@ -212,7 +212,7 @@ def open_telemetry(
     timed: Sequence[Mapping[str, Any]],
     counted: Callable[[], None],
 ) -> StepTelemetry:
-    """As the options request it. `timed` are the states of all ranks in a checkpoint.
+    """Return the telemetry that the options request. `timed` are the states of all ranks in a checkpoint.
 
     `counted` is called when the FLOPs were counted, which is no work of a step.
     """

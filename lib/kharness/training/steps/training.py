@@ -45,7 +45,7 @@ class Split(Protocol[BatchT]):
     """A part of the data."""
 
     def batch(self, indices: Tensor, /) -> BatchT:
-        """What the model takes for the given indices."""
+        """Return the model's inputs and targets for the given indices."""
 
 
 class Training(Generic[DataT]):
@@ -90,13 +90,13 @@ class Training(Generic[DataT]):
             apart=setup.trained_apart(),
             find_unused=bool(self.options.DDP_FIND_UNUSED),
         )
-        """What a step and an evaluation call."""
+        """The model that steps and evaluations call; in several processes it averages gradients."""
         self.optimizer = setup.optimizer
         """The one of OPTIMIZER; what you set in its `param_groups` in a step holds from its update on."""
         self.module = setup.model
         """The model itself, for forward passes whose gradients `gradients_of` or `update_apart` takes."""
         self.models = {"": self.model if self._is_shared else setup.model}
-        """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
+        """Models to evaluate, by the prefix of their metrics: the model, and as `ema_` its moving average."""
         if setup.average is not None:
             self.models["ema_"] = setup.average.model
         self._agreement = StepAgreement(
@@ -133,7 +133,7 @@ class Training(Generic[DataT]):
             num_epochs=self.options.NUM_EPOCHS,
             num_steps=self.num_steps,
         )
-        """What a terminal shows within its `shown()`."""
+        """The progress bar, which a terminal shows within its `shown()`."""
         is_checked = bool(self.options.CUDA_SYNC_CHECK)
         self._waits = WaitCheck(setup.device.torch, is_on=is_checked)
         self._rate = 0.0
@@ -415,7 +415,7 @@ class Training(Generic[DataT]):
         self._run.log_step(self.step, **measured)
 
     def _restart_clocks(self) -> None:
-        """What was done until now in this step is none of its work."""
+        """Begin the step's times again: what was done until now is none of its work."""
         self._pace.restart()
         self._phases.begin()
 

@@ -21,14 +21,14 @@ from monitoring.telemetry.phases import Phases
 
 @dataclass(frozen=True)
 class Updated:
-    """What a step has come to."""
+    """The result of an update."""
 
     loss: Tensor
     """Mean over the samples of all ranks."""
     train_loss: Scalar
     """The same for a record."""
     grad_norm: Scalar
-    """Of the gradients as they came, before clipping."""
+    """Norm of the gradients before clipping."""
     is_skipped: bool
     """Whether the weights stayed as they were, because loss or gradients are not finite."""
 
@@ -54,7 +54,7 @@ class GuardedUpdate:
         self._before_step = Buffers(setup.model if max_skips else None)
         self._loss: Tensor | None = None
         self.factor = 1.0
-        """What the mean loss of this rank's samples counts in that of the step, times the number of ranks."""
+        """Weight of this rank's mean loss in that of the step, times the number of ranks."""
 
         self.moved: dict[str, float] = {}
         """Options of the optimizer that a schedule moves, as they are in this step."""
