@@ -376,7 +376,8 @@ from monitoring.agent import follow as agent
 
 agent.follow(Path(sys.argv[1]))
 names = {"ctypes", "psutil", "pynvml"}
-names |= {f"monitoring.{name}" for name in ("agent.samples.gpu_sampling", "sampling.process", "samplers")}
+names |= {"monitoring.agent.sampling.gpu_sampling", "monitoring.sampler_process.process"}
+names |= {"monitoring.samplers"}
 print(sorted(names & set(sys.modules)))
 """
 

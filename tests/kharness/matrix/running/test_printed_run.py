@@ -66,7 +66,7 @@ def test_make_train_shows_the_bar_of_each_epoch(few_digits: Path, warm_few: Warm
     assert lines[first : first + len(expected)] == expected
     assert lines[first - 2 : first] == [
         "configuration: lenet5, preset default; BATCH_SIZE=36 DATASET=few-digits",
-        "  DEVICE=cpu NUM_EPOCHS=2",
+        "  DEVICE=cpu",
     ]
 
 
