@@ -57,7 +57,10 @@ def main(argv: list[str]) -> int:
             plan = prepare(tree, folder, axis)
             launches = [replace(launch, root=folder) for launch in plan.launches]
             own, children, wall = usage(), resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            with Signals() as signals, closing(open_launcher("local", {})) as launcher:
+            with (
+                Signals() as signals,
+                closing(open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False})) as launcher,
+            ):
                 progress = MatrixProgress(nowhere, cells)
                 resources = open_resources({"MATRIX_JOBS": 2}, progress.say)
                 with RunnerLock(plan.directory):
