@@ -30,9 +30,9 @@ def main() -> int:
     # pytest prints as it goes; the short checks share its first seconds.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
-        # Neighbors stay together, so that what a module's tests share is made once. Two workers more than
+        # Neighbors stay together, so that what a module's tests share is made once. Four workers more than
         # there are cores: a third of the time tests wait for agents, browsers and servers.
-        workers = ["-n", str(len(os.sched_getaffinity(0)) + 2), "--dist", "worksteal"]
+        workers = ["-n", str(len(os.sched_getaffinity(0)) + 4), "--dist", "worksteal"]
         tests = subprocess.run(
             [BIN / "pytest", *workers, "-rs", "--durations=10"], cwd=ROOT, check=False
         ).returncode

@@ -98,6 +98,7 @@ def pytest_collection(session: pytest.Session) -> None:
     fresh clone all workers would begin at once with the same module, and rewrite all of them. What fails
     here fails again where it is reported.
     """
+    gc.disable()  # nearly all that is made meanwhile stays
     worker, of = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
     if not worker or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
@@ -113,6 +114,7 @@ def pytest_collection_finish() -> None:
     """What all test modules have imported is never collected: to look through it took a tenth of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
