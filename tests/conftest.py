@@ -87,6 +87,8 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # else threads of a small operation spin for the next one: two thirds of a training's kernel time
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     sys.dont_write_bytecode = False
 
 
