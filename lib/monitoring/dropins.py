@@ -50,14 +50,18 @@ class DropIns:
         return tuple(sorted(self._modules))
 
     @cached_property
+    def _places(self) -> list[str]:
+        """The folders of the package."""
+        spec = importlib.util.find_spec(self.package)
+        return list(spec.submodule_search_locations or []) if spec else []
+
+    @cached_property
     def _modules(self) -> Mapping[str, str]:
         """Name -> the path to import it from."""
-        spec = importlib.util.find_spec(self.package)
-        places = list(spec.submodule_search_locations or []) if spec else []
         found = {}
         for group in ("", *self.groups):
             package = f"{self.package}.{group}".rstrip(".")
-            for module in pkgutil.iter_modules([os.path.join(place, group) for place in places]):
+            for module in pkgutil.iter_modules([os.path.join(place, group) for place in self._places]):
                 if not module.name.startswith("_") and module.name not in self.groups:
                     found[module.name] = f"{package}.{module.name}"
         return found
@@ -65,9 +69,8 @@ class DropIns:
     @cached_property
     def _defaults(self) -> Mapping[str, str]:
         """The defaults that depend on nothing, by symbol; of one that a choice sets, that of the choice."""
-        spec = importlib.util.find_spec(self.package)
-        places = list(spec.submodule_search_locations or []) if spec else []
-        files = [path for place in places for name in self.kconfig for path in sorted(Path(place).glob(name))]
+        folders = map(Path, self._places)
+        files = [path for folder in folders for name in self.kconfig for path in sorted(folder.glob(name))]
         text = "\n".join(path.read_text() for path in files)
         chosen = re.findall(r"^choice\n(?:\t.*\n)*?\tdefault (\w+)\n", text, flags=re.M)
         found = {}

@@ -99,7 +99,7 @@ class Options:
 
 
 class ConfiguredOptions(Options):
-    """From the `config.py` of a directory alone, which `is_current`: no option tree is loaded."""
+    """Options of the `config.py` of a directory alone, which `is_current`: no option tree is loaded."""
 
     def __init__(self, directory: Path, *, root: Path) -> None:
         self._directory, self._root = directory, root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kharness.config.errors import KharnessError
 from kharness.config.foreign_text import on_one_line
@@ -14,7 +14,7 @@ from monitoring.errors import EXIT_DISK_FULL, UserError, is_full
 Made = TypeVar("Made")
 
 
-def guarded(name: str, make: Callable[[], Made], instead: Any, warn: Callable[[str], object]) -> Made | Any:
+def guarded(name: str, make: Callable[[], Made], instead: Made, warn: Callable[[str], object]) -> Made:
     """Return what `make` does; if it fails `instead`, and `warn` gets a line with name and exception."""
     try:
         return make()

@@ -1,1 +1,1 @@
-"""From axes to cells to processes: the test matrix. Starts models by command line, so it needs no torch."""
+"""The test matrix: axes, cells, processes. Starts models by command line, so it needs no torch."""

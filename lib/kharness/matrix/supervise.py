@@ -124,8 +124,9 @@ def _told(
     def delivered() -> list[str]:
         return delivery_lines(started, wait_for_delivery(started, signals, say, patience=patience), root)
 
-    told = guarded("delivery", delivered, [], warn)
-    return [*told, *guarded("alerts", lambda: alert_lines(started, since=since), [], warn), *lines]
+    none: list[str] = []
+    told = guarded("delivery", delivered, none, warn)
+    return [*told, *guarded("alerts", lambda: alert_lines(started, since=since), none, warn), *lines]
 
 
 def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:

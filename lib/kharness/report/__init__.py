@@ -1,1 +1,1 @@
-"""From run directories to a comparison: summary, tables, graphs. Needs neither torch nor the models."""
+"""Turns run directories into a comparison: summary, tables, graphs. Needs neither torch nor the models."""

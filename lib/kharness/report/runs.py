@@ -117,7 +117,7 @@ class RunData:
         """Any metric that was recorded; without points for one that was not."""
         key = (event, name)
         if event == "step" and name not in STEP_METRICS and key not in self._asked:
-            self._asked[key] = _read_steps(self.directory, name).get(key, Series())
+            self._asked[key] = _read_history(self.directory, (name,)).series().get(key, Series())
         found = self.series.get(key) or self._asked.get(key)
         return found if found is not None and not (self.crowded and name in WALL_TIMES) else Series()
 
@@ -166,10 +166,6 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
         other_work=share,
         crowded=crowded,
     )
-
-
-def _read_steps(directory: Path, name: str) -> Mapping[tuple[str, str], Series]:
-    return _read_history(directory, (name,)).series()
 
 
 def _read_history(directory: Path, step_metrics: Sequence[str]) -> _History:

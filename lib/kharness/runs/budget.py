@@ -20,7 +20,7 @@ class Spent:
 
 
 def spent(start: Mapping[str, object], end: Mapping[str, object], *, last_step: int | None = None) -> Spent:
-    """From the two records; `last_step` replaces a missing `steps_done` of the end record."""
+    """Make it from the two records; `last_step` replaces a missing `steps_done` of the end record."""
     done = _whole(end.get("steps_done"))
     steps = last_step if done is None else done
     return Spent(steps, _samples(start, end, steps), _whole(end.get("tokens_seen")))

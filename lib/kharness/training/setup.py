@@ -97,6 +97,40 @@ def summary(model: nn.Module) -> str:
     return f"{model_name(model)}, {total:,} parameters{some}: {', '.join(parts)}"
 
 
+def _tell(
+    options: Options,
+    world: World,
+    device: Device,
+    model: nn.Module,
+    data: Data,
+    batches: Batches,
+    schedule: Schedule,
+    *,
+    threads: int,
+    is_shared: bool,
+) -> None:
+    """Print what is trained where, on what, and for how long."""
+    share = " that share the model" if is_shared else ""
+    processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
+    print(f"device: {device}, {processes}{threads} CPU threads")
+    print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
+    if options.LOG_MODEL_SUMMARY:
+        print(wrapped(f"model: {summary(model)}"))
+    tokens = tokens_per_sample(data)
+    of_tokens = f" of {tokens} tokens" if tokens else ""
+    limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
+    plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
+    print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
+    note = few_validations(
+        options.values,
+        num_steps=schedule.num_steps,
+        steps_per_epoch=batches.steps_per_epoch,
+        is_evaluated_first=bool(options.EVAL_FIRST),
+    )
+    if note:
+        print(wrapped(f"note: {note}"))
+
+
 @dataclass(frozen=True)
 class Setup(Generic[DataT]):
     """A training that has not begun."""
@@ -175,25 +209,7 @@ class Setup(Generic[DataT]):
             numerics.check()
         if world.rank:
             seed_rank(options.SEED, world.rank)
-        share = " that share the model" if is_shared else ""
-        processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
-        print(f"device: {device}, {processes}{threads} CPU threads")
-        print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
-        plan = (
-            f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
-        )
-        if options.LOG_MODEL_SUMMARY:
-            print(wrapped(f"model: {summary(model)}"))
-        limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
-        print(f"plan: {plan}{limit}, {options.OPTIMIZER}, {schedule.name}")
-        note = few_validations(
-            options.values,
-            num_steps=num_steps,
-            steps_per_epoch=batches.steps_per_epoch,
-            is_evaluated_first=bool(options.EVAL_FIRST),
-        )
-        if note:
-            print(wrapped(f"note: {note}"))
+        _tell(options, world, device, model, data, batches, schedule, threads=threads, is_shared=is_shared)
         return Setup(
             options=options,
             world=world,

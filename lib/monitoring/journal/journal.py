@@ -95,10 +95,11 @@ class Journal:
                 raise  # a signal handler's
             is_there = False
         if is_there:
+            self.seq = seq  # before the doubt goes: an exception in between reads it from the file
             file.is_doubtful = False
         else:
             self._insist(line, seq)
-        self.seq = seq
+            self.seq = seq
 
     def append_any(self, record: Record) -> None:
         """Append a record of values of any type; what has no JSON form becomes null, and is named."""

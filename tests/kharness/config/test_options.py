@@ -194,7 +194,7 @@ def test_help_groups_flags_by_menu_with_help_type_and_default(
     text = capsys.readouterr().out
     assert "\nTraining: AdamW options:\n  --optimizer-adamw-betas BETAS\n" in text
     assert (
-        "  --batch-size SIZE     Batch size. Images (or sequences) per optimiser step. "
+        "  --batch-size SIZE     Batch size. Images (or sequences) per optimizer step. "
         "(int, 1 to 65536; default 64)\n"
     ) in text
     assert (

@@ -84,7 +84,7 @@ class FreshProcesses:
 
 
 def exit_of(code: int, ended: float) -> Exit:
-    """From an exit code that is negative for a signal."""
+    """Make one from an exit code that is negative for a signal."""
     return Exit(exit_code=code if code >= 0 else None, signal=-code if code < 0 else None, ended=ended)
 
 

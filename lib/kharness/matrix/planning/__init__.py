@@ -1,1 +1,1 @@
-"""From axes to the cells of a matrix, and its matrix.json."""
+"""Turns axes into the cells of a matrix, and its matrix.json."""

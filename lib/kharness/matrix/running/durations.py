@@ -51,7 +51,7 @@ class Estimate:
     """Expected duration of one training."""
 
     seconds: float
-    """From launch to exit: the median over the runs."""
+    """Time from launch to exit: the median over the runs."""
     runs: int
     """Number of runs behind the estimate."""
     different: Sequence[str]

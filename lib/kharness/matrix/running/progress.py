@@ -112,7 +112,7 @@ class MatrixProgress:
         )
 
     def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int | None) -> float | None:
-        """From the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
+        """Judge by the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
         if num_waiting is None:
             return None
         left = [self._run_seconds_left(run) for run in running]

@@ -48,7 +48,7 @@ class Limits:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], excused: Sequence[str] = ()) -> Limits:
-        """From MATRIX_TIMEOUT, MATRIX_RETRIES and MATRIX_KEEP_GOING."""
+        """Read MATRIX_TIMEOUT, MATRIX_RETRIES and MATRIX_KEEP_GOING."""
         timeout, retries = settings.get("MATRIX_TIMEOUT", 0), settings.get("MATRIX_RETRIES", 1)
         assert isinstance(timeout, int)
         assert isinstance(retries, int)

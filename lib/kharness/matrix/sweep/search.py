@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 100
 
 Propose = Callable[[int], dict[str, str]]
-"""From the number of an attempt to the value of each symbol."""
+"""Function from the number of an attempt to the value of each symbol."""
 
 
 def random_values(ranges: Sequence[Range], *, seed: int, number: int) -> Propose:

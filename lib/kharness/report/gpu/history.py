@@ -80,7 +80,7 @@ class GpuSeries:
     has_answered: bool
     """Whether it ever did, also while it was not known to be the run's."""
     outages: Sequence[tuple[float, float | None]]
-    """From when until when it did not answer, in seconds since the run's first sample; None: to the end."""
+    """Start and end of not answering, in seconds since the run's first sample; None: to the end."""
     slowed: Mapping[str, int]
     """Samples in which heat or the power supply held the clocks down, by reason."""
 

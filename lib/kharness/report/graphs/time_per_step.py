@@ -106,7 +106,7 @@ def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str])
 
 
 def _draw_bars(axes: Axes, y: float, color: str, low: Sequence[float], high: Sequence[float]) -> None:
-    """From 5 % to 95 %, and from 25 % to 75 %."""
+    """Quantiles: 5 % to 95 %, and 25 % to 75 %."""
     axes.plot([low[0], high[0]], [y, y], color=color, lw=1.1, alpha=0.6, solid_capstyle="butt", zorder=2)
     axes.plot([low[1], high[1]], [y, y], color=color, lw=5.5, alpha=0.45, solid_capstyle="butt", zorder=3)
 

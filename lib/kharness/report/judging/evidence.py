@@ -103,7 +103,7 @@ class _Seeds:
     half: float
     """Half width of the interval from the seeds alone."""
     table_p: Callable[[float], float]
-    """From |t| to the p value corrected for the comparisons of the same table."""
+    """Function from |t| to the p value corrected for the comparisons of the same table."""
     rule: Rule
     own_standard_error: float = 0.0
     """Standard error from the comparison's own pairs; 0 where they do not limit it."""

@@ -113,9 +113,14 @@ class HubDataset:
         return folder, manifest
 
 
+def text_tokenizer(manifest: Manifest, options: TextOptions, root: Path) -> Tokenizer:
+    """Return the tokenizer that has made prepared tokens; DatasetError if it cannot be had here."""
+    return from_description(manifest.tokenizer, vocabulary=_vocabulary(options, root))
+
+
 def check_text_tokenizer(manifest: Manifest, options: TextOptions, root: Path, *, text: str) -> None:
     """DatasetError where prepared tokens cannot be made text again here, or `text` not such tokens."""
-    from_description(manifest.tokenizer, vocabulary=_vocabulary(options, root)).encode(text)
+    text_tokenizer(manifest, options, root).encode(text)
 
 
 def find_text(
@@ -148,7 +153,7 @@ def load_tokens(folder: Path, manifest: Manifest, options: TextOptions, root: Pa
     return TokenSplits(
         train,
         validation,
-        partial(from_description, manifest.tokenizer, vocabulary=_vocabulary(options, root)),
+        partial(text_tokenizer, manifest, options, root),
         vocabulary=manifest.tokenizer["vocabulary"],
         tokenizer_sha256=manifest.tokenizer["sha256"],
         sha256=manifest.sha256,

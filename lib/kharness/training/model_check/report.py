@@ -53,7 +53,7 @@ class CheckedModel:
         save_seconds: float | None,
         peak: int,
     ) -> CheckedModel:
-        """From one micro-batch of `samples`, its `phases`, and an `evaluation`'s seconds and samples."""
+        """Made of one micro-batch of `samples`, its `phases`, and an `evaluation`'s seconds and samples."""
         options, batches, num_steps = setup.options, setup.batches, setup.schedule.num_steps
         parameters = list(setup.model.parameters())
         of_rank = math.ceil(batches.batch_size / setup.world.size)

@@ -24,7 +24,7 @@ from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
-from kharness.training.steps.epoch_bar import epoch_block, open_bar
+from kharness.training.steps.epoch_bar import NoBar, epoch_block, open_bar
 from kharness.training.steps.own_metrics import OwnMetrics, Value
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
@@ -106,15 +106,8 @@ class Training(Generic[DataT]):
             between_rounds=BETWEEN_ROUNDS if setup.device.torch.type == "cuda" else 0.0,
         )
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
-        folder = self.options.PROFILER_SAVE_DIR or PROFILER
         self._own, self._share = OwnMetrics(setup.world, setup.device.torch), 1.0
-        self._profiler = TorchProfiler(
-            run.directory / asked_path("PROFILER_SAVE_DIR", folder),
-            configured_profiler(self.options.values),
-            rank=self.world.rank,
-            attempt=run.attempt,
-            device=setup.device.torch.type,
-        )
+        self._profiler = _profiler(setup, run)
         self._control = StepControl(
             run,
             setup.progress.control,
@@ -126,18 +119,10 @@ class Training(Generic[DataT]):
             changes=changes,
         )
         self._alerted = AlertedSteps(run, setup.batches, self.world)
-        self.bar = open_bar(
-            run.directory / JOURNAL,
-            setup.batches,
-            step=step,
-            num_epochs=self.options.NUM_EPOCHS,
-            num_steps=self.num_steps,
-        )
+        self.bar = _bar(setup, run, step=step)
         """The progress bar, which a terminal shows within its `shown()`."""
-        is_checked = bool(self.options.CUDA_SYNC_CHECK)
-        self._waits = WaitCheck(setup.device.torch, is_on=is_checked)
-        self._rate = 0.0
-        self._batch = torch.empty(0, dtype=torch.int64)
+        self._waits = WaitCheck(setup.device.torch, is_on=bool(self.options.CUDA_SYNC_CHECK))
+        self._rate, self._batch = 0.0, torch.empty(0, dtype=torch.int64)
         self._validation: dict[str, float] = {}
         self._outcome: dict[str, Any] = {}
         self._samples: dict[str, Any] = {}
@@ -519,3 +504,20 @@ class Training(Generic[DataT]):
 
 def _shown(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def _bar(setup: Setup[Any], run: Run, *, step: int) -> NoBar:
+    num_epochs, num_steps = setup.options.NUM_EPOCHS, setup.schedule.num_steps
+    journal = run.directory / JOURNAL
+    return open_bar(journal, setup.batches, step=step, num_epochs=num_epochs, num_steps=num_steps)
+
+
+def _profiler(setup: Setup[Any], run: Run) -> TorchProfiler:
+    folder = asked_path("PROFILER_SAVE_DIR", setup.options.PROFILER_SAVE_DIR or PROFILER)
+    return TorchProfiler(
+        run.directory / folder,
+        configured_profiler(setup.options.values),
+        rank=setup.world.rank,
+        attempt=run.attempt,
+        device=setup.device.torch.type,
+    )

@@ -122,7 +122,7 @@ class _Preparation:
         requested: Mapping[str, Any],
         sizes: Sizes,
     ) -> _Preparation:
-        """From the progress of a killed one, if that was to make the same; else from the beginning."""
+        """Continue the progress of a killed one, if that was to make the same; else from the beginning."""
         identity = {
             "format": FORMAT,
             "requested": dict(requested),

@@ -136,7 +136,7 @@ class BpeTokenizer:
 
     @classmethod
     def read(cls, place: Path) -> BpeTokenizer:
-        """From a file or folder; DatasetError if that is not GPT-2's vocabulary, or without tiktoken."""
+        """Read a file or folder; DatasetError if that is not GPT-2's vocabulary, or without tiktoken."""
         _tiktoken()  # it is missing now, or not at all
         ranks = read_ranks(place)
         check_vocabulary(
