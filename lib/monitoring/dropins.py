@@ -49,7 +49,7 @@ class DropIns:
         """The module names in order; none of them is imported."""
         return tuple(sorted(self._modules))
 
-    @cached_property
+    @property
     def _places(self) -> list[str]:
         """The folders of the package."""
         spec = importlib.util.find_spec(self.package)
