@@ -38,6 +38,7 @@ from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
 from monitoring.sampler_process.machine_options import machine_monitor_options
+from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
@@ -106,11 +107,15 @@ class Run:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.directory, error) from error
-        self._journal = Journal(self.directory / journal_name(rank))
+        spool = spool_file(rank)
+        self._journal = Journal(spool or self.directory / journal_name(rank))
         self._hardware = hardware()
         self._about = {"hardware": self._hardware, **_program()}
         try:
-            if rank:
+            if spool is not None:
+                agent = False
+                run = spooled_run(name=name, project=project, config=config)
+            elif rank:
                 run = self._joined()
             else:
                 run = register_attempt(
@@ -193,15 +198,18 @@ class Run:
         self._hardware["gpus"] = gpu_names()  # many begin to use CUDA after they opened the run
         self._log("start", NO_STEP, {**about, "model": model, "config": self._config, **self._about})
 
-    def log_step(self, global_step: int, /, **metrics: object) -> None:
+    def log_step(self, global_step: int, /, *, at: object = None, **metrics: object) -> None:
         """Record one training step: numbers, text, None (not measured) or 0-dim tensors.
 
-        `cpu_mem_rss_mb` (1e6 bytes, at most a second old) and `nan_inf_detected` are added.
+        `cpu_mem_rss_mb` (1e6 bytes, at most a second old) and `nan_inf_detected` are added. `at` is when it
+        was, in UTC epoch seconds, if that is not now.
         """
         now = time.time()
         hot = self._hot
         if not hot.looked <= now < hot.next_look:  # the clock may be set back
             self._look_around(now)
+        if at is not None:
+            now = _moment(at, now, metrics)
         record: Record = {
             "event": "step",
             "time": now,
@@ -267,12 +275,13 @@ class Run:
         """Record the end of an epoch (counted from 1)."""
         self._log("epoch", global_step, {"epoch": epoch, **metrics})
 
-    def log_eval(self, global_step: int, /, *, split: str, **metrics: object) -> None:
-        """Record an evaluation on the split "val" or "test".
+    def log_eval(self, global_step: int, /, *, split: str, at: object = None, **metrics: object) -> None:
+        """Record an evaluation on the split "val" or "test"; `at` as of log_step.
 
         `pictures` names PNG files of the run directory, {"attention": "attention.png"}, which trackers show.
         """
-        self._log("eval", global_step, {"split": split, **metrics})
+        now = _moment(at, None, metrics)
+        self._log("eval", global_step, {"split": split, **metrics}, now)
 
     def log_checkpoint(self, global_step: int, /, *, checkpoint_path: Path, **fields: object) -> None:
         """Record that a checkpoint is complete on disk."""
@@ -294,6 +303,10 @@ class Run:
     ) -> None:
         """Record which training samples a step had that an alert of this rule is about."""
         self._log("alert_samples", global_step, {"rule": rule, "sample_indices": sample_indices, **fields})
+
+    def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None:
+        """Record what another process has recorded: a kind of record, its step, its time and its fields."""
+        self._log(event, NO_STEP if global_step is None else global_step, fields, at)
 
     def last_seq(self) -> int:
         """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it.
@@ -323,10 +336,14 @@ class Run:
         else:
             self.finish(FAILED, **_described(error))
 
-    def _log(self, event: str, global_step: object, fields: Mapping[str, object]) -> None:
+    def _log(
+        self, event: str, global_step: object, fields: Mapping[str, object], at: float | None = None
+    ) -> None:
         now = time.time()
         if not self._hot.looked <= now < self._hot.next_look:  # the clock may be set back
             self._look_around(now)
+        if at is not None:
+            now = at
         record: Record = {"event": event, "time": now, "seq": 0, "attempt": self.attempt}
         if global_step is not NO_STEP:
             record["global_step"] = global_step
@@ -479,6 +496,15 @@ def _restore_envelope(
     record.update({"event": event, "time": now, "seq": 0, "attempt": attempt})
     if global_step is not NO_STEP:
         record["global_step"] = global_step
+
+
+def _moment(at: object, now: float | None, metrics: dict[str, object]) -> Any:
+    """Return the time that `at` says; one that is no number is a metric of that name."""
+    if isinstance(at, int | float):
+        return at
+    if at is not None:
+        metrics["at"] = at
+    return now
 
 
 def _fields(name: str, given: Mapping[str, object]) -> Mapping[str, object]:

@@ -302,3 +302,16 @@ def test_steps_with_and_without_tensors_in_turns_are_all_numbers(tmp_path: Path)
         *(None, None, ["train_loss"], None, ["train_loss"]),
         *(None, None, None),
     ]
+
+
+def test_at_is_when_a_record_was(results: Path) -> None:
+    with Run(results / "at", name="at", project="p", config={}, agent=False) as run:
+        run.log_step(1, at=1e9, train_loss=1.0)
+        run.log_eval(1, at=1e9 + 0.5, split="val", val_loss=2.0)
+        run.log_step(2, at="a word", train_loss=0.5)
+    first, second, third = [record for record, _ in read_records(results / "at" / "metrics.jsonl")][:3]
+    assert (first["time"], second["time"]) == (1e9, 1e9 + 0.5)
+    assert "at" not in first
+    assert "at" not in second
+    assert third["at"] == "a word"
+    assert third["time"] > 1.7e9

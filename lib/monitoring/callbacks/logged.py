@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from monitoring.run import Run
+
+class Log(Protocol):
+    """The two calls of a Run that take measurements."""
+
+    def log_step(self, global_step: int, /, *, at: object = None, **metrics: object) -> None: ...
+
+    def log_eval(self, global_step: int, /, *, split: str, at: object = None, **metrics: object) -> None: ...
+
 
 # Names that frameworks and their examples use -> ours; every other name stays.
 STEP_NAMES = {
@@ -27,7 +34,7 @@ def has_step(metrics: Mapping[str, Any]) -> bool:
     return any(name not in COUNTS and measured(name)[0] is None for name in names)
 
 
-def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: object) -> None:
+def record(run: Log, step: int, metrics: Mapping[str, Any], **measured_here: object) -> None:
     """Write one record of the measurements on each split, and one of the rest with what was measured here.
 
     Nothing is lost: where two names become one, the second stays as it is, and what the user logs goes
@@ -54,7 +61,7 @@ def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: obj
         _log_eval(run, step, split, found)
 
 
-def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
+def record_evaluation(run: Log, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
     """Write one record of an evaluation whose names begin with a prefix, and of what was logged with them.
 
     `eval_loss` is recorded as `val_loss`; a prefix of the user's own is a split of its own.
@@ -70,7 +77,7 @@ def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: s
     _log_eval(run, step, split, found)
 
 
-def _log_eval(run: Run, step: int, split: str, found: Mapping[str, object]) -> None:
+def _log_eval(run: Log, step: int, split: str, found: Mapping[str, object]) -> None:
     run.log_eval(
         step, split=split, **{f"{name}_" if name == "split" else name: found[name] for name in found}
     )

@@ -50,6 +50,26 @@ def events_from_the_end(path: Path, having: bytes = b"") -> Iterator[bytes]:
                 yield event
 
 
+def events_after(path: Path, place: int) -> Iterator[tuple[bytes, int]]:
+    """Yield each event that a file holds whole, from byte `place` on, and where it ends.
+
+    An event whose length has another checksum ends it: what follows is no event file.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(place)
+        while place + HEADER.size <= size:
+            length, checksum = HEADER.unpack(file.read(HEADER.size))
+            end = place + HEADER.size + length + CHECKSUM.size
+            if end > size or masked(LENGTH.pack(length)) != checksum:
+                return
+            event = file.read(length)
+            if CHECKSUM.unpack(file.read(CHECKSUM.size))[0] != masked(event):
+                return
+            yield event, end
+            place = end
+
+
 def _has(file: BinaryIO, text: bytes) -> bool:
     if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
         return False

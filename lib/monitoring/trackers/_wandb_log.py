@@ -30,14 +30,15 @@ class StoredRecord:
     end: int
 
 
-def read_log(path: Path) -> Iterator[StoredRecord]:
+def read_log(path: Path, after: int = 0) -> Iterator[StoredRecord]:
     """Yield the intact records from the start of a log up to the first torn or damaged one.
 
-    Reads block by block: a log may be larger than the memory.
+    `after`, if not 0, is the end of a record: those after it. Reads block by block: a log may be larger than
+    the memory.
     """
     parts: list[bytes] = []
     start = 0
-    for kind, data, at in _chunks(path):
+    for kind, data, at in _chunks(path, after):
         starts = kind in (WHOLE, FIRST)
         # a record within a record, or the rest of none: the log is damaged from here on
         if starts == bool(parts):
@@ -50,12 +51,13 @@ def read_log(path: Path) -> Iterator[StoredRecord]:
             parts = []
 
 
-def _chunks(path: Path) -> Iterator[tuple[int, bytes, int]]:
+def _chunks(path: Path, after: int) -> Iterator[tuple[int, bytes, int]]:
     """Kind, data and place of each chunk up to the first that is torn or damaged."""
     with path.open("rb") as file:
-        begins = 0
+        begins = after - after % BLOCK
+        file.seek(begins)
         while block := file.read(BLOCK):
-            at = 0 if begins else len(HEADER)
+            at = max(after - begins, 0 if begins else len(HEADER))
             if not begins and not block.startswith(HEADER):
                 return
             while at + CHUNK.size <= BLOCK:  # after that is the end of a block that no chunk fits into

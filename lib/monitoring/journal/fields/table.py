@@ -21,6 +21,10 @@ FIELDS: tuple[FieldRow, ...] = (
                 "characters; there is no `global_step` then"),
     *rows("global_step", "from 1",
           every="optimizer steps done; in every record but start, end and gap"),
+    *rows("reported",
+          every="only of a program under the [bridge](own-training.md): `by` which kind of source it was "
+                "reported, `source`, its number in bridge.json, `place`, the position in it, and `read`, "
+                "when it was read"),
     # Losses, accuracies and what else comes of the training itself.
     *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
           step="mean cross-entropy of the step's batch, before its update",

@@ -1,0 +1,46 @@
+"""Rows of foreign stores as values: nested names become one, and the names of step and time are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from monitoring.bridge.source import Reported
+from monitoring.journal.encoding.global_step import as_step
+
+# Names under which programs and their trackers report the step, the first that is there counts; and the time.
+STEPS = ("global_step", "trainer/global_step", "train/global_step", "step", "iter", "iteration", "_step")
+TIMES = ("_timestamp", "timestamp", "time")
+
+# What trackers add to rows of their own accord.
+OF_TRACKERS = ("_step", "_runtime")
+
+# An epoch second of 2001-09-09: smaller numbers called `time` are durations.
+FIRST_TIME = 1e9
+
+
+def flattened(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Yield name and value, names of nested mappings joined by `/`."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{above}{name}/")
+        else:
+            yield f"{above}{name}", value
+
+
+def reported(row: Mapping[str, object], place: int) -> Reported:
+    """Return a row of a table; columns that say its step and time are no values."""
+    values = dict(flattened(row))
+    step = None
+    for name in STEPS:
+        if step is None and (step := as_step(values.get(name))) is not None:
+            del values[name]
+    for name in OF_TRACKERS:
+        values.pop(name, None)
+    time = None
+    for name in TIMES:
+        at = values.get(name)
+        if isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at) and at > FIRST_TIME:
+            time = float(at) if time is None else time
+            del values[name]
+    return Reported(values, place, step, time)

@@ -1,0 +1,212 @@
+"""Turns what sources report into records of one run: every value once, whatever was killed in between.
+
+Each record says what it was reported by, in its field `reported`: `by` is the kind of source, `source` its
+number in bridge.json, `place` its position in there, and `read` when it was read. So the journal alone tells
+where to read on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monitoring.bridge.source import Reported
+from monitoring.bridge.sources import KINDS
+from monitoring.callbacks.logged import STEP_NAMES, measured, record
+from monitoring.journal.records import Record, as_number, read_records
+from monitoring.run import Run
+
+REPORTED = "reported"
+
+# Seconds that a metric waits for a richer source that may report it too, for W&B's log is 0.5 s late; and
+# while there is such a source that has not reported anything yet.
+SETTLE, SETTLE_LONG = 5.0, 30.0
+# Seconds without another value after which those of one step are a record.
+TOGETHER = 1.0
+
+
+@dataclass
+class Progress:
+    """How far a source has been recorded, and what it had to say."""
+
+    number: int
+    """In bridge.json."""
+    kind: str
+    place: int = 0
+    """Everything up to here is in the journal."""
+    read_to: int = 0
+    """Everything up to here is in the journal or waits."""
+    skip: int = 0
+    """Records after `place` that were written before the writer was killed."""
+    names: dict[str, None] = field(default_factory=dict)
+    """Metrics that are recorded from it."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Metrics that another kind of source reports too -> that kind."""
+    latest: float = 0.0
+    """Seconds from the last value's own time to when it was read."""
+    steps: int = 0
+    """The last step, where the source has none and they are counted."""
+    waiting: deque[tuple[Reported, float]] = field(default_factory=deque)
+    group: list[tuple[Reported, float]] = field(default_factory=list)
+
+
+class Recorder:
+    """Records what the sources of one program report."""
+
+    def __init__(self, run: Run, kinds: Mapping[int, str]) -> None:
+        """`kinds` are those of the sources that earlier attempts have read, by number."""
+        self._run = run
+        self.sources = {number: Progress(number, kind) for number, kind in kinds.items()}
+        self._owners: dict[str, str] = {}  # metric -> the kind of source that it is recorded from
+        self._first_seen: dict[str, float] = {}
+        self._candidates: dict[str, set[str]] = {}
+        self.last_step = 0
+        self.count = 0
+        """Records that were written."""
+
+    def recover(self, journal: Path) -> None:
+        """Find out what of the sources is in the journal already."""
+        partly: dict[int, int] = {}
+        for found, _ in read_records(journal):
+            mark = found.get(REPORTED)
+            if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
+                continue
+            progress = self.sources.setdefault(number, Progress(number, str(mark.get("by"))))
+            place = mark.get("place")
+            if isinstance(place, int):
+                progress.place = progress.read_to = place
+                partly[number] = 0
+            else:
+                partly[number] = partly.get(number, 0) + 1
+            for name in found:
+                self._owners.setdefault(_metric(name), progress.kind)
+        for number, count in partly.items():
+            self.sources[number].skip = count
+
+    def take(self, progress: Progress, reported: Reported, now: float) -> None:
+        """Take what a source has just yielded."""
+        progress.read_to = reported.place
+        if reported.event == "step":
+            for name in reported.values:
+                metric = _metric(name)
+                self._first_seen.setdefault(metric, now)
+                self._candidates.setdefault(metric, set()).add(progress.kind)
+        if reported.time is not None:
+            progress.latest = now - reported.time
+        progress.waiting.append((reported, now))
+
+    def record(self, now: float, *, all_of_it: bool = False) -> None:
+        """Write what is decided and complete; at the end everything."""
+        for progress in self.sources.values():
+            while progress.waiting and (all_of_it or self._is_settled(progress.waiting[0][0], now)):
+                self._group(progress, *progress.waiting.popleft())
+            if progress.group and (all_of_it or now - progress.group[-1][1] >= TOGETHER):
+                self._write(progress)
+
+    def _is_settled(self, reported: Reported, now: float) -> bool:
+        """Whether it is known for each metric which source it is recorded from."""
+        if reported.event != "step":
+            return True
+        metrics = [metric for name in reported.values if (metric := _metric(name)) not in self._owners]
+        return all(self._is_decided(metric, now) for metric in metrics)
+
+    def _is_decided(self, metric: str, now: float) -> bool:
+        """Whether no richer source is expected to report a metric that some have reported."""
+        best = min(map(KINDS.index, self._candidates[metric]))
+        silent = any(
+            not source.read_to for source in self.sources.values() if KINDS.index(source.kind) < best
+        )
+        return not best or now - self._first_seen[metric] >= (SETTLE_LONG if silent else SETTLE)
+
+    def _group(self, progress: Progress, reported: Reported, read: float) -> None:
+        """Put values of one step together, as sources report them one by one."""
+        values = self._own_values(progress, reported)
+        kept = Reported(values, reported.place, reported.step, reported.time, reported.event)
+        if progress.group:
+            before = progress.group[-1][0]
+            is_same = before.event == kept.event == "step" and before.step == kept.step is not None
+            if not is_same or any(values.keys() & old.values.keys() for old, _ in progress.group):
+                self._write(progress)
+        progress.group.append((kept, read))
+
+    def _own_values(self, progress: Progress, reported: Reported) -> Mapping[str, object]:
+        if reported.event != "step":
+            return reported.values
+        values = {}
+        for name, value in reported.values.items():
+            metric = _metric(name)
+            if metric not in self._owners:
+                self._owners[metric] = min(self._candidates[metric], key=KINDS.index)
+            if self._owners[metric] == progress.kind:
+                values[name] = value
+                progress.names[name] = None
+            else:
+                progress.left_out[name] = self._owners[metric]
+        return values
+
+    def _write(self, progress: Progress) -> None:
+        """Write the group of one step: its measurements on each split, then the rest with the new place."""
+        group, progress.group = progress.group, []
+        last, read = group[-1]
+        values = {name: value for reported, _ in group for name, value in reported.values.items()}
+        times = [reported.time for reported, _ in group if reported.time is not None]
+        records = list(self._records(progress, last, values, times[0] if times else read))
+        mark = {"by": progress.kind, "source": progress.number, "read": read}
+        for number, (event, step, at, fields) in enumerate(records, 1):
+            if progress.skip:
+                progress.skip -= 1
+                continue
+            is_last = number == len(records)
+            self._run.relay(
+                event, step, at, {**fields, REPORTED: {**mark, **({"place": last.place} if is_last else {})}}
+            )
+            self.count += 1
+        progress.place = last.place
+
+    def _records(
+        self, progress: Progress, last: Reported, values: Mapping[str, object], at: float
+    ) -> Iterator[tuple[str, int | None, float, Mapping[str, object]]]:
+        if last.event != "step" or progress.kind == "spool":
+            yield last.event, last.step, at, values
+            return
+        if not values:
+            return
+        step = last.step
+        if step is None:
+            is_step = any(measured(name)[0] is None for name in values)
+            progress.steps = max(progress.steps, 0 if is_step else self.last_step) + is_step
+            step = progress.steps
+        self.last_step = max(self.last_step, step)
+        written = _Records()
+        record(written, step, values)
+        for event, fields in written.found:
+            yield event, step, at, fields
+
+
+class _Records:
+    """Collects what `logged.record` makes of a row."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, Record]] = []
+
+    def log_step(self, global_step: int, /, *, at: object = None, **metrics: object) -> None:
+        self.found.append(("step", metrics))
+
+    def log_eval(self, global_step: int, /, *, split: str, at: object = None, **metrics: object) -> None:
+        self.found.append(("eval", {"split": split, **metrics}))
+
+
+def _metric(name: str) -> str:
+    """Return one name for what several sources call differently: `train/loss` is `train_loss`."""
+    split, short = measured(name)
+    if split is not None:
+        return f"{split}_{short}"
+    known = STEP_NAMES.get(name, name)
+    return STEP_NAMES.get(known.removeprefix("train/"), known.removeprefix("train/"))
+
+
+def late(progress: Progress) -> float | None:
+    """Return how late the source's values are read, in seconds; None where it has no times."""
+    return as_number(progress.latest) or None

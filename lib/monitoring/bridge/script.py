@@ -1,0 +1,104 @@
+"""The program that the bridge runs: its process, its output, its signals, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from monitoring.errors import UserError
+from monitoring.host.libc import ending_with
+from monitoring.host.stop_signals import StopRequests
+
+# Signals that are passed on. SIGINT goes to the whole group, as from a terminal; the others to the program.
+PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# Seconds that processes which the program has left behind may take after SIGTERM.
+LEAVE = 5.0
+
+
+class CommandNotFoundError(UserError):
+    """The command cannot be started."""
+
+
+class Script:
+    """A running program, in a session of its own."""
+
+    def __init__(
+        self, command: Sequence[str], *, environment: Mapping[str, str], cwd: Path, output: int
+    ) -> None:
+        """Start it with its output in an open file. CommandNotFoundError if that cannot be."""
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environment),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=ending_with(os.getpid()),
+            )
+        except OSError as error:
+            raise CommandNotFoundError(
+                f"{command[0]} cannot be started: {error.strerror}",
+                hint="give the command as you would type it in this folder",
+            ) from error
+        self.group = self._process.pid
+        self.stopped_by: int | None = None
+        """The first signal that asked it to stop."""
+        self._requests = StopRequests()
+        self._ended = os.pidfd_open(self._process.pid)
+        for number in PASSED:
+            signal.signal(number, self._pass_on)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if number in STOPS:
+            if not self._requests.is_new(number):
+                return
+            self.stopped_by = self.stopped_by or number
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGINT:
+                os.killpg(self.group, number)
+            else:
+                os.kill(self._process.pid, number)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it ends; whether it has."""
+        return bool(select.select([self._ended], [], [], seconds)[0])
+
+    def exit_code(self) -> int:
+        """Collect it; below 0 is the signal that has ended it."""
+        return self._process.wait()
+
+    def end_rest(self) -> bool:
+        """End what it has left behind in its group; whether there was anything."""
+        if not self.has_rest():
+            return False
+        until = time.monotonic() + LEAVE
+        self._signal_rest(signal.SIGTERM)
+        while self.has_rest():
+            if time.monotonic() > until:
+                self._signal_rest(signal.SIGKILL)
+                break
+            time.sleep(0.05)
+        return True
+
+    def has_rest(self) -> bool:
+        """Whether anything of its group still runs."""
+        try:
+            os.killpg(self.group, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _signal_rest(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.group, number)

@@ -1,0 +1,94 @@
+"""Places where a program reports its metrics: what a source yields, and what all of them know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+SOURCES = "sources"
+"""Folder of the run directory in which the local stores of a program's own trackers are put."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Values that a program has reported together."""
+
+    values: Mapping[str, object]
+    place: int
+    """The source's position just after them: a byte offset, a row's id, a count. It only grows."""
+    step: int | None = None
+    """None where the source has none: they are counted then."""
+    time: float | None = None
+    """UTC epoch seconds; None where the source does not say: the moment when they were read."""
+    event: str = "step"
+    """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
+
+
+class Source(Protocol):
+    """One file or database that is read while it grows."""
+
+    kind: str
+    """The module's name: `wandb`."""
+    path: Path
+    note: str
+    """What a reader should know of its exactness; empty for a source that keeps every digit at once."""
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield what stands after a place, in order. OSError and ValueError where it cannot be read now."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A program as its sources know it."""
+
+    directory: Path
+    """The run directory, absolute."""
+    cwd: Path
+    """Where the program runs."""
+    started: float
+    """UTC epoch seconds: stores that nobody has written since are of other programs."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    """The program's."""
+    follow: Sequence[Path] = ()
+    """Files that the user has named."""
+    patterns: Sequence[str] = ()
+    """Regular expressions of the user's, with a named group per metric."""
+
+    def own(self, name: str) -> Path:
+        """Return a place for a store of the program's trackers, in the run directory."""
+        return self.directory / SOURCES / name
+
+    def is_new(self, path: Path) -> bool:
+        """Whether a file was written since the program started; a second's grace for coarse clocks."""
+        try:
+            return path.stat().st_mtime >= self.started - 1
+        except OSError:
+            return False
+
+
+# Folders are searched so deep, and so many entries are looked at in all.
+DEEPEST, MOST_ENTRIES = 6, 20_000
+
+
+def files_below(folder: Path, ending: str) -> Iterator[Path]:
+    """Yield the files below a folder whose names end so, without following links to folders."""
+    left = MOST_ENTRIES
+    folders = [(folder, 0)]
+    while folders:
+        place, depth = folders.pop()
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError:  # it is gone, or nobody may read it
+            continue
+        for entry in entries:
+            left -= 1
+            if left < 0:
+                return
+            if entry.is_dir(follow_symlinks=False):
+                if depth < DEEPEST:
+                    folders.append((Path(entry.path), depth + 1))
+            elif entry.name.endswith(ending):
+                yield Path(entry.path)

@@ -1,0 +1,61 @@
+"""CSV files: Lightning's `metrics.csv`, and those that the user names."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from monitoring.bridge.flat import reported
+from monitoring.bridge.source import Reported, Watched, files_below
+
+# The file that Lightning's CSVLogger rewrites whenever a column is new, and its default folder.
+METRICS, FOLDER = "metrics.csv", "lightning_logs"
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Return none: no program is told by a variable where its CSV goes."""
+    return {}
+
+
+def find(watched: Watched) -> Iterator[CsvSource]:
+    """Yield the files that the user named, and those of Lightning that are new."""
+    for path in watched.follow:
+        if path.suffix == ".csv" and path.is_file():
+            yield CsvSource(path)
+    for path in files_below(watched.cwd / FOLDER, METRICS):
+        if path.name == METRICS and watched.is_new(path):
+            yield CsvSource(path)
+
+
+class CsvSource:
+    """A file with a header; the place is a count of rows, for writers begin it anew with more columns."""
+
+    kind, note = "csv", ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int] | None = None
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield the rows after the first `place`; a last line without its end is left for later."""
+        status = self.path.stat()
+        if (now := (status.st_size, status.st_mtime_ns)) == self._seen:
+            return
+        with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
+            lines = (line for line in file if line.endswith("\n"))
+            for number, row in enumerate(csv.DictReader(lines), 1):
+                if number > place:
+                    # cells beyond the header have no name; empty ones were not reported
+                    cells = {name: _value(text) for name, text in row.items() if name and text}
+                    yield reported(cells, number)
+        self._seen = now
+
+
+def _value(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text

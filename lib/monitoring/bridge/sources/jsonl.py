@@ -1,0 +1,47 @@
+"""JSON lines that the user names: `--follow metrics.jsonl`, one object per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import orjson
+
+from monitoring.bridge.flat import reported
+from monitoring.bridge.source import Reported, Watched
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Return none: the program knows where it writes."""
+    return {}
+
+
+def find(watched: Watched) -> Iterator[JsonLinesSource]:
+    """Yield those of the files that the user named which exist."""
+    for path in watched.follow:
+        if path.suffix in (".jsonl", ".ndjson", ".json") and path.is_file():
+            yield JsonLinesSource(path)
+
+
+class JsonLinesSource:
+    """A file of one object per line; other lines are passed over."""
+
+    kind, note = "jsonl", ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield what stands in whole lines from a byte offset on."""
+        with self.path.open("rb") as file:
+            file.seek(place)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                place += len(line)
+                try:
+                    row = orjson.loads(line)
+                except orjson.JSONDecodeError:
+                    continue
+                if isinstance(row, dict):
+                    yield reported(row, place)

@@ -1,0 +1,43 @@
+"""What `monitoring.Run` and the callbacks write in a program under the bridge: records like ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.journal.encoding.global_step import as_step
+from monitoring.journal.records import ENVELOPE, as_number, read_records
+from monitoring.spool import ENDING, SPOOL
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Send every Run of the program into the spool, instead of a journal of its own."""
+    return {SPOOL: str(watched.own("spool"))}
+
+
+def find(watched: Watched) -> Iterator[SpoolSource]:
+    """Yield one source per run that the program has opened, of rank 0."""
+    for path in files_below(watched.own("spool"), ENDING):
+        yield SpoolSource(path)
+
+
+class SpoolSource:
+    """A file of records."""
+
+    kind, note = "spool", ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield records from a byte offset on."""
+        for record, end in read_records(self.path, place):
+            values = {name: value for name, value in record.items() if name not in ENVELOPE}
+            yield Reported(
+                values,
+                end,
+                step=as_step(record.get("global_step")),
+                time=as_number(record.get("time")),
+                event=str(record.get("event")),
+            )

@@ -1,0 +1,83 @@
+"""TensorBoard's event files, of torch, Lightning, Hugging Face, tensorboardX and TensorFlow."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.trackers._event_file import events_after
+from monitoring.trackers._protobuf import fields_in, message_at
+
+# Folders that programs write to by default, in theirs; and the variable that Hugging Face's callback takes.
+FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
+HF_FOLDER = "TENSORBOARD_LOGGING_DIR"
+EVENT_FILE = "tfevents"
+
+# Fields of event.proto and summary.proto: Event.wall_time, .step, .summary; Summary.value;
+# Summary.Value.tag, .simple_value, .tensor; TensorProto.dtype, .tensor_content, .float_val, .double_val.
+WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 2, 5, 1, 1, 2, 8
+DTYPE, CONTENT, FLOAT_VAL, DOUBLE_VAL = 1, 4, 5, 6
+FLOAT, DOUBLE = 1, 2
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Have Hugging Face's callback write below the run directory."""
+    return {HF_FOLDER: str(watched.own("tensorboard"))}
+
+
+def find(watched: Watched) -> Iterator[TensorboardSource]:
+    """Yield the files that are new in the usual folders, and in those that the user named."""
+    folders = [watched.own("tensorboard"), *(watched.cwd / name for name in FOLDERS), *watched.follow]
+    if own := watched.environment.get(HF_FOLDER):
+        folders.append(Path(own))
+    for folder in dict.fromkeys(folders):
+        for path in files_below(folder, "") if folder.is_dir() else [folder]:
+            if EVENT_FILE in path.name and watched.is_new(path):
+                yield TensorboardSource(path)
+
+
+class TensorboardSource:
+    """An event file; the place is a byte offset."""
+
+    kind = "tensorboard"
+    note = "single precision, as event files have it"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield the numbers of each event after a byte offset."""
+        for event, end in events_after(self.path, place):
+            head = dict(fields_in(event))
+            summary = message_at(event, SUMMARY)
+            values = dict(_numbers(summary)) if summary is not None else {}
+            if values:
+                time = head.get(WALL_TIME)
+                at = struct.unpack("<d", time)[0] if isinstance(time, bytes) else None
+                step = head.get(STEP, 0)
+                yield Reported(values, end, step if isinstance(step, int) else 0, at)
+
+
+def _numbers(summary: bytes) -> Iterator[tuple[str, float]]:
+    for number, value in fields_in(summary):
+        if number != VALUE or not isinstance(value, bytes):
+            continue
+        found = dict(fields_in(value))
+        tag, simple, tensor = found.get(TAG, b""), found.get(SIMPLE_VALUE), found.get(TENSOR)
+        name = tag.decode("utf-8", "replace") if isinstance(tag, bytes) else ""
+        if isinstance(simple, bytes) and len(simple) == 4:
+            yield name, struct.unpack("<f", simple)[0]
+        elif isinstance(tensor, bytes) and (of_tensor := _scalar(tensor)) is not None:
+            yield name, of_tensor
+
+
+def _scalar(tensor: bytes) -> float | None:
+    """Return the number of a tensor that has one, as TensorFlow 2 writes scalars."""
+    found = dict(fields_in(tensor))
+    form, size = ("<f", 4) if found.get(DTYPE) == FLOAT else ("<d", 8)
+    if found.get(DTYPE) not in (FLOAT, DOUBLE):
+        return None
+    content = found.get(CONTENT) or found.get(FLOAT_VAL if size == 4 else DOUBLE_VAL)
+    return struct.unpack(form, content)[0] if isinstance(content, bytes) and len(content) == size else None

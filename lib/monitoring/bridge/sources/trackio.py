@@ -1,0 +1,63 @@
+"""Trackio's SQLite database, read while it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import orjson
+
+from monitoring.bridge.flat import reported
+from monitoring.bridge.source import Reported, Watched, files_below
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Put the databases into the run directory."""
+    return {"TRACKIO_DIR": str(watched.own("trackio"))}
+
+
+def find(watched: Watched) -> Iterator[TrackioSource]:
+    """Yield one source per database that is new."""
+    if folder := watched.environment.get("TRACKIO_DIR"):
+        for path in files_below(Path(folder), ".db"):
+            if watched.is_new(path) or watched.is_new(path.with_name(f"{path.name}-wal")):
+                yield TrackioSource(path)
+
+
+class TrackioSource:
+    """The database of one project; the place is the id of a row."""
+
+    kind, note = "trackio", ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield the rows after an id."""
+        query = "SELECT id, timestamp, step, metrics FROM metrics WHERE id > ? ORDER BY id"
+        for row, stamp, step, text in rows(self.path, query, place):
+            found = reported({**orjson.loads(text), "_step": step}, row)
+            yield Reported(found.values, row, found.step, _seconds(stamp))
+
+
+def rows(path: Path, query: str, *values: object) -> Iterator[tuple]:  # type: ignore[type-arg]
+    """Yield what a query of a database answers that another process writes; nothing is locked or changed.
+
+    ValueError if it is no such database, or not yet.
+    """
+    try:
+        # sqlite.org/uri.html; the path may have any character
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1)) as found:
+            yield from found.execute(query, values)
+    except sqlite3.Error as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _seconds(stamp: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(stamp)).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,75 @@
+"""W&B's transaction log, offline or online: each row of a run's history, to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import orjson
+
+from monitoring.bridge.flat import reported
+from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.trackers._protobuf import fields_in, message_at
+from monitoring.trackers._wandb_log import read_log
+
+# Fields of wandb_internal.proto: Record.history; HistoryRecord.item, .step; HistoryItem.key, .nested_key,
+# .value_json; HistoryStep.num.
+HISTORY, ITEM, STEP, KEY, NESTED_KEY, VALUE_JSON, NUM = 2, 1, 2, 1, 2, 16, 1
+
+# How often, in seconds, wandb-core writes its buffer out, from 0.31 on.
+FLUSH = "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL"
+
+
+def variables(watched: Watched) -> Mapping[str, str]:
+    """Put the log into the run directory and have it written once a second; the mode stays the user's."""
+    return {"WANDB_DIR": str(watched.own("")), FLUSH: "1"}
+
+
+def find(watched: Watched) -> Iterator[WandbSource]:
+    """Yield the logs of the program's runs; `latest-run` is a link to one of them."""
+    for path in files_below(Path(watched.environment.get("WANDB_DIR", watched.cwd)) / "wandb", ".wandb"):
+        if watched.is_new(path):
+            yield WandbSource(path)
+
+
+class WandbSource:
+    """The log of one run."""
+
+    kind, note = "wandb", ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield the rows after a byte offset."""
+        for record in read_log(self.path, place):
+            if (history := message_at(record.data, HISTORY)) is not None:
+                yield reported(_row(history), record.end)
+
+
+def _row(history: bytes) -> dict[str, object]:
+    row: dict[str, object] = {}
+    for number, item in fields_in(history):
+        if number == ITEM and isinstance(item, bytes):
+            names, value = [], b"null"
+            for part, content in fields_in(item):
+                if part in (KEY, NESTED_KEY) and isinstance(content, bytes):
+                    names.append(content.decode("utf-8", "replace"))
+                elif part == VALUE_JSON and isinstance(content, bytes):
+                    value = content
+            row["/".join(names)] = _value(value)
+        elif number == STEP and isinstance(item, bytes):
+            # the row's own, unless it logs a step of its own name
+            row.setdefault("_step", dict(fields_in(item)).get(NUM, 0))
+    return row
+
+
+def _value(text: bytes) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # W&B writes NaN and Infinity, which are no JSON
+        word = text.decode("utf-8", "replace")
+        try:
+            return float(word)
+        except ValueError:
+            return word

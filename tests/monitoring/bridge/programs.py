@@ -1,0 +1,95 @@
+"""Programs that train for a moment and report as their authors like; none knows the bridge.
+
+`python programs.py KIND STEPS PAUSE`: so many steps with a pause in seconds after each.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+KIND, STEPS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+
+
+def loss(step: int) -> float:
+    """A value that no short decimal is."""
+    return 4 / (step + 1)
+
+
+def each(log: Callable[[int], object]) -> None:
+    for step in range(STEPS):
+        log(step)
+        time.sleep(PAUSE)
+
+
+if KIND == "nanogpt":
+    each(lambda step: print(f"iter {step}: loss {loss(step):.4f}, time {12.5:.2f}ms, mfu {1.25:.2f}%"))
+elif KIND == "torchtitan":
+    each(
+        lambda step: print(
+            f"[titan] \x1b[31mstep: {step:2}  \x1b[32mloss: {loss(step):7.4f}  \x1b[38;2;180;60;0mgrad_norm:"
+            f"  1.2500  \x1b[34mmemory: 10.25GiB(10.80%)  \x1b[33mtps: 1,234  "
+            f"\x1b[36mtflops: 1.50  mfu: 2.50%\x1b[39m"
+        )
+    )
+elif KIND == "hugging_face":
+    each(lambda step: print({"loss": f"{loss(step):.4g}", "learning_rate": "1e-05", "epoch": "0.5"}))
+elif KIND == "own":
+    each(lambda step: print(f"it={step:05d} | error {loss(step):.3e}"))
+elif KIND == "wandb":
+    import wandb
+
+    wandb.init(project="p", mode="offline")
+    each(lambda step: wandb.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}))
+    wandb.finish()
+elif KIND == "trackio":
+    import trackio
+
+    trackio.init(project="p", name="a")
+    each(lambda step: trackio.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}))
+    trackio.finish()
+elif KIND == "tensorboard":
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter("runs/a", flush_secs=1) as writer:
+        each(lambda step: [writer.add_scalar(*pair, step) for pair in (("loss", loss(step)), ("lr", 0.5))])
+elif KIND == "mlflow":
+    import mlflow
+
+    with mlflow.start_run():
+        each(lambda step: mlflow.log_metrics({"loss": loss(step), "val_acc": step / 7}, step=step))
+elif KIND == "csv":
+    with Path("own.csv").open("w", buffering=1, newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["step", "loss", "note"])
+        each(lambda step: rows.writerow([step, loss(step), "a, b"]))
+elif KIND == "jsonl":
+    with Path("own.jsonl").open("w", buffering=1) as file:
+        each(lambda step: file.write(json.dumps({"step": step, "loss": loss(step)}) + "\n"))
+elif KIND == "run":
+    from monitoring import Run
+
+    with Run("results/own", name="own", project="p", config={"x": 1}) as run:
+        run.start(model={"name": "m", "parameters": 3, "architecture": "a"}, training={"num_steps": STEPS})
+        each(lambda step: run.log_step(step, train_loss=loss(step)))
+        run.log_eval(STEPS, split="val", val_loss=0.5)
+elif KIND == "trackio and output":
+    import trackio
+
+    trackio.init(project="p", name="a")
+    each(
+        lambda step: (
+            trackio.log({"loss": loss(step)}),
+            print(f"iter {step}: loss {loss(step):.4f}, time 9ms"),
+        )
+    )
+    trackio.finish()
+elif KIND == "quiet":
+    each(lambda step: print("working", flush=True))
+else:
+    sys.exit(f"unknown kind {KIND}")
+print("done")

@@ -1,0 +1,166 @@
+"""The bridge around a program: signals, exit codes, what is left behind, SIGKILL at any moment, refusals."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from monitoring.bridge.recorder import REPORTED
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import read_records
+
+from ...waiting import wait_until
+from .test_sources import bridged, ours, records
+
+LONG = 300
+
+
+def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *map(str, program)],
+        cwd=run_dir.parent,
+        stderr=subprocess.DEVNULL,
+        **options,
+    )
+
+
+def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path) -> None:
+    assert bridged(run_dir, sys.executable, "-c", "print('no memory'); raise SystemExit(7)").returncode == 7
+    assert records(run_dir, "end") == [{"status": "failed", "error": "exit code 7"}]
+    assert (run_dir / "output.log").read_text() == "no memory\n"
+
+
+def test_killed_program_is_told_by_its_signal(run_dir: Path) -> None:
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert bridged(run_dir, sys.executable, "-c", killed).returncode == 128 + signal.SIGKILL
+    assert records(run_dir, "end") == [{"status": "failed", "error": "ended by SIGKILL"}]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def stop(number, frame):\n"
+        "    print('saved', flush=True)\n"
+        "    sys.exit(0)\n"
+        f"signal.signal({int(number)}, stop)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    bridge = started(run_dir, sys.executable, "-c", program)
+    output = run_dir / "output.log"
+    wait_until(lambda: output.exists() and "ready" in output.read_text())
+    bridge.send_signal(number)
+    assert bridge.wait() == 0
+    assert output.read_text() == "ready\nsaved\n"
+    assert records(run_dir, "end") == [{"status": "interrupted", "cause": "stopped"}]
+
+
+def test_arguments_arrive_letter_for_letter(run_dir: Path) -> None:
+    words = ["$(touch x)", "a b", "", "--", "*", "'\"\\", "ünï", "\n"]
+    ended = bridged(
+        run_dir, sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *words
+    )
+    assert ended.returncode == 0
+    assert orjson.loads((run_dir / "output.log").read_text()) == words
+
+
+def test_program_that_is_no_python(run_dir: Path) -> None:
+    assert bridged(run_dir, "sh", "-c", "echo 'iter 3: loss 0.5, time 2ms'; exit 4").returncode == 4
+    assert records(run_dir, "step") == [{"global_step": 3, "train_loss": 0.5, "step_ms": 2}]
+
+
+def test_what_is_left_running_is_ended_and_said(run_dir: Path) -> None:
+    ended = bridged(run_dir, "sh", "-c", "sleep 600 & echo $!")
+    assert "note: what the program had left running is ended" in ended.stderr
+    left = int((run_dir / "output.log").read_text())
+    wait_until(lambda: not psutil.pid_exists(left))
+
+
+def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path) -> None:
+    bridge = started(run_dir, "sh", "-c", "sleep 600 & echo $$ $!; wait")
+    output = run_dir / "output.log"
+    wait_until(lambda: "\n" in output.read_text())
+    pids = output.read_text().split()
+    bridge.kill()
+    bridge.wait()
+    for pid in map(int, pids):
+        wait_until(lambda pid=pid: not _runs(pid))  # type: ignore[misc]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def reported(run_dir: Path, attempt: int) -> dict[tuple[int, int], int]:
+    """How often each place of a source is in the records of an attempt."""
+    counts: dict[tuple[int, int], int] = {}
+    for record, _ in read_records(run_dir / "metrics.jsonl"):
+        mark = record.get(REPORTED)
+        if isinstance(mark, dict) and "place" in mark and record["attempt"] == attempt:
+            key = mark["source"], mark["place"]
+            counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> None:
+    moments = random.Random(seed)
+    bridge = started(run_dir, *ours("nanogpt", LONG, 0.003))
+    output = run_dir / "output.log"
+    wait_until(lambda: output.exists() and output.read_text().count("iter") > moments.randrange(LONG - 50))
+    time.sleep(moments.random())  # the looks of the bridge are a second apart
+    bridge.kill()
+    bridge.wait()
+    printed = output.read_text().count("time 12.50ms, mfu 1.25%\n")
+
+    ended = bridged(run_dir, *ours("nanogpt", 20))
+    assert ended.returncode == 0, ended.stderr
+
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    second = next(i for i, r in enumerate(journal) if r["event"] == "start" and r["attempt"] == 2)
+    before = [r["global_step"] for r in journal[:second] if r["event"] == "step"]
+    assert before == list(range(printed))  # each once, also those that the killed one had not read
+    assert [r["global_step"] for r in counting(journal) if r["event"] == "step"] == list(range(20))
+
+
+def test_second_bridge_of_a_directory_is_refused(run_dir: Path) -> None:
+    bridge = started(run_dir, "sleep", "600")
+    wait_until(lambda: (run_dir / "output.log").exists())
+    second = bridged(run_dir, "true")
+    bridge.terminate()
+    bridge.wait()
+    assert second.returncode == 2
+    assert second.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], "error: there is no command\nhint: python -m monitoring.bridge DIR -- python train.py\n"),
+        (["--", "no-such-program"], "error: no-such-program cannot be started: No such file or directory\n"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_a_line(run_dir: Path, command: list[str], said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "monitoring.bridge", str(run_dir), *command],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(said)

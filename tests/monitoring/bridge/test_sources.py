@@ -1,0 +1,148 @@
+"""What real programs report by their own trackers and prints is recorded, to the last value."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.bridge.recorder import REPORTED
+from monitoring.journal.records import read_records
+
+PROGRAMS = Path(__file__).parent / "programs.py"
+STEPS = 12
+
+LOSSES = [4 / (step + 1) for step in range(STEPS)]
+
+
+def bridged(run_dir: Path, *program: object, options: Sequence[str] = (), cwd: Path | None = None) -> Any:
+    """Run a program to its end under the bridge."""
+    where = cwd or run_dir.parent
+    return subprocess.run(
+        [sys.executable, "-m", "monitoring.bridge", str(run_dir), *options, "--", *map(str, program)],
+        cwd=where,
+        env={**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def ours(kind: str, steps: int = STEPS, pause: float = 0.0) -> list[object]:
+    return [sys.executable, PROGRAMS, kind, steps, pause]
+
+
+def records(run_dir: Path, event: str) -> list[dict[str, Any]]:
+    """The records of a kind without what differs from run to run."""
+    beside = {"event", "time", "seq", "attempt", REPORTED}
+    return [
+        {name: value for name, value in record.items() if name not in beside}
+        for record, _ in read_records(run_dir / "metrics.jsonl")
+        if record["event"] == event
+    ]
+
+
+def rounded(text: str) -> list[float]:
+    return [float(text % loss) for loss in LOSSES]
+
+
+def steps(values: Sequence[float], **others: object) -> list[dict[str, object]]:
+    return [{"global_step": n, "train_loss": value, **others} for n, value in enumerate(values)]
+
+
+def test_output_of_nanogpt(run_dir: Path) -> None:
+    ended = bridged(run_dir, *ours("nanogpt"))
+    assert ended.returncode == 0, ended.stderr
+    assert records(run_dir, "step") == steps(rounded("%.4f"), step_ms=12.5, mfu_percent=1.25)
+    assert "recorded from output: loss, step_ms, mfu_percent" in ended.stderr
+
+
+def test_output_of_torchtitan_in_colors(run_dir: Path) -> None:
+    assert bridged(run_dir, *ours("torchtitan")).returncode == 0
+    others = {"grad_norm": 1.25, "memory_gib": 10.25, "tokens_per_second": 1234, "tflops": 1.5}
+    assert records(run_dir, "step") == steps(rounded("%.4f"), **others, mfu_percent=2.5)
+
+
+def test_dicts_that_hugging_face_prints_are_counted(run_dir: Path) -> None:
+    ended = bridged(run_dir, *ours("hugging_face"))
+    assert records(run_dir, "step") == [
+        {"global_step": n, "train_loss": loss, "lr": 1e-05, "epoch": 0.5}
+        for n, loss in enumerate(rounded("%.4g"), 1)
+    ]
+    assert "Hugging Face prints 4 digits and no step" in ended.stderr
+
+
+def test_pattern_of_the_users(run_dir: Path) -> None:
+    pattern = r"it=(?P<step>\d+) \| error (?P<train__error>\S+)"
+    assert bridged(run_dir, *ours("own"), options=["--pattern", pattern]).returncode == 0
+    assert [(r["global_step"], r["train/error"]) for r in records(run_dir, "step")] == list(
+        enumerate(rounded("%.3e"))
+    )
+
+
+@pytest.mark.parametrize("kind", ["wandb", "trackio"])
+def test_rows_of_trackers(run_dir: Path, kind: str) -> None:
+    ended = bridged(run_dir, *ours(kind))
+    assert ended.returncode == 0, ended.stderr
+    assert records(run_dir, "step") == [
+        {"global_step": n, "train_loss": loss, "nested/a": n} for n, loss in enumerate(LOSSES)
+    ]
+    assert records(run_dir, "eval") == [
+        {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
+    ]
+    assert f"recorded from {kind}: train/loss, nested/a, val/acc" in ended.stderr
+
+
+def test_event_files(run_dir: Path) -> None:
+    ended = bridged(run_dir, *ours("tensorboard"))
+    assert ended.returncode == 0, ended.stderr
+    assert records(run_dir, "step") == [
+        {"global_step": n, "train_loss": pytest.approx(loss, rel=1e-7), "lr": 0.5}
+        for n, loss in enumerate(LOSSES)
+    ]
+    assert "single precision" in ended.stderr
+
+
+def test_mlflow(run_dir: Path) -> None:
+    assert bridged(run_dir, *ours("mlflow")).returncode == 0
+    assert records(run_dir, "step") == steps(LOSSES)
+    assert records(run_dir, "eval") == [
+        {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "others"), [("csv", {"note": "a, b"}), ("jsonl", {})])
+def test_files_that_the_user_names(run_dir: Path, kind: str, others: dict[str, object]) -> None:
+    assert bridged(run_dir, *ours(kind), options=["--follow", f"own.{kind}"]).returncode == 0
+    assert records(run_dir, "step") == steps(LOSSES, **others)
+
+
+def test_run_of_ours_in_a_program_spools(run_dir: Path) -> None:
+    assert bridged(run_dir, *ours("run")).returncode == 0
+    assert not list(run_dir.parent.glob("results/own/*.json*"))
+    assert [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step")] == list(enumerate(LOSSES))
+    assert records(run_dir, "eval") == [{"global_step": STEPS, "split": "val", "val_loss": 0.5}]
+    assert records(run_dir, "start")[-1]["model"] == {"name": "m", "parameters": 3, "architecture": "a"}
+    assert len(records(run_dir, "end")) == 1
+
+
+def test_richer_source_counts_and_the_other_is_named(run_dir: Path) -> None:
+    ended = bridged(run_dir, *ours("trackio and output"))
+    assert ended.returncode == 0, ended.stderr
+    found = records(run_dir, "step")
+    assert [r["train_loss"] for r in found if "train_loss" in r] == LOSSES
+    assert [r["step_ms"] for r in found if "step_ms" in r] == [9] * STEPS
+    assert "loss of output is left out, for trackio reports it too" in ended.stderr
+
+
+def test_nothing_found_shows_what_was_printed(run_dir: Path) -> None:
+    ended = bridged(run_dir, *ours("quiet", 1))
+    assert (
+        "no metrics were found yet; its last line is 'done'; --pattern REGEX or --follow FILE" in ended.stderr
+    )
+    assert records(run_dir, "end") == [{"status": "complete"}]
