@@ -11,6 +11,7 @@ from pathlib import Path
 from kharness.config.config_py import CONFIG_PY
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.matrix.planning.plan import ConfigValues, load
+from kharness.runs.command import command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.locate import locate
@@ -123,6 +124,9 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
 
 
 def _single(directory: Path, root: Path) -> Found:
+    if (command := read_command(directory)) is not None:
+        launch = command_launch(directory, command)
+        return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})
     config = directory / CONFIG_PY
     if not config.is_file():
         raise MatrixError(
@@ -130,5 +134,5 @@ def _single(directory: Path, root: Path) -> Found:
             hint="make summary, make graphs, make compare and make sync take runs of any program",
         )
     values = ConfigValues(config)
-    launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)
+    launch: Launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)
     return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -144,6 +145,14 @@ def _at_end_or_last(name: str) -> _Read:
     return read
 
 
+def _last_train_loss(run: RunData) -> float | None:
+    """Return the last epoch's mean; without epochs the mean over the last tenth of the steps."""
+    epochs, steps = run.metric("epoch", "train_loss"), run.metric("step", "train_loss").values
+    if epochs or not steps:
+        return epochs.last
+    return statistics.fmean(steps[-math.ceil(len(steps) / 10) :])
+
+
 def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> _Read:
     def read(run: RunData) -> float | None:
         values = run.metric("step", name).values
@@ -185,7 +194,7 @@ METRICS: tuple[Metric, ...] = (
     _metric("val_loss", "val loss", 1, 4, _last_validation("val_loss"), in_table=True),
     _metric("best_val_accuracy", "best val accuracy (%)", 100, 2, _best_validation("val_accuracy", max)),
     _metric("best_val_loss", "best val loss", 1, 4, _best_validation("val_loss", min)),
-    _metric("train_loss", "train loss", 1, 4, lambda run: run.metric("epoch", "train_loss").last),
+    _metric("train_loss", "train loss", 1, 4, _last_train_loss),
     _metric("sparsity", "sparsity (%)", 100, 1, _at_end("sparsity"), in_table=True),
     _metric("training_seconds", "training (s)", 1, 1, _at_end("training_seconds"), in_table=True),
     _metric("training_cpu_seconds", "CPU (s)", 1, 1, _at_end("training_cpu_seconds"), in_table=True),

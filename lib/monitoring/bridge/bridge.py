@@ -207,7 +207,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         directory,
         options.cwd.absolute(),
         started,
-        dict(os.environ),
+        {**os.environ, **dict(pair.split("=", 1) for pair in options.set)},
         [options.cwd.absolute() / path for path in options.follow],
         options.pattern,
     )
@@ -323,6 +323,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="a file or folder that the program writes metrics into")  # fmt: skip
     parser.add_argument("--pattern", action="append", default=[], metavar="REGEX",
                         help="metrics in a line of output, one named group each")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="a variable of the program's environment")  # fmt: skip
+    parser.add_argument("--from-scratch", action="store_true", help="as every attempt does")
     parser.add_argument("--gpu-monitor", action="store_true")
     parser.add_argument("--machine-monitor", action="store_true")
     return parser

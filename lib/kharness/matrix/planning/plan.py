@@ -24,6 +24,7 @@ from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
 from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.runs.command import command_launch, read_command
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
@@ -145,6 +146,8 @@ def as_plan(
 def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     """How a cell of the matrix in `directory` is started."""
     run = directory / cell.name
+    if cell.resolved is None and (command := read_command(run)) is not None:
+        return command_launch(run, command)
     asked = cell.resolved.values if cell.resolved else ConfigValues(run / CONFIG_PY)
     return Launch(cell.name, run, root, cell.model, asked)
 

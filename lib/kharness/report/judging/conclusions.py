@@ -78,6 +78,10 @@ class Conclusions:
         return [*parts[:-1], replace(parts[-1], notes=self.notes)] if len(parts) > 1 else [self]
 
 
+# What decides where nobody has named a metric: the first that a complete run has.
+UNNAMED = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
+
+
 def conclude(summary: Collection) -> Conclusions:
     """Compute all conclusions; raise ReportError for an impossible metric, baseline or target."""
     baseline = baseline_of(summary)
@@ -140,7 +144,8 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
     """Return REPORT_METRIC of the first of the runs; where no complete run has it, the last validation of the
     same kind, with the reason.
     """
-    asked = metric_named(_configured_metric(cells, settings), settings.better)
+    named = _named_metric(cells, settings)
+    asked = metric_named(named or settings.metric, settings.better)
     complete = [cell for cell in cells if cell.run.complete]
     if not complete or any(cell.number(asked) is not None for cell in complete):
         return asked, asked.unjudged
@@ -149,14 +154,24 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
     if parts.split == "test" and any(cell.number(instead) is not None for cell in complete):
         note = f"no run has {asked.name}, so {instead.name} of the last validation decides"
         return instead, "; ".join(filter(None, (note, instead.unjudged)))
+    if not named:
+        for name in UNNAMED:
+            instead = metric_named(name, settings.better)
+            if any(cell.number(instead) is not None for cell in complete):
+                return instead, instead.unjudged
     return asked, f"no complete run has {asked.name}"
 
 
-def _configured_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
-    """Return REPORT_METRIC from the runs' own options, where its default follows the model."""
-    configs = [] if settings.metric_given else [cell.run.start.get("config") for cell in cells]
+def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
+    """Return REPORT_METRIC as given, or from the runs' own options, where its default follows the model.
+
+    Empty where nobody has named one, as of a program that is no training of the tree.
+    """
+    if settings.metric_given or settings.metric != ReportSettings.metric:
+        return settings.metric
+    configs = [cell.run.start.get("config") for cell in cells]
     names = [config.get("REPORT_METRIC") for config in configs if isinstance(config, Mapping)]
-    return next((name for name in names if isinstance(name, str) and name), settings.metric)
+    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def _of_workload(variants: Sequence[Variant], settings: ReportSettings) -> tuple[Metric, str]:

@@ -1,0 +1,1 @@
+"""Matrices of anybody's command: axes given by hand, placeholders in the words of the command."""

@@ -1,0 +1,140 @@
+"""Directories of commands: of one run, and of a matrix with its plan, each there as a whole or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kharness.config.config_py import CONFIG_PY
+from kharness.config.values import Value
+from kharness.matrix.commands.axes import cells_of, typed
+from kharness.matrix.commands.template import RUN_DIR, RUN_NAME, Template
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.matrix_json import Plan, write_plan
+from kharness.matrix.planning.order import run_order
+from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
+from kharness.runs.errors import MatrixError
+from kharness.runs.files import STATUS_JSON
+from kharness.runs.rundir import numbered, stamp, sync_filesystem
+from kharness.runs.status import PENDING, RunStatus, status_text
+
+
+@dataclass(frozen=True)
+class Given:
+    """A command line: what to run, where, and how it is followed."""
+
+    template: Template
+    cwd: Path
+    results: Path
+    """The folder of run directories."""
+    project: str = ""
+    follow: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @property
+    def program(self) -> str:
+        """What it runs, for names."""
+        return program_name(self.template.words)
+
+    def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
+        """Return the command of one run; `values` are by symbol."""
+        of_axes = {symbol.lower(): value for symbol, value in values.items()}
+        words, environment = self.template.filled(
+            _Cased({**of_axes, RUN_DIR: str(directory), RUN_NAME: name})
+        )
+        return Command(
+            words,
+            str(self.cwd),
+            {symbol: typed(value) for symbol, value in values.items()},
+            project=self.project or self.cwd.name or "runs",
+            environment=environment,
+            follow=list(self.follow),
+            patterns=list(self.patterns),
+            trackers=self.trackers,
+        )
+
+
+class _Cased(dict[str, str]):
+    """Placeholders in any case: `{LR}` is the axis `lr`."""
+
+    def __missing__(self, name: str) -> str:
+        return self[name.lower()] if name != name.lower() else ""
+
+
+def prepare_run(given: Given) -> CommandLaunch:
+    """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written."""
+    given.template.check((), given.cwd)
+    wanted, attempt = f"{given.program}_{stamp()}", 1
+    while (planning := Planning.begin(given.results, numbered(wanted, attempt))) is None:
+        attempt += 1
+    command = given.command(planning.place.name, planning.place, {})
+    with planning:
+        _write_run(command, planning.directory)
+        planning.publish()
+    return command_launch(planning.place, command, root=given.cwd)
+
+
+def prepare_matrix(
+    given: Given,
+    axes: Sequence[Axis],
+    settings: Mapping[str, Value],
+    *,
+    check: Callable[[Plan], None],
+) -> Plan:
+    """Make the directory of a matrix: RESULTS/test_matrix_TIME, with one run per cell, and its plan."""
+    given.template.check([axis.symbol.lower() for axis in axes], given.cwd)
+    if not axes:
+        raise MatrixError("there is no axis", hint="give -a name=value,value; kharness run runs it once")
+    wanted, attempt = f"test_matrix_{stamp()}", 1
+    while True:
+        name = numbered(wanted, attempt)
+        plan = _planned(given, axes, settings, given.results / name)
+        check(plan)
+        if (planning := Planning.begin(given.results, name)) is not None:
+            break
+        attempt += 1
+    with planning:
+        planning.directory.mkdir()
+        for launch in plan.launches:
+            assert isinstance(launch, CommandLaunch)
+            _write_run(launch.of, planning.directory / launch.name)
+        sync_filesystem(planning.directory)
+        write_plan(plan, given.cwd, into=planning.directory)
+        planning.publish()
+    return plan
+
+
+def _planned(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], directory: Path) -> Plan:
+    cells = cells_of(axes, given.program)
+    launches = []
+    for cell in cells:
+        run = directory / cell.name
+        command = given.command(cell.name, run, cell.values)
+        launches.append(command_launch(run, command, root=given.cwd))
+    seeds = seeds_planned(cells, settings, directory.parent)
+    return Plan(
+        directory=directory,
+        axes=axes,
+        cells=cells,
+        launches=launches,
+        settings=settings,
+        order=run_order(cells, settings),
+        notes=[seeds.note] if seeds.note else [],
+        seeds=seeds.content(),
+        created=time.time(),
+    )
+
+
+def _write_run(command: Command, directory: Path) -> None:
+    directory.mkdir()
+    lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
+    (directory / CONFIG_PY).write_text(
+        "\n".join(["# The values of a command, see command.json.", *lines, ""])
+    )
+    command.write(directory)
+    (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))

@@ -1,0 +1,122 @@
+"""A run whose command is anybody's: its file command.json, and the launch that puts the bridge around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from monitoring.journal.encoding.json_shape import check_shape, read_json
+
+COMMAND_JSON = "command.json"
+BRIDGE = "monitoring.bridge"
+
+_SHAPE = {
+    "argv": [str],
+    "cwd": str,
+    "environment": {"*": str},
+    "follow": [str],
+    "patterns": [str],
+    "values": dict,
+    "project": str,
+    "trackers": dict,
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with every placeholder filled in, and how it is followed."""
+
+    argv: Sequence[str]
+    cwd: str
+    """Where it runs: the folder in which it was given."""
+    values: Mapping[str, object]
+    """What it was given by axes, by symbol; the run's configuration."""
+    project: str = "runs"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it gets beside those of the runner."""
+    follow: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The command as one types it."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, shlex.join(self.argv)])
+
+    def write(self, directory: Path) -> None:
+        """Write DIRECTORY/command.json."""
+        (directory / COMMAND_JSON).write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def read_command(directory: Path) -> Command | None:
+    """Return the command of a run; None for a training of the tree. MatrixError for a damaged file."""
+    path = directory / COMMAND_JSON
+    try:
+        content = read_json(path.read_bytes())
+        check_shape(content, _SHAPE)
+        return Command(**content)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise MatrixError(f"{path} cannot be read: {error}", hint="it is damaged") from error
+
+
+@dataclass(frozen=True)
+class CommandLaunch(Launch):
+    """A command to run under the bridge."""
+
+    of: Command = field(default_factory=lambda: Command((), "", {}))
+
+    @property
+    def program(self) -> list[str]:
+        """The bridge without the interpreter, in whose place the launcher runs it."""
+        options = ["--name", self.name, "--project", self.of.project, "--cwd", self.of.cwd]
+        options += ["--config", json.dumps(dict(self.of.values)), "--trackers", json.dumps(self.of.trackers)]
+        options += [word for path in self.of.follow for word in ("--follow", path)]
+        options += [word for pattern in self.of.patterns for word in ("--pattern", pattern)]
+        options += [word for pair in self.of.environment.items() for word in ("--set", "=".join(pair))]
+        return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
+
+    @property
+    def command_line(self) -> str:
+        """The user's own command."""
+        return self.of.shown
+
+
+def command_launch(directory: Path, command: Command, *, root: Path | None = None) -> CommandLaunch:
+    """Return the launch of a run in its directory; paths are shown from `root`, the folder one is in."""
+    return CommandLaunch(
+        directory.name,
+        directory,
+        root or Path.cwd(),
+        program_name(command.argv),
+        command.values,
+        of=command,
+    )
+
+
+def program_name(argv: Sequence[str]) -> str:
+    """Return what a command runs, for names of runs and reports: `train` of `python -u train.py --lr 1`."""
+    words = [word for word in argv if word and not word.startswith("-")]
+    first = Path(words[0]).name if words else "run"
+    if first.startswith("python") or first == Path(sys.executable).name or first in _STARTERS:
+        if "-m" in argv and (place := argv.index("-m") + 1) < len(argv) and first.startswith("python"):
+            return argv[place].rpartition(".")[2]
+        scripts = [word for word in words[1:] if word.endswith((".py", ".sh"))]
+        first = Path(scripts[0]).name if scripts else first
+    name, ending = os.path.splitext(first)
+    return name if ending in (".py", ".sh") else first
+
+
+# Programs that start others.
+_STARTERS = frozenset(
+    {"torchrun", "accelerate", "deepspeed", "uv", "bash", "sh", "env", "nice", "mpirun", "srun"}
+)

@@ -1,0 +1,199 @@
+"""`kharness run` and `kharness matrix`: a training of anybody's, once and in all combinations."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kharness.matrix.commands.axes import parse_axis
+from kharness.matrix.commands.template import Template
+from kharness.runs.command import program_name
+from kharness.runs.errors import MatrixError
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import read_records
+
+from ....processes import kill_process
+from ....waiting import wait_until
+
+TRAINS = Path(__file__).parent / "trains.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder of the user's; what still runs in it when the test ends is killed."""
+    yield tmp_path
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(tmp_path) in word for word in process.info["cmdline"] or ()):
+            kill_process(process)
+
+
+def kharness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kharness", *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def steps_of(run: Path) -> list[int]:
+    records = counting(record for record, _ in read_records(run / "metrics.jsonl"))
+    return [int(str(record["global_step"])) for record in records if record["event"] == "step"]
+
+
+def test_run_is_recorded_and_its_exit_code_passed_on(folder: Path) -> None:
+    ended = kharness(folder, "run", "--", sys.executable, TRAINS, "--lr", 2)
+    assert ended.returncode == 0, ended.stderr
+    (run,) = (path for path in (folder / "results").iterdir() if not path.is_symlink())
+    assert run.name.startswith("trains_")
+    assert (folder / "results" / "latest").resolve() == run
+    assert f"run: results/{run.name}" in ended.stdout
+    assert "iter 10: loss" in ended.stdout
+    assert steps_of(run) == list(range(1, 11))
+    assert json.loads((run / "status.json").read_text())["status"] == "complete"
+    failed = kharness(folder, "run", "--", sys.executable, "-c", "raise SystemExit(9)")
+    assert failed.returncode == 9
+    assert "failed: exit code 9" in failed.stderr
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A matrix of two learning rates and five seeds, and what it printed."""
+    folder = tmp_path_factory.mktemp("commands")
+    axes = ["-a", "lr=1,2", "-a", "seed=1..5"]
+    program = [sys.executable, TRAINS, "--lr", "{lr}", "--seed={seed}", "--out", "{run_dir}/x {{y}}"]
+    ended = kharness(folder, "matrix", *axes, "--jobs", 2, "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder, ended.stdout
+
+
+def test_matrix_ends_in_a_verdict(matrix: tuple[Path, str]) -> None:
+    folder, printed = matrix
+    assert "matrix: 10 runs (lr=1,2 seed=1,2,3,4,5)" in printed
+    assert "val loss compared with lr=1" in printed
+    assert re.search(r"lr=2  -0\.0[45]\d\d \(.*\)  better, p < 0\.0001", printed)
+    summary = json.loads((folder / "results" / "latest" / "summary.json").read_text())
+    assert [len(variant["runs"]) for variant in summary["variants"]] == [5, 5]
+
+
+def test_words_arrive_as_they_were_given(matrix: tuple[Path, str]) -> None:
+    run = (matrix[0] / "results" / "latest").resolve() / "lr-2_seed-3"
+    assert f"out={run}/x {{y}} fast=False" in (run / "output.log").read_text()
+    command = json.loads((run / "command.json").read_text())
+    assert command["values"] == {"LR": 2, "SEED": 3}
+    assert command["argv"][2:] == ["--lr", "2", "--seed=3", "--out", f"{run}/x {{y}}"]
+
+
+def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
+    folder, _ = matrix
+    assert "10 runs: 10 complete" in kharness(folder, "status").stdout
+    run = "results/latest/lr-{}_seed-1"
+    assert "configuration: LR 1 -> 2" in kharness(folder, "compare", run.format(1), run.format(2)).stdout
+    assert "iter 1: loss" in kharness(folder, "logs", "CELL=lr-1_seed-1").stdout
+    again = kharness(folder, "continue")
+    assert again.returncode == 0
+    assert "matrix: complete: 10 runs" in again.stdout
+
+
+@pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
+def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
+    words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
+    program = [str(TRAINS), "--lr", "{lr}", "--steps", "40", "--pause", "0.05"]
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "kharness", *words, *program],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+    log = folder / "results" / "latest" / "lr-1" / "output.log"
+    wait_until(lambda: "iter 5" in log.read_text())
+    of_cell = [p for p in psutil.Process(runner.pid).children(recursive=True) if str(TRAINS) in p.cmdline()]
+    bridge = next(p for p in of_cell if "monitoring.bridge" in p.cmdline())
+    trains = next(p for p in of_cell if "monitoring.bridge" not in p.cmdline())
+    killed = {"runner": psutil.Process(runner.pid), "bridge": bridge, "program": trains}[victim]
+    os.kill(killed.pid, signal.SIGKILL)
+    runner.wait()
+    wait_until(lambda: not trains.is_running())
+
+    ended = kharness(folder, "continue")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    matrix = folder / "results" / "latest"
+    assert "2 runs: 2 complete" in kharness(folder, "status").stdout
+    for cell in ("lr-1", "lr-2"):
+        assert steps_of(matrix / cell) == list(range(1, 41))
+
+
+REFUSED = [
+    (["matrix", "-a", "lr=1", "--", "true", "{l}"], "{l} is no axis", "perhaps {lr}"),
+    (
+        ["matrix", "-a", "lr=1", "-a", "x=2", "--", "true", "{lr}"],
+        "the command never receives the axis x",
+        "write {x} where its value belongs: --x {x}",
+    ),
+    (["matrix", "--", "true"], "there is no axis", "give -a name=value,value; kharness run runs it once"),
+    (["matrix", "-a", "lr=1,", "--", "true", "{lr}"], "-a lr=1, has an empty value", "for example -a lr="),
+    (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
+    (["matrix", "-a", "lr=1,1", "--", "true", "{lr}"], "-a: LR has the value 1 twice", "list it once"),
+    (["run", "--", "nothere"], "nothere is not found", "give the command as you would type it here"),
+    (["run"], "there is no command", "kharness matrix -a lr=1,2 -- python train.py --lr {lr}"),
+    (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
+    (
+        ["matrix", "--jobs", "x", "--", "true"],
+        "argument --jobs: invalid int value: 'x'",
+        "kharness matrix --",
+    ),
+    (["status", "a", "b"], "b is one name too many", "kharness status [NAME=value …]"),
+]
+
+
+@pytest.mark.parametrize(("words", "error", "hint"), REFUSED)
+def test_refused_in_a_line_and_nothing_is_written(
+    folder: Path, words: list[str], error: str, hint: str
+) -> None:
+    ended = kharness(folder, *words)
+    assert ended.returncode == 2
+    first, second = ended.stderr.splitlines()
+    assert first == f"error: {error}"
+    assert second.startswith(f"hint: {hint}")
+    assert not (folder / "results").exists()
+
+
+def test_flag_goes_where_it_is_n() -> None:
+    template = Template(["--lr={lr}", "--fast{fast?}", "{{x}}"], {"MODE": "{lr}"})
+    assert template.names == ["lr", "fast"]
+    assert template.filled({"lr": "1", "fast": "y"}) == (["--lr=1", "--fast", "{x}"], {"MODE": "1"})
+    assert template.filled({"lr": "a b;$(x)", "fast": "n"}) == (
+        ["--lr=a b;$(x)", "{x}"],
+        {"MODE": "a b;$(x)"},
+    )
+
+
+def test_axes() -> None:
+    assert parse_axis("seed=1..3").values == ["1", "2", "3"]
+    assert parse_axis("lr=1e-3,3e-4,8..9").symbol == "LR"
+    with pytest.raises(MatrixError, match=r"5\.\.1 has no values"):
+        parse_axis("seed=5..1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["python", "-u", "a/train.py", "--lr", "1"], "train"),
+        ([sys.executable, "-m", "pkg.sft", "x"], "sft"),
+        (["torchrun", "--nproc-per-node", "2", "pretrain.py"], "pretrain"),
+        (["./a.out", "x"], "a.out"),
+        (["bash", "go.sh"], "go"),
+        (["python", "-c", "print(1)"], "python"),
+    ],
+)
+def test_program_is_named_by_its_script(argv: list[str], name: str) -> None:
+    assert program_name(argv) == name
