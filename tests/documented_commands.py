@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", flags=re.M | re.S)
-PROGRAMS = r"(make|python|pip|wandb|trackio|tensorboard|mlflow|torchrun|\.venv/bin/\S+|scripts/\S+)"
+PROGRAMS = r"(make|kharness|python|pip|wandb|trackio|tensorboard|mlflow|torchrun|\.venv/bin/\S+|scripts/\S+)"
 # Between two commands of a line.
 BETWEEN = {"&&", "||", ";", "|", "&"}
 # What a reader fills in; a command that breaks off is followed by more words of the reader's own.

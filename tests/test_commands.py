@@ -17,11 +17,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from kharness import cli
 from kharness.config.errors import ConfigError
 from kharness.config.make import variables as make_variables
 from kharness.config.options import parse
 from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
+from kharness.matrix.commands.axes import parse_axis
+from kharness.matrix.commands.template import Template
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.given_axes import NO_AXES, given_axes
@@ -65,7 +68,7 @@ def called(*programs: str) -> list[DocumentedCommand]:
 
 
 def test_every_program_is_known() -> None:
-    known = {"make", "pip", "python", *OF_THE_SYSTEM}
+    known = {"kharness", "make", "pip", "python", *OF_THE_SYSTEM}
     assert {
         command.program
         for command in COMMANDS
@@ -101,6 +104,21 @@ def test_make_takes_it(command: DocumentedCommand, monkeypatch: pytest.MonkeyPat
             assert draft_sweep(tree(), Around(base, ranges.fixed, layer, "stamp"), ranges).refused == []
         else:
             tree().resolve(base, layer)
+
+
+@pytest.mark.parametrize("command", called("kharness"), ids=str)
+def test_kharness_takes_it(command: DocumentedCommand) -> None:
+    name, *words = command.words[1:] or ["--help"]
+    if name == "--help":
+        return
+    if name in cli.TARGETS:
+        given = [word for word in words if "=" in word]
+        take([name], given)
+        return
+    options, program = cli.parsed(command.words[1:])
+    if not set(program) <= {"…"}:
+        axes = [parse_axis(text).symbol.lower() for text in getattr(options, "axis", ())]
+        Template(["true", *program[1:]]).check(axes, ROOT)
 
 
 def take(goals: list[str], given: list[str]) -> dict[str, str]:

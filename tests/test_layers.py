@@ -65,6 +65,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.judging.statistics": frozenset({"scipy"}),
     "kharness.report.writing.html": frozenset({"jinja2", "markupsafe"}),
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
+    "kharness.cli": frozenset(
+        {"kharness.config", "kharness.matrix", "kharness.report", "kharness.runs", "monitoring"}
+    ),
+    "kharness.__main__": frozenset({"kharness.cli"}),
     "scripts": frozenset({"kharness", "monitoring"}),
     "scripts.docs_images": frozenset({"PIL", "kharness", "matplotlib", "psutil", "pyte"}),
     "scripts.requirements": frozenset({"packaging"}),
@@ -79,7 +83,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 FLOORS: dict[str, list[str]] = {
     "monitoring": [
         "counts errors host secrets",
-        "dropins gpu",
+        "dropins gpu spool",
         "journal samplers",
         "alert_lines alert_sentences control follower lineage rotating_journal sampler_process"
         " saved_environment telemetry",
@@ -88,7 +92,7 @@ FLOORS: dict[str, list[str]] = {
         "exporters run",
         "gpu_monitor rehearsal",
         "callbacks terminal",
-        "gpu_dashboard",
+        "bridge gpu_dashboard",
     ],
     "kharness.config": [
         "foreign_text output project_name",
@@ -107,7 +111,7 @@ FLOORS: dict[str, list[str]] = {
         "bar_line budget errors exit_codes files",
         "journal_tail latest launch output_tail control_changes",
         "lock matrix_plan rundir status",
-        "attempts causes locate",
+        "causes command locate",
         "lost_status",
     ],
     "kharness.training": [
@@ -130,7 +134,7 @@ FLOORS: dict[str, list[str]] = {
         "planning",
         "reproduce running selected_runs",
         "model_check overview sweep",
-        "supervise",
+        "commands supervise",
         "resume dry_run",
     ],
     "kharness.report": [

@@ -213,7 +213,7 @@ def test_which_attempts_failed_has_one_owner(sources: Sources) -> None:
         for node in nodes
         if isinstance(node, ast.Name) and node.id == "BESIDE_THE_RUN"
     ]
-    assert set(users) == {STATUSES}, "ask Attempt.failed, or kharness.runs.attempts for those of a run"
+    assert set(users) == {STATUSES}, "ask Attempt.failed, or kharness.runs.status for those of a run"
 
 
 def test_where_a_plan_lies_has_one_owner(sources: Sources) -> None:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kharness.config.errors import run_command
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import GRAPHS
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
     from kharness.matrix.commands.planned import Given
 
 
-class _Parser(argparse.ArgumentParser):
+class _Commands(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
@@ -39,7 +40,7 @@ TARGETS = {
     "estimate": "how long a running or interrupted matrix still takes",
     "compare": "which of two runs, matrices or variants is better: A B",
     "summary": "write the summary again",
-    "graphs": "draw the graphs again",
+    GRAPHS: "draw the graphs again",
     "gpu-report": "how evenly the GPUs were used",
     "reproduce": "run it again and say whether it is bit-equal",
     "test-rerun": "run cells again from scratch",
@@ -53,10 +54,15 @@ def main(argv: Sequence[str]) -> int:
     given = list(argv)
     if given and given[0] in TARGETS:
         return target(given[0], given[1:])
-    words = given[given.index("--") + 1 :] if "--" in given else []
-    options = _parser().parse_args(given[: given.index("--")] if "--" in given else given)
+    options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
     return call(options, words)
+
+
+def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options and the words after `--`. MatrixError for what is no option."""
+    place = given.index("--") if "--" in given else len(given)
+    return _parser().parse_args(given[:place]), list(given[place + 1 :])
 
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -198,8 +204,8 @@ def _judged(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="kharness", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    parser = _Commands(prog="kharness", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Commands)
     for name, about in TARGETS.items():
         commands.add_parser(name, help=about)
     for name, call, takes in (

@@ -14,7 +14,6 @@ from kharness.matrix.launchers import open_launcher
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Found, Member
-from kharness.runs.attempts import failed_before
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
@@ -32,6 +31,7 @@ from kharness.runs.status import (
     TIMEOUT,
     Attempt,
     RunStatus,
+    failed_before,
 )
 from monitoring.agent.delivery import read_progress
 from monitoring.alert_sentences import alert_lines

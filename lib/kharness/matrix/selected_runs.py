@@ -125,8 +125,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
 
 def _single(directory: Path, root: Path) -> Found:
     if (command := read_command(directory)) is not None:
-        launch = command_launch(directory, command)
-        return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})
+        return _run(command_launch(directory, command))
     config = directory / CONFIG_PY
     if not config.is_file():
         raise MatrixError(
@@ -134,5 +133,8 @@ def _single(directory: Path, root: Path) -> Found:
             hint="make summary, make graphs, make compare and make sync take runs of any program",
         )
     values = ConfigValues(config)
-    launch: Launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)
-    return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})
+    return _run(Launch(directory.name, directory, root, str(values["MODEL"]), values))
+
+
+def _run(launch: Launch) -> Found:
+    return Found(launch.directory, [Member(launch.name, {}, launch)], Filter(), False, "run", {}, {})

@@ -13,11 +13,10 @@ from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from kharness.runs.attempts import failed_before, other_work
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.status import COMPLETE, Attempt, read_status
+from kharness.runs.status import COMPLETE, Attempt, failed_before, other_work, read_status
 from monitoring.journal.fields import FIELDS, REPORT, rows_at
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, points, record_batches

@@ -5,9 +5,10 @@ Those that monitoring writes are in monitoring.journal.files, those of the confi
 
 from __future__ import annotations
 
+from monitoring.journal.files import OUTPUT_LOG as OUTPUT_LOG
+
 MATRIX_JSON = "matrix.json"
 STATUS_JSON = "status.json"
-OUTPUT_LOG = "output.log"
 RUNNER_LOCK = ".runner.lock"
 CHECKPOINTS = "checkpoints"
 REPLAYED_JSON = "replayed.json"

@@ -83,6 +83,27 @@ class Attempt:
         return FROM_SCRATCH in self.arguments
 
 
+def failed_before(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Those before the last that failed: with any, a complete run is an unstable one."""
+    return [attempt for attempt in attempts[:-1] if attempt.failed]
+
+
+def other_work(attempts: Sequence[Attempt]) -> float | None:
+    """Return the share of other work, weighted by the length of the attempts since the last start from
+    scratch; None if one was not measured.
+    """
+    first = max((i for i, attempt in enumerate(attempts) if attempt.from_scratch), default=0)
+    known = [
+        (attempt.seconds, attempt.other_work)
+        for attempt in attempts[first:]
+        if attempt.seconds is not None and attempt.other_work is not None
+    ]
+    seconds = sum(length for length, _ in known)
+    if len(known) < len(attempts[first:]) or not seconds:
+        return None
+    return sum(length * share for length, share in known) / seconds
+
+
 @dataclass(frozen=True)
 class RunStatus:
     status: Status

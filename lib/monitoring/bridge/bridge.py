@@ -9,7 +9,6 @@ record.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import shlex
 import signal
@@ -23,20 +22,17 @@ from typing import Any
 import orjson
 
 from monitoring.bridge.guard import Guard
-from monitoring.bridge.recorder import Progress, Recorder, late
+from monitoring.bridge.recorder import Followed, Recorder, late
 from monitoring.bridge.script import Script
-from monitoring.bridge.source import Reported, Source, Watched
-from monitoring.bridge.sources import KINDS
+from monitoring.bridge.source import MetricSource, Reported, Watched
+from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
 from monitoring.errors import UserError
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import journal_name
+from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, STORES, journal_name
 from monitoring.journal.journal import say
 from monitoring.journal.lineage import superseding
 from monitoring.journal.run_json import read_run_json
-
-BRIDGE_JSON = "bridge.json"
-OUTPUT_LOG = "output.log"
 
 # Seconds between two looks at the sources, and between two searches for new ones.
 LOOK_EVERY, FIND_EVERY = 1.0, 2.0
@@ -56,7 +52,7 @@ class Bridge:
         self.watched = watched
         self._run = run
         self._file = watched.directory / BRIDGE_JSON
-        self._readers: list[tuple[Source, Progress]] = []
+        self._readers: list[tuple[MetricSource, Followed]] = []
         self._found: dict[str, int] = {}  # kind and path -> number
         self._complaints: dict[Path, int] = {}
         earlier = _earlier(self._file)
@@ -126,19 +122,19 @@ class Bridge:
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
 
     def _find(self) -> None:
-        for kind in KINDS:
-            for source in _module(kind).find(self.watched):
+        for module in source_kinds().values():
+            for source in module.find(self.watched):
                 if all(source.path != known.path or source.kind != known.kind for known, _ in self._readers):
                     self._add(source)
 
-    def _add(self, source: Source) -> None:
+    def _add(self, source: MetricSource) -> None:
         key = _key(source.kind, source.path)
         number = self._found.get(key)
         if number is None:
             number = self._found[key] = len(self._listed)
             self._listed.append({"kind": source.kind, "path": str(source.path), "found": time.time()})
             write_atomically(self._file, orjson.dumps({"sources": self._listed}, option=orjson.OPT_INDENT_2))
-        progress = self.recorder.sources.setdefault(number, Progress(number, source.kind))
+        progress = self.recorder.sources.setdefault(number, Followed(number, source.kind))
         self._readers.append((source, progress))
 
     def _read(self) -> bool:
@@ -224,7 +220,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         resumed_from=None,
         supersedes=gone,
     )
-    (directory / "sources").mkdir(exist_ok=True)
+    (directory / STORES).mkdir(exist_ok=True)
     output = os.open(directory / OUTPUT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         script = Script(command, environment=environment, cwd=options.cwd, output=output)
@@ -256,7 +252,7 @@ def _finish(run: Any, code: int, stopped_by: int | None) -> None:
     """Write the end record. Of a failure it gives no cause: the output may know it better."""
     if code == 0 and stopped_by is None:
         run.finish(COMPLETE)
-    elif stopped_by is not None and code in (0, 128 + stopped_by, -stopped_by, 75):
+    elif stopped_by is not None and code in (0, 128 + stopped_by, -stopped_by, os.EX_TEMPFAIL):
         run.finish(INTERRUPTED, cause="stopped")
     elif code < 0:
         run.finish(FAILED, error=f"ended by {signal.Signals(-code).name}")
@@ -267,14 +263,10 @@ def _finish(run: Any, code: int, stopped_by: int | None) -> None:
 def _environment(watched: Watched) -> dict[str, str]:
     """Return the program's environment: the user's, and what its trackers need to be followed."""
     found = dict(watched.environment)
-    for kind in KINDS:
-        for name, value in _module(kind).variables(watched).items():
+    for module in source_kinds().values():
+        for name, value in module.variables(watched).items():
             found.setdefault(name, value)
     return found
-
-
-def _module(kind: str) -> Any:
-    return importlib.import_module(f"monitoring.bridge.sources.{kind}")
 
 
 def _key(kind: str, path: Path) -> str:
@@ -284,7 +276,9 @@ def _key(kind: str, path: Path) -> str:
 def _earlier(file: Path) -> list[dict[str, Any]]:
     try:
         found = orjson.loads(file.read_bytes())["sources"]
-        return [entry for entry in found if entry["kind"] in KINDS and isinstance(entry["path"], str)]
+        return [
+            entry for entry in found if entry["kind"] in SOURCE_KINDS.names and isinstance(entry["path"], str)
+        ]
     except FileNotFoundError:
         return []
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:

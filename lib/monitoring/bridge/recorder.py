@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monitoring.bridge.source import Reported
-from monitoring.bridge.sources import KINDS
+from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import STEP_NAMES, measured, record
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.run import Run
@@ -28,7 +28,7 @@ TOGETHER = 1.0
 
 
 @dataclass
-class Progress:
+class Followed:
     """How far a source has been recorded, and what it had to say."""
 
     number: int
@@ -58,7 +58,7 @@ class Recorder:
     def __init__(self, run: Run, kinds: Mapping[int, str]) -> None:
         """`kinds` are those of the sources that earlier attempts have read, by number."""
         self._run = run
-        self.sources = {number: Progress(number, kind) for number, kind in kinds.items()}
+        self.sources = {number: Followed(number, kind) for number, kind in kinds.items()}
         self._owners: dict[str, str] = {}  # metric -> the kind of source that it is recorded from
         self._first_seen: dict[str, float] = {}
         self._candidates: dict[str, set[str]] = {}
@@ -73,7 +73,7 @@ class Recorder:
             mark = found.get(REPORTED)
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
                 continue
-            progress = self.sources.setdefault(number, Progress(number, str(mark.get("by"))))
+            progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
             place = mark.get("place")
             if isinstance(place, int):
                 progress.place = progress.read_to = place
@@ -85,7 +85,7 @@ class Recorder:
         for number, count in partly.items():
             self.sources[number].skip = count
 
-    def take(self, progress: Progress, reported: Reported, now: float) -> None:
+    def take(self, progress: Followed, reported: Reported, now: float) -> None:
         """Take what a source has just yielded."""
         progress.read_to = reported.place
         if reported.event == "step":
@@ -114,13 +114,11 @@ class Recorder:
 
     def _is_decided(self, metric: str, now: float) -> bool:
         """Whether no richer source is expected to report a metric that some have reported."""
-        best = min(map(KINDS.index, self._candidates[metric]))
-        silent = any(
-            not source.read_to for source in self.sources.values() if KINDS.index(source.kind) < best
-        )
-        return not best or now - self._first_seen[metric] >= (SETTLE_LONG if silent else SETTLE)
+        best = max(map(richness, self._candidates[metric]))
+        silent = any(not source.read_to for source in self.sources.values() if richness(source.kind) > best)
+        return best == RICHEST or now - self._first_seen[metric] >= (SETTLE_LONG if silent else SETTLE)
 
-    def _group(self, progress: Progress, reported: Reported, read: float) -> None:
+    def _group(self, progress: Followed, reported: Reported, read: float) -> None:
         """Put values of one step together, as sources report them one by one."""
         values = self._own_values(progress, reported)
         kept = Reported(values, reported.place, reported.step, reported.time, reported.event)
@@ -131,14 +129,14 @@ class Recorder:
                 self._write(progress)
         progress.group.append((kept, read))
 
-    def _own_values(self, progress: Progress, reported: Reported) -> Mapping[str, object]:
+    def _own_values(self, progress: Followed, reported: Reported) -> Mapping[str, object]:
         if reported.event != "step":
             return reported.values
         values = {}
         for name, value in reported.values.items():
             metric = _metric(name)
             if metric not in self._owners:
-                self._owners[metric] = min(self._candidates[metric], key=KINDS.index)
+                self._owners[metric] = max(self._candidates[metric], key=richness)
             if self._owners[metric] == progress.kind:
                 values[name] = value
                 progress.names[name] = None
@@ -146,7 +144,7 @@ class Recorder:
                 progress.left_out[name] = self._owners[metric]
         return values
 
-    def _write(self, progress: Progress) -> None:
+    def _write(self, progress: Followed) -> None:
         """Write the group of one step: its measurements on each split, then the rest with the new place."""
         group, progress.group = progress.group, []
         last, read = group[-1]
@@ -166,7 +164,7 @@ class Recorder:
         progress.place = last.place
 
     def _records(
-        self, progress: Progress, last: Reported, values: Mapping[str, object], at: float
+        self, progress: Followed, last: Reported, values: Mapping[str, object], at: float
     ) -> Iterator[tuple[str, int | None, float, Mapping[str, object]]]:
         if last.event != "step" or progress.kind == "spool":
             yield last.event, last.step, at, values
@@ -207,6 +205,6 @@ def _metric(name: str) -> str:
     return STEP_NAMES.get(known.removeprefix("train/"), known.removeprefix("train/"))
 
 
-def late(progress: Progress) -> float | None:
+def late(progress: Followed) -> float | None:
     """Return how late the source's values are read, in seconds; None where it has no times."""
     return as_number(progress.latest) or None

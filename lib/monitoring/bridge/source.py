@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-SOURCES = "sources"
-"""Folder of the run directory in which the local stores of a program's own trackers are put."""
+from monitoring.journal.files import STORES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Reported:
     """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     """One file or database that is read while it grows."""
 
     kind: str
@@ -59,7 +58,7 @@ class Watched:
 
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""
-        return self.directory / SOURCES / name
+        return self.directory / STORES / name
 
     def is_new(self, path: Path) -> bool:
         """Whether a file was written since the program started; a second's grace for coarse clocks."""

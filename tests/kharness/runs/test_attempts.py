@@ -10,9 +10,8 @@ from kharness.matrix.overview import CellState, Overview, status_lines
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.selected_runs import Found, Member
 from kharness.report.runs import load_run
-from kharness.runs.attempts import failed_before
 from kharness.runs.launch import Launch
-from kharness.runs.status import COMPLETE, Attempt, RunStatus, status_text
+from kharness.runs.status import COMPLETE, Attempt, RunStatus, failed_before, status_text
 
 # Exit code and signal beside the cause: a training that times out ends with 75 as one that is stopped does.
 ATTEMPTS = [

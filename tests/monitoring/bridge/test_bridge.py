@@ -55,7 +55,8 @@ def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals) -> None:
         "    sys.exit(0)\n"
         f"signal.signal({int(number)}, stop)\n"
         "print('ready', flush=True)\n"
-        "time.sleep(600)\n"
+        "while True:\n"
+        "    time.sleep(0.05)\n"
     )
     bridge = started(run_dir, sys.executable, "-c", program)
     output = run_dir / "output.log"

@@ -95,7 +95,8 @@ def test_rows_of_trackers(run_dir: Path, kind: str) -> None:
     assert records(run_dir, "eval") == [
         {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
     ]
-    assert f"recorded from {kind}: train/loss, nested/a, val/acc" in ended.stderr
+    names = "nested/a, train/loss, val/acc" if kind == "wandb" else "train/loss, nested/a, val/acc"
+    assert f"recorded from {kind}: {names}" in ended.stderr
 
 
 def test_event_files(run_dir: Path) -> None:

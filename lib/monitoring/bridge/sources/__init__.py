@@ -1,10 +1,31 @@
 """Where programs report their metrics: one kind of store per module.
 
-Each has `VARIABLES(watched)`, environment variables that the program gets unless it has them, and
-`find(watched)`, which yields its sources as far as they exist.
+Each has `RICHNESS`, by which of two sources of one metric the one with more counts, `variables(watched)`,
+environment variables that the program gets unless it has them, and `find(watched)`, which yields its sources
+as far as they exist.
 """
 
 from __future__ import annotations
 
-# By richness: of two sources that report one metric the first counts.
-KINDS = ("spool", "wandb", "trackio", "tensorboard", "mlflow", "jsonl", "csv", "output")
+import functools
+from collections.abc import Mapping
+from types import ModuleType
+
+from monitoring.dropins import DropIns
+
+SOURCE_KINDS = DropIns("source", "monitoring.bridge.sources")
+
+# That of what `monitoring.Run` writes: nothing is richer.
+RICHEST = 100
+
+
+@functools.cache
+def source_kinds() -> Mapping[str, ModuleType]:
+    """Return the module of each kind by its name, the richest first."""
+    modules = {name: SOURCE_KINDS.load(name) for name in SOURCE_KINDS.names}
+    return dict(sorted(modules.items(), key=lambda item: -richness(item[0])))
+
+
+def richness(kind: str) -> int:
+    """Return how much a kind of source keeps of what is reported."""
+    return int(SOURCE_KINDS.load(kind).RICHNESS)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.journal.files import METRICS_CSV
 
-# The file that Lightning's CSVLogger rewrites whenever a column is new, and its default folder.
-METRICS, FOLDER = "metrics.csv", "lightning_logs"
+# The default folder of Lightning's CSVLogger, which rewrites its file whenever a column is new.
+FOLDER = "lightning_logs"
+
+RICHNESS = 40
 
 
 def variables(watched: Watched) -> Mapping[str, str]:
@@ -23,8 +26,8 @@ def find(watched: Watched) -> Iterator[CsvSource]:
     for path in watched.follow:
         if path.suffix == ".csv" and path.is_file():
             yield CsvSource(path)
-    for path in files_below(watched.cwd / FOLDER, METRICS):
-        if path.name == METRICS and watched.is_new(path):
+    for path in files_below(watched.cwd / FOLDER, METRICS_CSV):
+        if path.name == METRICS_CSV and watched.is_new(path):
             yield CsvSource(path)
 
 

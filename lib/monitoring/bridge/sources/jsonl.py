@@ -10,6 +10,8 @@ import orjson
 from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched
 
+RICHNESS = 50
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Return none: the program knows where it writes."""

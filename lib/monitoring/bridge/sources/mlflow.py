@@ -12,6 +12,8 @@ from monitoring.bridge.sources.trackio import rows
 URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
 
+RICHNESS = 60
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Give the program a database in the run directory, if the user has set no store."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from monitoring.bridge.source import Reported, Watched
 from monitoring.journal.encoding.global_step import as_step
+from monitoring.journal.files import OUTPUT_LOG
 
 # A terminal's colors and other escapes (ECMA-48).
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -31,6 +32,8 @@ TORCHTITAN = (
 DICT = re.compile(r"\{'[\w/]+': .*\}")
 FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
 
+RICHNESS = 10
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Have Python write each line when it is printed, not 8 KiB later."""
@@ -39,7 +42,7 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 def find(watched: Watched) -> Iterator[OutputSource]:
     """Yield what the program prints into output.log."""
-    path = watched.directory / "output.log"
+    path = watched.directory / OUTPUT_LOG
     if path.is_file():
         yield OutputSource(path, watched.patterns)
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.sources import RICHEST
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import ENVELOPE, as_number, read_records
 from monitoring.spool import ENDING, SPOOL
+
+RICHNESS = RICHEST
 
 
 def variables(watched: Watched) -> Mapping[str, str]:

@@ -21,6 +21,8 @@ WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 2, 5, 1, 1, 2, 8
 DTYPE, CONTENT, FLOAT_VAL, DOUBLE_VAL = 1, 4, 5, 6
 FLOAT, DOUBLE = 1, 2
 
+RICHNESS = 70
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Have Hugging Face's callback write below the run directory."""

@@ -13,6 +13,8 @@ import orjson
 from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched, files_below
 
+RICHNESS = 80
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Put the databases into the run directory."""

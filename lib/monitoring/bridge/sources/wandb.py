@@ -19,6 +19,8 @@ HISTORY, ITEM, STEP, KEY, NESTED_KEY, VALUE_JSON, NUM = 2, 1, 2, 1, 2, 16, 1
 # How often, in seconds, wandb-core writes its buffer out, from 0.31 on.
 FLUSH = "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL"
 
+RICHNESS = 90
+
 
 def variables(watched: Watched) -> Mapping[str, str]:
     """Put the log into the run directory and have it written once a second; the mode stays the user's."""
@@ -61,7 +63,7 @@ def _row(history: bytes) -> dict[str, object]:
         elif number == STEP and isinstance(item, bytes):
             # the row's own, unless it logs a step of its own name
             row.setdefault("_step", dict(fields_in(item)).get(NUM, 0))
-    return row
+    return dict(sorted(row.items()))  # W&B writes them in any order
 
 
 def _value(text: bytes) -> object:

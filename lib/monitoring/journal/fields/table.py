@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.journal.fields.row import UNKNOWN_UNIT, FieldRow, rows, shown
-from monitoring.journal.files import CONTROL_JSON, RUN_JSON
+from monitoring.journal.files import BRIDGE_JSON, CONTROL_JSON, RUN_JSON
 
 # Texts end without a full stop; `;` and `.` may stand within. In the order of docs/metrics.md.
 FIELDS: tuple[FieldRow, ...] = (
@@ -23,7 +23,7 @@ FIELDS: tuple[FieldRow, ...] = (
           every="optimizer steps done; in every record but start, end and gap"),
     *rows("reported",
           every="only of a program under the [bridge](own-training.md): `by` which kind of source it was "
-                "reported, `source`, its number in bridge.json, `place`, the position in it, and `read`, "
+                f"reported, `source`, its number in {BRIDGE_JSON}, `place`, the position in it, and `read`, "
                 "when it was read"),
     # Losses, accuracies and what else comes of the training itself.
     *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
