@@ -117,8 +117,8 @@ class Bridge:
                 found.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
         if found:
             return f"recorded from {'; '.join(found)}"
-        lines = _last_lines(self.watched.directory / OUTPUT_LOG)
-        seen = f"; its last line is {lines[-1]!r}" if lines else ""
+        line = _last_line(self.watched.directory / OUTPUT_LOG)
+        seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
 
     def _find(self) -> None:
@@ -244,11 +244,11 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     guard.dismiss()
     if tell_at:
         say(bridge.described())
-    _finish(run, code, script.stopped_by)
+    _finish(run, code, script.stopped_by, _last_line(directory / OUTPUT_LOG))
     return 128 - code if code < 0 else code
 
 
-def _finish(run: Any, code: int, stopped_by: int | None) -> None:
+def _finish(run: Any, code: int, stopped_by: int | None, said: str) -> None:
     """Write the end record. Of a failure it gives no cause: the output may know it better."""
     if code == 0 and stopped_by is None:
         run.finish(COMPLETE)
@@ -257,7 +257,7 @@ def _finish(run: Any, code: int, stopped_by: int | None) -> None:
     elif code < 0:
         run.finish(FAILED, error=f"ended by {signal.Signals(-code).name}")
     else:
-        run.finish(FAILED, error=f"exit code {code}")
+        run.finish(FAILED, error=said or f"exit code {code}")
 
 
 def _environment(watched: Watched) -> dict[str, str]:
@@ -285,17 +285,15 @@ def _earlier(file: Path) -> list[dict[str, Any]]:
         raise UserError(f"{file} cannot be read: {error}", hint="it is damaged: remove it") from error
 
 
-def _last_lines(path: Path) -> list[str]:
+def _last_line(path: Path) -> str:
+    """Return the last line of the output that is not empty, cut to what a message has room for."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
-            return [
-                line.strip()[:100]
-                for line in file.read().decode("utf-8", "replace").splitlines()
-                if line.strip()
-            ]
+            text = file.read().decode("utf-8", "replace")
     except OSError:
-        return []
+        return ""
+    return next((line.strip()[:100] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _command(given: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen
 
 def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path) -> None:
     assert bridged(run_dir, sys.executable, "-c", "print('no memory'); raise SystemExit(7)").returncode == 7
-    assert records(run_dir, "end") == [{"status": "failed", "error": "exit code 7"}]
+    assert records(run_dir, "end") == [{"status": "failed", "error": "no memory"}]
     assert (run_dir / "output.log").read_text() == "no memory\n"
 
 
