@@ -1,0 +1,182 @@
+"""Finds what a program reports, reads it while it grows, and has it recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from monitoring.bridge.recorder import Followed, Recorder, late
+from monitoring.bridge.source import MetricSource, Reported, Watched
+from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
+from monitoring.errors import UserError
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
+from monitoring.journal.journal import say
+
+# Seconds between two searches for new sources.
+FIND_EVERY = 2.0
+# Seconds that the sources have after the program's end; and, where something may still write them (what the
+# program has left running, W&B's own process), without anything new before the end is believed.
+DRAIN, QUIET = 20.0, 1.0
+# A complaint of a store that is just being made is none.
+TELL_COMPLAINT_AFTER = 5
+
+
+class Bridge:
+    """The sources of one program, and the run that they are recorded in."""
+
+    def __init__(self, run: Any, watched: Watched) -> None:
+        self.watched = watched
+        self._run = run
+        self._file = watched.directory / BRIDGE_JSON
+        self._readers: list[tuple[MetricSource, Followed]] = []
+        self._found: dict[str, int] = {}  # kind and path -> number
+        self._complaints: dict[Path, int] = {}
+        earlier = _earlier(self._file)
+        for number, entry in enumerate(earlier):
+            self._found[_key(entry["kind"], Path(entry["path"]))] = number
+        self._listed = earlier
+        self.recorder = Recorder(run, {number: str(entry["kind"]) for number, entry in enumerate(earlier)})
+        if run.attempt > 1:
+            self.recorder.recover(watched.directory / journal_name(0))
+        self._next_find = 0.0
+
+    def resume_earlier(self, since: float) -> None:
+        """Record what the sources of killed attempts still hold; it belongs before this attempt's start.
+
+        `since` is when the first of them started, in UTC epoch seconds.
+        """
+        now = self.watched
+        self.watched = replace(now, started=since)
+        self._find()
+        self.watched = now
+        self._read()
+        self.recorder.record(time.time(), all_of_it=True)
+        # what is appended to them from now on is this attempt's: output.log, files that the user named
+        self._readers.clear()
+
+    def look(self) -> bool:
+        """Read what is new, and record what is decided; whether there was anything new."""
+        if time.monotonic() >= self._next_find:
+            self._next_find = time.monotonic() + FIND_EVERY
+            self._find()
+        is_new = self._read()
+        self.recorder.record(time.time())
+        return is_new
+
+    def drain(self, has_rest: Callable[[], bool]) -> None:
+        """Read until nothing comes any more, for at most DRAIN seconds, and record everything."""
+        until = time.monotonic() + DRAIN
+        quiet_since = time.monotonic()
+        while True:
+            is_written = has_rest()
+            self._find()
+            now = time.monotonic()
+            if self._read():
+                quiet_since = now
+            is_written = is_written or any(source.kind == "wandb" for source, _ in self._readers)
+            if now >= until or now - quiet_since >= (QUIET if is_written else 0.0):
+                break
+            time.sleep(0.1)
+        self.recorder.record(time.time(), all_of_it=True)
+
+    def described(self) -> str:
+        """Return one line on what was found, or on the lines that were seen last."""
+        found = []
+        for source, progress in self._readers:
+            if progress.names or (progress.kind == "spool" and progress.place):
+                names = list(progress.names)
+                shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+                about = [f"{seconds:.1f} s late" if (seconds := late(progress)) else "", source.note]
+                exact = "; ".join(part for part in about if part)
+                found.append(f"{source.kind}: {shown or 'records'}{f' ({exact})' if exact else ''}")
+            for name, kind in list(progress.left_out.items())[:3]:
+                found.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
+        if found:
+            return f"recorded from {'; '.join(found)}"
+        line = self.last_line()
+        seen = f"; its last line is {line!r}" if line else ""
+        return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
+
+    def last_line(self) -> str:
+        """Return the last line that the program has printed; empty if it has printed none."""
+        return _last_line(self.watched.directory / OUTPUT_LOG)
+
+    def _find(self) -> None:
+        for module in source_kinds().values():
+            for source in module.find(self.watched):
+                if all(source.path != known.path or source.kind != known.kind for known, _ in self._readers):
+                    self._add(source)
+
+    def _add(self, source: MetricSource) -> None:
+        key = _key(source.kind, source.path)
+        number = self._found.get(key)
+        if number is None:
+            number = self._found[key] = len(self._listed)
+            self._listed.append({"kind": source.kind, "path": str(source.path), "found": time.time()})
+            write_atomically(self._file, orjson.dumps({"sources": self._listed}, option=orjson.OPT_INDENT_2))
+        progress = self.recorder.sources.setdefault(number, Followed(number, source.kind))
+        self._readers.append((source, progress))
+
+    def _read(self) -> bool:
+        is_new = False
+        now = time.time()
+        for source, progress in self._readers:
+            try:
+                for reported in source.read(progress.read_to):
+                    is_new = True
+                    if reported.event == "start":
+                        progress.read_to = reported.place
+                        self._describe(reported)
+                    elif reported.event == "end":
+                        progress.read_to = reported.place
+                    else:
+                        self.recorder.take(progress, reported, now)
+            except FileNotFoundError:
+                continue  # a program may remove what it wrote; what was read is recorded
+            except (OSError, ValueError) as error:
+                self._complaints[source.path] = self._complaints.get(source.path, 0) + 1
+                if self._complaints[source.path] == TELL_COMPLAINT_AFTER:
+                    say(f"warning: {source.path} cannot be read now: {error}")
+        return is_new
+
+    def _describe(self, reported: Reported) -> None:
+        """Take over what a Run of the program says of its model and training."""
+        about = {name: value for name, value in reported.values.items() if name not in _OF_A_RUN}
+        self._run.relay("start", None, reported.time or time.time(), about)
+
+
+# Fields of a start record that are the spooled Run's own, not the training's.
+_OF_A_RUN = frozenset({"run_name", "project", "run_id", "correlation_id", "supersedes", "resumed_from"})
+
+
+def _last_line(path: Path) -> str:
+    """Return the last line of the output that is not empty, cut to what a message has room for."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return next((line.strip()[:100] for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _key(kind: str, path: Path) -> str:
+    return f"{kind}\0{path}"
+
+
+def _earlier(file: Path) -> list[dict[str, Any]]:
+    try:
+        found = orjson.loads(file.read_bytes())["sources"]
+        return [
+            entry for entry in found if entry["kind"] in SOURCE_KINDS.names and isinstance(entry["path"], str)
+        ]
+    except FileNotFoundError:
+        return []
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{file} cannot be read: {error}", hint="it is damaged: remove it") from error
