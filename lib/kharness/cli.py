@@ -162,6 +162,17 @@ def target(name: str, words: Sequence[str]) -> int:
     os.execv(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given])
 
 
+def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Make a run of what another tracker has written."""
+    from kharness.runs.latest import shown
+    from monitoring.bridge.importing import import_run
+
+    directory = options.results.absolute() / (options.name or options.source.resolve().stem)
+    count = import_run(options.source, directory, project=Path.cwd().name or "runs")
+    print(f"{count} records imported into {shown(directory)}")
+    return 0
+
+
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     from kharness.matrix.commands.planned import Given
     from kharness.matrix.commands.template import Template
@@ -211,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, call, takes in (
         ("run", run, _takes_command),
         ("matrix", matrix, _takes_matrix),
+        ("import", import_, _takes_source),
         ("continue", resume, _takes_directory),
         ("report", report, _takes_directory),
     ):
@@ -219,6 +231,13 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
         takes(one)
     return parser
+
+
+def _takes_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", type=Path, help="a file or folder of W&B, TensorBoard, Trackio, MLflow, a .csv …"
+    )
+    parser.add_argument("--name", default="", help="of the run; default: the source's")
 
 
 def _takes_directory(parser: argparse.ArgumentParser) -> None:

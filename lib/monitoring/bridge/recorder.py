@@ -47,7 +47,7 @@ class Followed:
     latest: float = 0.0
     """Seconds from the last value's own time to when it was read."""
     steps: int = 0
-    """The last step, where the source has none and they are counted."""
+    """The highest step; what has none is counted on from there."""
     waiting: deque[tuple[Reported, float]] = field(default_factory=deque)
     group: list[tuple[Reported, float]] = field(default_factory=list)
 
@@ -97,10 +97,12 @@ class Recorder:
             progress.latest = now - reported.time
         progress.waiting.append((reported, now))
 
-    def record(self, now: float, *, all_of_it: bool = False) -> None:
-        """Write what is decided and complete; at the end everything."""
+    def record(self, now: float, *, all_of_it: bool = False, decided: bool = False) -> None:
+        """Write what is complete and `decided`, if not all of it is; at the end everything."""
         for progress in self.sources.values():
-            while progress.waiting and (all_of_it or self._is_settled(progress.waiting[0][0], now)):
+            while progress.waiting and (
+                all_of_it or decided or self._is_settled(progress.waiting[0][0], now)
+            ):
                 self._group(progress, *progress.waiting.popleft())
             if progress.group and (all_of_it or now - progress.group[-1][1] >= TOGETHER):
                 self._write(progress)
@@ -176,6 +178,7 @@ class Recorder:
             is_step = any(measured(name)[0] is None for name in values)
             progress.steps = max(progress.steps, 0 if is_step else self.last_step) + is_step
             step = progress.steps
+        progress.steps = max(progress.steps, step)
         self.last_step = max(self.last_step, step)
         written = _Records()
         record(written, step, values)

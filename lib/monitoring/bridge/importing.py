@@ -1,0 +1,116 @@
+"""Runs from elsewhere: a store that some tracker has written becomes a run directory, every value once."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from monitoring.bridge.recorder import Followed, Recorder
+from monitoring.bridge.source import MetricSource, files_below
+from monitoring.bridge.sources import richness
+from monitoring.bridge.sources.csv import CsvSource
+from monitoring.bridge.sources.jsonl import JsonLinesSource
+from monitoring.bridge.sources.mlflow import MlflowSource
+from monitoring.bridge.sources.tensorboard import EVENT_FILE, TensorboardSource
+from monitoring.bridge.sources.trackio import TrackioSource
+from monitoring.bridge.sources.wandb import WandbSource
+from monitoring.errors import UserError
+from monitoring.journal.files import JOURNAL
+from monitoring.run import Run
+
+# Values that wait to be written at a time.
+BATCH = 1000
+
+
+class NothingToImportError(UserError):
+    """A path holds no run that could be imported, or several."""
+
+
+def sources_at(path: Path) -> list[MetricSource]:
+    """Return the stores at a path, a file or a folder with all below it. NothingToImportError without any."""
+    if not path.exists():
+        raise NothingToImportError(f"{path} does not exist", hint="name a file or a folder of a tracker")
+    files = files_below(path, "") if path.is_dir() else iter([path])
+    found = [source for file in files for source in _of_file(file)]
+    if not found:
+        raise NothingToImportError(
+            f"{path} holds nothing that is known",
+            hint="W&B's .wandb, TensorBoard's event files, databases of Trackio and MLflow, .csv, .jsonl",
+        )
+    runs = {
+        (source.kind, source.path.parent if source.kind == "tensorboard" else source.path) for source in found
+    }
+    for kind in dict.fromkeys(source.kind for source in found):
+        if len(named := sorted(str(place) for of, place in runs if of == kind)) > 1:
+            raise NothingToImportError(
+                f"{path} holds {len(named)} runs of {kind}", hint=f"name one: {named[0]}"
+            )
+    return sorted(found, key=lambda source: -richness(source.kind))
+
+
+def import_run(path: Path, directory: Path, *, project: str, agent: bool = True) -> int:
+    """Record what the stores at a path hold as a run of its own, and return how many records that are.
+
+    run.json names the source; a directory that has a run is refused.
+    """
+    sources = sources_at(path)
+    if (directory / JOURNAL).exists():
+        raise NothingToImportError(f"{directory} has a run already", hint="remove it, or give another name")
+    run = Run(
+        directory,
+        name=directory.name,
+        project=project,
+        config={},
+        agent=agent,
+        identity={"imported_from": str(path.absolute())},
+    )
+    with run:
+        run.start(
+            model={"name": None, "architecture": None, "parameters": None},
+            training={"num_steps": None},
+            resumed_from=None,
+            supersedes=None,
+        )
+        recorder = Recorder(run, {})
+        for number, source in enumerate(sources):
+            _take_all(recorder, source, recorder.sources.setdefault(number, Followed(number, source.kind)))
+        recorder.record(time.time(), all_of_it=True)
+    return recorder.count
+
+
+def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> None:
+    now = time.time()
+    for number, reported in enumerate(source.read(0), 1):
+        recorder.take(followed, reported, now)
+        if number % BATCH == 0:
+            recorder.record(time.time(), decided=True)
+
+
+def _of_file(path: Path) -> Iterator[Any]:
+    if path.suffix == ".wandb":
+        yield WandbSource(path)
+    elif EVENT_FILE in path.name:
+        yield TensorboardSource(path)
+    elif path.suffix == ".csv":
+        yield CsvSource(path)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield JsonLinesSource(path)
+    elif path.suffix in (".db", ".sqlite"):
+        tables = _columns(path)
+        if {"key", "value", "is_nan"} <= tables:
+            yield MlflowSource(path, 0)
+        elif {"metrics", "step"} <= tables:
+            yield TrackioSource(path)
+
+
+def _columns(path: Path) -> set[str]:
+    """Return the columns of a database's table `metrics`; none of what is no such database."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
+            return {row[1] for row in found.execute("PRAGMA table_info(metrics)")}
+    except sqlite3.Error:
+        return set()

@@ -1,0 +1,84 @@
+"""What a tracker has written becomes a run, every value once."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monitoring.bridge.importing import NothingToImportError, import_run
+from monitoring.journal.run_json import read_run_json
+
+from .test_sources import LOSSES, STEPS, ours, records
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which programs run by themselves."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["wandb", "trackio", "tensorboard", "mlflow", "csv", "jsonl"])
+def test_every_value_is_there_once(program: Path, kind: str) -> None:
+    subprocess.run(list(map(str, ours(kind))), cwd=program, env=dict(os.environ), check=True)
+    source = {"tensorboard": "runs", "mlflow": "mlflow.db", "csv": "own.csv", "jsonl": "own.jsonl"}
+    path = program / source.get(kind, kind)
+    directory = program / "results" / "imported"
+    count = import_run(path, directory, project="p", agent=False)
+    assert [r["global_step"] for r in records(directory, "step")] == list(range(STEPS))
+    assert [r["train_loss"] for r in records(directory, "step")] == pytest.approx(LOSSES, rel=1e-7)
+    assert count == len(records(directory, "step")) + len(records(directory, "eval"))
+    assert read_run_json(directory)["attempts"][0]["imported_from"] == str(path)
+    with pytest.raises(NothingToImportError, match="has a run already"):
+        import_run(path, directory, project="p", agent=False)
+
+
+def test_rows_as_they_are(tmp_path: Path) -> None:
+    """Names with slashes, nested ones, NaN, text, steps that go back: kept."""
+    rows = [
+        {"step": 3, "a/b": 1, "nested": {"x": 2}, "loss": math.nan, "word": "w"},
+        {"step": 1, "loss": 0.5},
+        {"loss": 0.25},
+    ]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row).replace("NaN", "null") + "\n" for row in rows) + '{"torn": ')
+    import_run(source, tmp_path / "run", project="p", agent=False)
+    assert records(tmp_path / "run", "step") == [
+        {"global_step": 3, "a/b": 1, "nested/x": 2, "train_loss": None, "word": "w"},
+        {"global_step": 1, "train_loss": 0.5},
+        {"global_step": 4, "train_loss": 0.25},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((), "holds nothing that is known"),
+        (("a.txt", "b.db"), "holds nothing that is known"),
+        (("a.csv", "b.csv"), "holds 2 runs of csv"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, files: tuple[str, ...], said: str) -> None:
+    folder = tmp_path / "from"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("x,y\n")
+    with pytest.raises(NothingToImportError, match=said):
+        import_run(folder, tmp_path / "run", project="p", agent=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_command(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    command = [sys.executable, "-m", "kharness", "import", "a.jsonl"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "1 records imported into results/a\n")
