@@ -27,7 +27,7 @@ from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import dry_run_lines
 from kharness.matrix.planning.draft import draft
-from kharness.matrix.planning.plan import Plan, load, prepare
+from kharness.matrix.planning.plan import Plan, as_plan, load, prepare
 from kharness.matrix.running.durations import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,9 +69,8 @@ def measure(cells: int, rounds: int, folder: Path) -> dict[str, list[float]]:
         finish(plan)
         with timed(times, "dry run with a history"):
             found = draft(tree, base, layer, matrix="x")
-            dry_run_lines(
-                found, read_history(results, tree.affects), results=results, root=ROOT, shown="results"
-            )
+            foreseen = as_plan(found, results / "x", ROOT)
+            dry_run_lines(found, foreseen, read_history(results, tree.affects), shown="results")
     return times
 
 

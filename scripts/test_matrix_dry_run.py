@@ -16,7 +16,7 @@ from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.matrix_json import planned_content
-from kharness.matrix.planning.plan import as_plan, results_of
+from kharness.matrix.planning.plan import PREFIX, as_plan, results_of
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
 from kharness.report.power import foresight_lines
@@ -37,12 +37,11 @@ def main(argv: Sequence[str]) -> int:
     drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen, given=given)
     results = results_of(tree, base, command_line, output=output)
     history = read_history(results, tree.affects)
-    plan = as_plan(drafted, results / TIME, ROOT)
+    plan = as_plan(drafted, results / f"{PREFIX['matrix']}{TIME}", ROOT)
     check_running(plan)
-    planned = planned_content(plan)
-    check_judging(plan.directory, variables, planned=planned)
-    lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
-    lines += foresight_lines(plan.directory, planned, variables, results=results)
+    summary = check_judging(plan.directory, variables, planned=planned_content(plan))
+    lines = dry_run_lines(drafted, plan, history, shown=tree.shown(results))
+    lines += foresight_lines(summary, results=results)
     print(fitted("\n".join([*lines, "nothing was started or written"])))
     return 0
 

@@ -9,7 +9,7 @@ trainings, the same for all its cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -47,19 +47,20 @@ class Affects:
         """Whether a symbol affects one of these at least."""
         return not self.of(symbol).isdisjoint(words)
 
-    def names(self, values: Iterable[str], *words: str) -> list[str]:
+    def names(self, values: Iterable[str], *words: str) -> Sequence[str]:
         """Those of some symbols that affect one of the words; members of choices are left to their choice."""
-        if words not in self._touched:
-            self._touched[words] = frozenset(name for name in self.words if self.touches(name, *words))
-        touched = self._touched[words] - self.members
-        if UNKNOWN.isdisjoint(words):
-            return [name for name in values if name in touched]
-        left_out = self.words.keys() - touched | self.members
-        return [name for name in values if name not in left_out]
+        asked = tuple(values), words
+        if asked not in self._named:
+            touched = frozenset(name for name in self.words if self.touches(name, *words)) - self.members
+            # An option that the tree lacks affects what UNKNOWN says.
+            left_out = self.words.keys() - touched | self.members
+            known = UNKNOWN.isdisjoint(words)
+            self._named[asked] = [n for n in asked[0] if (n in touched if known else n not in left_out)]
+        return self._named[asked]
 
     @cached_property
-    def _touched(self) -> dict[tuple[str, ...], frozenset[str]]:
-        """The symbols by words, for a matrix asks this of each cell."""
+    def _named(self) -> dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]]:
+        """Answers of `names`: a matrix asks the same of each cell."""
         return {}
 
     @cached_property

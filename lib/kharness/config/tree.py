@@ -39,6 +39,8 @@ from kharness.config.refused import (
     why_without_effect,
 )
 from kharness.config.resolving.free_symbols import KnownOutcomes, free_symbols
+from kharness.config.resolving.requests import Requests
+from kharness.config.resolving.stand_ins import stand_in
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
@@ -61,7 +63,12 @@ class Tree:
         self.notes: list[str] = []
         """Values accepted in another case than the tree's, to be reported to the user."""
         self._lib = _kconfiglib()
-        self._known = KnownOutcomes(kconf, free_symbols(kconf, self._lib))
+        free = free_symbols(kconf, self._lib)
+        self._known, self._requests = KnownOutcomes(kconf, free), Requests(kconf, free)
+        self.batch = self._requests.batch
+        """In `with tree.batch():` nobody else changes the tree, and a `resolve` sets what differs alone."""
+        # Of values that were checked: layers of a matrix are, for every cell.
+        self._canonical: dict[tuple[str, str], str] = {}
         # The menu's nodes in their order, each symbol once, and which of them are symbols.
         self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
         self.value_types: dict[str, ValueType] = {}
@@ -72,7 +79,7 @@ class Tree:
                 self.value_types[symbol.name] = found
             if members := self._read_alias(symbol):
                 self.aliases[symbol.name] = members
-            if followed := self._read_stand_in(symbol):
+            if followed := stand_in(symbol, kconf, self._lib):
                 self._stand_ins[symbol.name] = followed
         self._trackers = {
             symbol.name.removeprefix("ENABLE_").lower(): symbol.name
@@ -217,8 +224,17 @@ class Tree:
         lowest = self._settle(yielding)
         settled = [lowest, *(self._settle(layer) for layer in layers)]
         asked = self._apply_asked(settled)
-        if known := self._known.find(asked, self._took, self._typed):
-            return known
+        resolved = self._known.find(asked, self._took, self._typed) or self._computed(lowest, settled, asked)
+        self._requests.resolved()
+        return resolved
+
+    def _computed(
+        self,
+        lowest: Mapping[str, Assignment],
+        settled: Sequence[Mapping[str, Assignment]],
+        asked: list[Assignment],
+    ) -> Resolved:
+        """The outcome of what is in the tree; ConfigError as `resolve` has it."""
         failed = [(a, self._why_not(a.symbol)) for a in asked if not self._took(a)]
         refused = [
             ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
@@ -230,7 +246,7 @@ class Tree:
         set_aside = [assignment for assignment, _ in failed]
         if failed:
             asked = [a for a in asked if a not in set_aside]
-            self._apply(asked)
+            self._requests.apply(asked)
         by_symbol = {a.symbol: a for a in asked}
         values = {s.name: self._typed(s) for s in self.kconf.unique_defined_syms if self._has_value(s)}
         if self.kconf.warnings:
@@ -264,7 +280,7 @@ class Tree:
 
     def restore(self, assignments: Iterable[Assignment]) -> None:
         """Put exactly these values into the tree, unchecked; with none, back to the defaults."""
-        self._apply(assignments)
+        self._requests.apply(assignments)
 
     def set_by_user(self) -> list[tuple[str, str]]:
         """(symbol, value) of everything that was set and is in effect, choices by their chosen member."""
@@ -366,16 +382,21 @@ class Tree:
 
     def _checked(self, a: Assignment) -> Assignment:
         """The assignment with its value in canonical form; ConfigError if its type cannot hold it."""
+        value = self._canonical.get((a.symbol, a.value))
+        if value is None:
+            value = self._canonical[a.symbol, a.value] = self._canonical_value(a)
+        return a if value == a.value else replace(a, value=value)
+
+    def _canonical_value(self, a: Assignment) -> str:
         symbol = self.symbol(a.symbol, a.value, a.origin)
         kind = self.type_of(symbol)
         spec = self.value_types.get(a.symbol)
         try:
-            value = canonical(kind, a.value, spec)
+            return canonical(kind, a.value, spec)
         except ValueError as error:
             low, high = self.active_range(symbol)
             what = spec.text if spec else f"{kind} from {low} to {high}" if low else HINTS[kind]
             raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
-        return a if value == a.value else replace(a, value=value)
 
     def _tracker_symbols(self, value: str, origin: Origin) -> Iterator[tuple[str, str]]:
         """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
@@ -431,24 +452,18 @@ class Tree:
 
     # Working on kconfiglib's state
 
-    def _apply(self, assignments: Iterable[Assignment]) -> None:
-        self.kconf.unset_values()
-        self.kconf.warnings.clear()
-        for a in assignments:
-            self.kconf.syms[a.symbol].set_value(a.value)
-
     def _apply_asked(self, settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
         """Put the merged layers into the tree; EXPERT with them where one of its options needs it.
 
         What a `.config` says of EXPERT yields to that, and nothing else does. Gives what was put in.
         """
         asked = merged(settled)
-        self._apply(asked)
+        self._requests.apply(asked)
         hidden = [a for a in asked if a.symbol in self._expert_options and not self._took(a)]
         if hidden and all(a.origin.kind == "config file" for a in asked if a.symbol == EXPERT):
             asked = [a for a in asked if a.symbol != EXPERT]
             asked.append(Assignment(EXPERT, "y", hidden[0].origin))
-            self._apply(asked)
+            self._requests.apply(asked)
         return asked
 
     def _took(self, a: Assignment) -> bool:
@@ -552,16 +567,6 @@ class Tree:
             if len(choices) > 1:
                 return {}
         return members
-
-    def _read_stand_in(self, symbol: Any) -> tuple[str, str] | None:
-        """Return what an int without a prompt stands for: (CHECKPOINT_EVERY, CHECKPOINT_UNIT_STEPS).
-
-        The second is the member of a choice that its default depends on, empty where there is none.
-        """
-        if symbol.orig_type is not self._lib.INT or _prompts(symbol):
-            return None
-        followed, condition = symbol.nodes[0].orig_defaults[0]
-        return (followed.name, "" if condition is self.kconf.y else condition.name)
 
 
 def _one_line(warning: str) -> str:

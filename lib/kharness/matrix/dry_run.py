@@ -7,14 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from kharness.config.output import wrapped
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft
-from kharness.matrix.planning.order import run_order
-from kharness.matrix.planning.plan import PREFIX, launch_of
+from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.running.durations import Estimate, History
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
@@ -25,19 +23,17 @@ from monitoring.counts import counted
 TIME = "UTCTIME"
 
 
-def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path, shown: str) -> list[str]:
-    """All that is printed. The matrix would lie in `results`, which is `shown` to people under that name."""
+def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -> list[str]:
+    """All that is printed of a draft and its plan, whose folder of results is `shown` under that name."""
     estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in drafted.cells]
-    directory = results / f"{PREFIX['matrix']}{TIME}"
-    launches = [launch_of(cell, directory, root) for cell in drafted.cells]
     width = max(len(cell.name) for cell in drafted.cells)
     lines = [headline(drafted.cells, drafted.axes)]
-    places = {name: place for place, name in enumerate(run_order(drafted.cells, drafted.settings))}
-    rows = sorted(zip(launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
+    places = {name: place for place, name in enumerate(plan.order)}
+    rows = sorted(zip(plan.launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
         lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}")
-    for model in dict.fromkeys(launch.model for launch in launches):
-        example = replace(launches[0], model=model, directory=directory / "CELL")
+    for model in dict.fromkeys(launch.model for launch in plan.launches):
+        example = replace(plan.launches[0], model=model, directory=plan.directory / "CELL")
         lines.append(wrapped(f"a cell by hand: {example.command_line}"))
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]

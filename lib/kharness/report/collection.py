@@ -73,7 +73,7 @@ class CellResult:
         """How evenly its ranks are loaded, or None and the reason why that is unknown."""
         return rank_balance(self.run.directory)
 
-    @property
+    @cached_property
     def seed(self) -> str | None:
         """The seed by which runs of different variants are paired: the axis value, else the training's
         own.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import baseline_of
@@ -21,16 +20,13 @@ from kharness.report.judging.power import Chances, Rule, smallest
 from kharness.report.judging.sentences import images_words, limit_words, smallest_words
 from kharness.report.judging.statistics import POWER
 from kharness.report.metrics import Metric
-from kharness.report.summary import Summary, collect, summary_of_plan
+from kharness.report.summary import Summary, collect
 from kharness.runs.files import LATEST
 from monitoring.counts import counted
 
 
-def foresight_lines(
-    directory: Path, planned: Mapping[str, Any], given: Mapping[str, str], *, results: Path
-) -> list[str]:
+def foresight_lines(summary: Summary, *, results: Path) -> list[str]:
     """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
-    summary = summary_of_plan(directory, planned, given)
     metric, _ = decisive_metric(summary.cells, summary.settings)
     compared = baseline_of(summary).pairs
     pairs = [pair_up(*pair, metric, summary.settings) for pair in compared]

@@ -110,15 +110,17 @@ def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[s
 
 def check_judging(
     directory: Path, given: Mapping[str, str], *, planned: Mapping[str, Any] | None = None
-) -> None:
-    """ReportError, before anything runs, for a baseline, metric or target that the report could not use.
+) -> Summary:
+    """Return the summary as it is before anything runs.
 
-    `planned` is the plan of a matrix that is not written yet, as its matrix.json will hold it.
+    ReportError for a baseline, metric or target that the report could not use. `planned` is the plan of a
+    matrix that is not written yet, as its matrix.json will hold it.
     """
     fails_on_regression(given)
     tolerance_of(given)
     summary = collect(directory, given) if planned is None else summary_of_plan(directory, planned, given)
     _ = summary.conclusions
+    return summary
 
 
 def _missing_lines(summary: Summary) -> list[str]:

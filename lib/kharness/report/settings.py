@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,6 +48,10 @@ class ReportSettings:
     """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
     first_seeds: tuple[str, ...] = ()
     """That the question was first planned with, by an earlier matrix; empty if this one is the first."""
+
+    def planned_first(self, seeds: Iterable[str]) -> int:
+        """How many of these seeds the first plan had."""
+        return len({*self.first_seeds}.intersection(seeds))
 
 
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:

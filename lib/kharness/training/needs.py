@@ -1,7 +1,8 @@
 """Requirements of a training, checked without torch before a run or a matrix has a directory.
 
-A model's `needs.py` calls `answer` with its checks. It gets the values of cells by name as one JSON object on
-standard input, and prints one that names the cells that could not begin, each with its `error` and `hint`.
+A model's `needs.py` calls `answer` with its checks. It gets the values that all cells have, and those of
+each cell by its name, as one JSON object on standard input, and prints one that names the cells that could
+not begin, each with its `error` and `hint`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _DRIVER_FILES = ("nvidia*", "nvhost*", "dxg", "kfd")
 
 def answer(checks: Sequence[Check]) -> None:
     """Ask every check about every cell, and print the first refusal of each."""
-    cells: Mapping[str, Mapping[str, Any]] = json.load(sys.stdin)
+    asked = json.load(sys.stdin)
+    cells = {name: {**asked["common"], **values} for name, values in asked["cells"].items()}
     refused = {name: error for name, values in cells.items() if (error := _refusal(values, checks))}
     answered = {name: {"error": str(error), "hint": error.hint} for name, error in refused.items()}
     json.dump(answered, sys.stdout)

@@ -59,7 +59,7 @@ def all_pairs(
     `part` is the share of the error that these pairs may spend, `cells` are the variants' levels on the axes
     of the matrix.
     """
-    first = sum(seed in settings.first_seeds for seed in seeds) or len(seeds)
+    first = settings.planned_first(seeds) or len(seeds)
     looks = Looks(settings.seeds_planned, fixed=True) if settings.seeds_planned else Looks(first)
     look = looks.reached(len(seeds))
     if look is None or look < FEWEST:

@@ -259,8 +259,8 @@ def _cells(variants: Sequence[Variant]) -> Mapping[str, Cell]:
 
 def _seeds(variants: Sequence[Variant]) -> Sequence[str]:
     """Return the seeds that all of them planned."""
-    first, *others = [[cell.seed for cell in variant.cells] for variant in variants]
-    return [seed for seed in dict.fromkeys(first) if seed and all(seed in other for other in others)]
+    first, *others = [dict.fromkeys(cell.seed for cell in variant.cells) for variant in variants]
+    return [seed for seed in first if seed and all(seed in other for other in others)]
 
 
 def _target(settings: ReportSettings, variants: Sequence[Variant], metric: Metric) -> Target | None:

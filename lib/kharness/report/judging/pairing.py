@@ -162,7 +162,7 @@ def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings
         return Looks(settings.seeds_planned, fixed=True)
     if not planned:
         return Looks(min(len(variant.cells), len(baseline.cells)))
-    first = sum(seed in settings.first_seeds for seed in planned)
+    first = settings.planned_first(planned)
     return Looks(first or len(planned))
 
 
@@ -174,9 +174,9 @@ def _complete_look(looks: Looks, planned: Sequence[str], complete: set[str]) -> 
 
 def _collapsed(variant: Variant, baseline: Variant, planned: Sequence[str], metric: Metric) -> str:
     """Describe the failures, among the seeds both planned, or among all runs where they share none."""
-    found = []
+    found, seeds = [], set(planned)
     for side in (variant, baseline):
-        cells = [cell for cell in side.cells if not planned or cell.seed in planned]
+        cells = [cell for cell in side.cells if not planned or cell.seed in seeds]
         ends = Counter(end for cell in cells if (end := own_end(cell, metric)))
         unit = "seeds" if planned else "runs"
         who = "" if side is variant else f"{side.label} "

@@ -112,10 +112,44 @@ def test_only_what_nothing_depends_on_is_free(make_tree: Callable[[str], Tree]) 
 def test_an_outcome_from_a_known_one_is_the_computed_one(
     make_tree: Callable[[str], Tree], requests: str
 ) -> None:
-    used = make_tree(KCONFIG)
+    used, in_batch = make_tree(KCONFIG), make_tree(KCONFIG)
     found = [outcome(used, words) for words in requests.split(",")]
     assert found == [outcome(make_tree(KCONFIG), words) for words in requests.split(",")]
     assert isinstance(found[0][0], Resolved)
+    with in_batch.batch():
+        assert [outcome(in_batch, words) for words in requests.split(",")] == found
+
+
+def test_a_batch_ends_where_others_may_change_the_tree(make_tree: Callable[[str], Tree]) -> None:
+    tree = make_tree(KCONFIG)
+    with tree.batch():
+        expected = outcome(tree, "STRICT=n SEED=2")
+    tree.kconf.syms["LABEL"].set_value("from the menu")
+    assert outcome(tree, "STRICT=n SEED=2") == expected
+
+
+def test_a_batch_sets_only_what_differs(
+    make_tree: Callable[[str], Tree], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = make_tree(KCONFIG)
+    anew: list[int] = []
+    forget = kconfiglib.Kconfig.unset_values
+
+    def noted(kconf: kconfiglib.Kconfig) -> None:
+        anew.append(1)
+        forget(kconf)
+
+    monkeypatch.setattr(kconfiglib.Kconfig, "unset_values", noted)
+    with tree.batch():
+        for words in (
+            "STRICT=n SEED=2",
+            "STRICT=n SEED=3",
+            "STRICT=n LABEL=x",
+            "STRICT=y SEED=3",
+            "STRICT=y",
+        ):
+            outcome(tree, words)
+    assert len(anew) == 2
 
 
 def test_cells_that_differ_in_seeds_are_not_computed_again(

@@ -12,6 +12,7 @@ import pytest
 
 from gpt2.needs import check_data as gpt2
 from kharness.config.errors import RENDEZVOUS_FILE
+from kharness.matrix.planning.needs import request_of
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
 from kharness.training.errors import TrainingError
@@ -95,7 +96,7 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
     body += "; assert 'torch' not in sys.modules"
     done = subprocess.run(
         [sys.executable, "-c", body, root / "lenet5/needs.py"],
-        input=json.dumps(cells),
+        input=json.dumps(request_of(cells)),
         capture_output=True,
         text=True,
         check=False,
