@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class Alert:
 
 def alerts_of(directory: Path) -> list[Alert]:
     """Return the alerts of one run, without the ends; what a crash left of a line is skipped."""
+    if not os.path.exists(os.path.join(directory, ALERTS)):
+        return []
     found = [record for record, _ in read_records(directory / ALERTS) if record.get("state") != "resolved"]
     if any(record.get("rule") == "trainer" for record in found) and _is_complete(directory):
         # that an attempt died is over once a later one was complete

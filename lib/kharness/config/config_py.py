@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.affects import Affects
@@ -55,6 +53,26 @@ def read_config_py(path: Path) -> ConfigPy:
     return ConfigPy(values, affects)
 
 
+class ConfigValues(Mapping[str, object]):
+    """The values in the config.py of a directory, read at the first look: a large matrix opens at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @functools.cached_property
+    def _values(self) -> Mapping[str, Value]:
+        return read_values(self._directory / CONFIG_PY)
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 def _assignments(text: str) -> Sequence[tuple[str, Value | Affects]]:
     """Return the assignments of a file, in order.
 
@@ -69,6 +87,8 @@ def _assignments(text: str) -> Sequence[tuple[str, Value | Affects]]:
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> tuple[tuple[str, Value | Affects], ...]:
+    import ast  # takes as long as a look at 200 cells that are complete, and reads none of these
+
     found: list[tuple[str, Value | Affects]] = []
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
@@ -169,4 +189,6 @@ def _text(value: Value | None) -> str:
 
 
 def _hash(text: str) -> str:
+    from hashlib import sha256  # loads OpenSSL, which a reader of values does not need
+
     return sha256(text.encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.matrix.launchers import open_launcher
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Found, Member
@@ -33,10 +33,9 @@ from kharness.runs.status import (
     RunStatus,
     failed_before,
 )
-from monitoring.agent.delivery import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL
 from monitoring.journal.run_state import RunState, read_end
 
 # So many lines of each kind are shown; a count gives the rest.
@@ -57,6 +56,10 @@ class CellState:
     @property
     def name(self) -> str:
         return self.member.name
+
+    @property
+    def directory(self) -> Path:
+        return self.member.launch.directory
 
     @property
     def last(self) -> Attempt | None:
@@ -87,6 +90,8 @@ class CellState:
             return True
         if self.status.status != RUNNING or self.last is None or self.last.job is None:
             return False
+        from kharness.matrix.launchers import open_launcher  # most looks need none
+
         job = Job(**self.last.job)
         with closing(open_launcher(job.launcher, {})) as launcher:
             return launcher.alive(job)
@@ -173,9 +178,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
             ]
         ),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
-        *_some(
-            [f"  {line}" for line in alert_lines([cell.member.launch.directory for cell in overview.cells])]
-        ),
+        *_some([f"  {line}" for line in alert_lines([cell.directory for cell in overview.cells])]),
         *_time_line(overview),
     ]
     return [on_one_line(line) for line in lines]
@@ -246,11 +249,13 @@ def _unstable_line(cell: CellState) -> str:
 
 def _refused_lines(cell: CellState) -> list[str]:
     """The records of it that trackers have skipped."""
-    if cell.status.status == PENDING:
+    if cell.status.status == PENDING or not os.path.exists(os.path.join(cell.directory, FOLLOWERS_JSON)):
         return []
+    from monitoring.agent.delivery import read_progress  # with all that delivers
+
     return [
         f"  {cell.name}: {name} refused {counted(progress.refused, 'record')}, last {progress.refusal}"
-        for name, progress in read_progress(cell.member.launch.directory).items()
+        for name, progress in read_progress(cell.directory).items()
         if progress.refused
     ]
 

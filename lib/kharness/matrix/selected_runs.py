@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from kharness.config.config_py import CONFIG_PY
+from kharness.config.config_py import CONFIG_PY, ConfigValues
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
-from kharness.matrix.planning.plan import ConfigValues, load
-from kharness.runs.command import command_launch, read_command
+from kharness.runs.command import COMMAND_JSON, command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.locate import locate
+from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from monitoring.counts import counted
 
 # So many cells a hint names.
@@ -97,6 +98,8 @@ def member_named(found: Found, name: str) -> Member:
 
 def _near(name: str, known: Sequence[str]) -> Sequence[str]:
     """Those with most of the words first, then the most alike; all if none is."""
+    import difflib
+
     words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
     alike = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
     common = {one: sum(_has_words(one, word) for word in words) for one in known}
@@ -115,12 +118,20 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
-    plan = load(directory, root)
-    members = [
-        Member(cell.name, cell.values, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)
-    ]
+    plan = read_matrix_json(directory)
+    members = [_member(cell, directory, root) for cell in plan["cells"]]
     choose(chosen, members)
-    return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine, plan.order)
+    known = known_failures(plan)
+    return Found(directory, members, chosen, True, plan["kind"], plan["settings"], known, plan["order"])
+
+
+def _member(cell: Mapping[str, Any], directory: Path, root: Path) -> Member:
+    run = directory / cell["name"]
+    threads = cell.get("threads") or 0
+    launch = Launch(cell["name"], run, root, cell["model"], ConfigValues(run), threads=threads)
+    if os.path.exists(os.path.join(run, COMMAND_JSON)) and (command := read_command(run)) is not None:
+        launch = replace(command_launch(run, command), threads=threads)
+    return Member(launch.name, cell["values"], launch)
 
 
 def _single(directory: Path, root: Path) -> Found:
@@ -132,7 +143,7 @@ def _single(directory: Path, root: Path) -> Found:
             f"{directory} is of a program of its own: it has no {CONFIG_PY}",
             hint="make summary, make graphs, make compare and make sync take runs of any program",
         )
-    values = ConfigValues(config)
+    values = ConfigValues(directory)
     return _run(Launch(directory.name, directory, root, str(values["MODEL"]), values))
 
 

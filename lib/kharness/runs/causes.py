@@ -35,25 +35,20 @@ RETRYABLE = frozenset({DEVICE, OUT_OF_MEMORY, RUNNER_DIED, SIGNAL})
 DETERMINISTIC = frozenset({NON_FINITE, OTHER_VALUES})
 
 # A training that had no chance to say it, in the words of torch, CUDA, ROCm and the C library; first match.
-_TOLD: Sequence[tuple[str, re.Pattern[str]]] = [
+# As texts, which `re` compiles once they are needed: `make status` needs none.
+_TOLD: Sequence[tuple[str, str]] = [
     (
         OUT_OF_MEMORY,
-        re.compile(
-            r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
-            r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
-            r"|Cannot allocate memory"
-        ),
+        r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
+        r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cannot allocate memory",
     ),
-    (DISK_FULL, re.compile(r"No space left on device|Disk quota exceeded")),
-    (
-        DEVICE,
-        re.compile(r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
-    ),
-    (NON_FINITE, re.compile(r"\bNonFiniteError\b")),
+    (DISK_FULL, r"No space left on device|Disk quota exceeded"),
+    (DEVICE, r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
+    (NON_FINITE, r"\bNonFiniteError\b"),
 ]
 
 _TRACEBACK = "Traceback (most recent call last)"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*: .")
+_RAISED = r"[A-Za-z_][\w.]*: ."
 
 # Filled in when a run starts, so what the trainer records differs from the requested template.
 EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
@@ -177,7 +172,7 @@ def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
     # The last line that names one: what a process complains of first is often not what ended it.
     for line in (str(state.end.get("error") or ""), *reversed(output)):
         for cause, pattern in _TOLD:
-            if pattern.search(line):
+            if re.search(pattern, line):
                 return cause
     return ERROR if _signal(ended) is None else SIGNAL
 
@@ -188,7 +183,7 @@ def _last_words(output: Sequence[str]) -> str:
         if line.startswith("error: "):
             return line.removeprefix("error: ")
     begins = max((i for i, line in enumerate(output) if line.startswith(_TRACEBACK)), default=len(output))
-    return next((line for line in reversed(output[begins:]) if _RAISED.match(line)), "")
+    return next((line for line in reversed(output[begins:]) if re.match(_RAISED, line)), "")
 
 
 def _signal(ended: Exit) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ class LockHolder:
     @property
     def is_gone(self) -> bool:
         """Whether that process has ended, as far as it can be seen from here."""
-        if self.host != socket.gethostname():
+        if self.host != os.uname().nodename:
             return False
         now = process_started(self.pid)
         return now is None or (self.process_started is not None and now != self.process_started)
@@ -68,7 +67,7 @@ class RunnerLock:
         # A forked child must not hold on to it: only on Linux the kernel kills it with us.
         file_locks.hold(self._fd)
         pid = os.getpid()
-        holder = LockHolder(pid, socket.gethostname(), time.time(), process_started(pid))
+        holder = LockHolder(pid, os.uname().nodename, time.time(), process_started(pid))
         os.ftruncate(self._fd, 0)
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,10 @@ def read_matrix_json(directory: Path) -> dict[str, Any]:
                 hint="use the checkout that the matrix was started with",
             )
         check_shape(content, _SHAPE)
+        for cell in content["cells"]:
+            # The name becomes a path below the directory; one with a separator in it would lead elsewhere.
+            if os.path.basename(cell["name"]) != cell["name"] or cell["name"] in ("", ".", ".."):
+                raise ValueError(f"{cell['name']!r} is no name of a cell")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MatrixError(
             f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"

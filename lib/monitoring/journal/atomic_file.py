@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +85,7 @@ def name_beside(path: Path) -> Path:
     What killed processes left under such names is removed, once per process and path.
     """
     _remove_leftovers(path)
-    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
 def create(path: Path) -> BinaryIO:

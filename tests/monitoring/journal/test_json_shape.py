@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from monitoring.errors import RunDirectoryError
+from monitoring.journal.encoding.json_shape import NUMBER, TEXT_OR_NULL, _faults, _surely_fits
 from monitoring.journal.run_json import read_run_json
 
 TRACKING: dict[str, object] = {"project": "p", "name": "n", "group": None, "trackers": {"csv": {}}}
@@ -57,3 +59,17 @@ def test_what_is_no_run_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_whole_one_is_read(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(WHOLE))
     assert read_run_json(tmp_path) == WHOLE
+
+
+def test_what_surely_fits_has_no_fault() -> None:
+    values = [None, True, 1, 1.5, "x", [], [1], ["x", 2], {}, {"a": 1}, {"a": "x", "b": None}, {"b": [1]}]
+    leaves = [int, str, dict, NUMBER, TEXT_OR_NULL, ({"a": int}, type(None))]
+    shapes = [*leaves, *([leaf] for leaf in leaves), *({"*": leaf} for leaf in leaves)]
+    shapes += [{"a": one, "b?": other} for one, other in itertools.product(leaves, leaves)]
+    nested = [{"a": value, "b": [value, other]} for value, other in itertools.product(values, values)]
+    shapes += [{"a": one, "b?": [other]} for one, other in itertools.product(leaves, leaves)]
+    found = {
+        (_surely_fits(content, shape), not any(_faults(content, shape, "")))
+        for content, shape in itertools.product([*values, *nested], shapes)
+    }
+    assert found == {(True, True), (False, False)}

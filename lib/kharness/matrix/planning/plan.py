@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 from kharness.config.assignment import Layer
-from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.config_py import ConfigValues
 from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
@@ -148,7 +147,7 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     run = directory / cell.name
     if cell.resolved is None and (command := read_command(run)) is not None:
         return command_launch(run, command)
-    asked = cell.resolved.values if cell.resolved else ConfigValues(run / CONFIG_PY)
+    asked = cell.resolved.values if cell.resolved else ConfigValues(run)
     return Launch(cell.name, run, root, cell.model, asked)
 
 
@@ -191,23 +190,3 @@ def load(directory: Path, root: Path) -> Plan:
         for cell in plan.cells
     ]
     return replace(plan, launches=launches)
-
-
-class ConfigValues(Mapping[str, object]):
-    """The values in a config.py, read at the first look: a matrix of a thousand cells opens at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @cached_property
-    def _values(self) -> Mapping[str, Value]:
-        return read_values(self._path)
-
-    def __getitem__(self, name: str) -> object:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)

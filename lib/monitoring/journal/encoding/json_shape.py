@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -42,22 +42,34 @@ def check_shape(content: object, shape: Shape) -> None:
 
 
 def _surely_fits(content: object, shape: Shape) -> bool:
-    """True for nearly all that fits, in a quarter of the time that it takes to find a fault's place."""
+    """True for nearly all that fits, in a tenth of the time that it takes to find a fault's place."""
     kind = type(content)
-    if isinstance(shape, Mapping):
-        if not isinstance(content, dict) or "*" in shape:
-            return False
-        for key, inner in shape.items():
-            name = key.removesuffix("?")
-            if name in content:
-                if not _surely_fits(content[name], inner):
-                    return False
-            elif name == key:
-                return False
+    if kind is shape:
         return True
+    if isinstance(shape, tuple):
+        return kind in shape or any(_surely_fits(content, one) for one in shape if isinstance(one, dict))
     if isinstance(shape, list):
-        return isinstance(content, list) and all(_surely_fits(value, shape[0]) for value in content)
-    return kind is shape or (isinstance(shape, tuple) and kind in shape)
+        return isinstance(content, list) and _all_fit(content, shape[0])
+    if not (isinstance(shape, dict) and isinstance(content, dict)):
+        return False
+    for key, inner in shape.items():
+        if key == "*":
+            if not _all_fit(content.values(), inner):
+                return False
+            continue
+        name = key[:-1] if key[-1] == "?" else key
+        if name not in content:
+            if name == key:
+                return False
+        elif type(value := content[name]) is not inner and not _surely_fits(value, inner):
+            return False
+    return True
+
+
+def _all_fit(values: Collection[object], shape: Shape) -> bool:
+    if isinstance(shape, type):
+        return {*map(type, values)} <= {shape}
+    return all(_surely_fits(value, shape) for value in values)
 
 
 def _faults(content: object, shape: Shape, at: str) -> Iterator[str]:

@@ -136,6 +136,7 @@ def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path, text: str, messag
     ("cell", "message"),
     [
         ({"name": "../x", "values": {}, "model": ""}, "'../x' is no name of a cell"),
+        ({"name": ".", "values": {}, "model": ""}, "'.' is no name of a cell"),
         ({"name": "x", "values": [], "model": "m"}, "cells[0].values is a list, not an object"),
     ],
 )
