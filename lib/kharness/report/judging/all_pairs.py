@@ -7,8 +7,10 @@ among them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from kharness.report.judging.blocks import among_all_pairs, contrasts
@@ -36,9 +38,14 @@ class AllPairs:
         """Return the range of ranks the variant may truly have among `number`, simultaneously for all
         variants.
         """
-        below, above = (sum(pair[i] == variant for pair in self.less) for i in (0, 1))
+        below, above = (counts[variant] for counts in self._counts)
         better, worse = (below, above) if higher_is_better else (above, below)
         return 1 + better, number - worse
+
+    @cached_property
+    def _counts(self) -> tuple[Counter[str], Counter[str]]:
+        """In how many of the pairs each variant has less, and more."""
+        return Counter(one for one, _ in self.less), Counter(other for _, other in self.less)
 
 
 NOTHING = AllPairs(frozenset(), frozenset())
