@@ -111,7 +111,8 @@ def enabled_rules(config: Mapping[str, object]) -> list[str]:
 def number(record: Mapping[str, object], name: str) -> float | None:
     """Return a record's number, None where it has none of that name."""
     value = record.get(name)
-    return value if type(value) is float else as_number(value)  # nearly all are
+    # nearly all are one of these
+    return value if value is None or type(value) is float else as_number(value)
 
 
 def host_of(record: Record) -> str:

@@ -131,7 +131,12 @@ class Rule:
                 continue
             watched, is_news = self._watched[name], False
             for width, floors in watched.floors.items():
-                if floors.add(time, value, width * self._part) and (rise := floors.rise()) is not None:
+                part = width * self._part
+                if floors.until - 2 * part <= time < floors.until:
+                    # nearly always in the same part
+                    if value < floors.lowest:
+                        floors.lowest = value
+                elif floors.add(time, value, part) and (rise := floors.rise()) is not None:
                     is_news = True
                     limit = self._limit if width == 1 else self._limit / 2
                     gained = megabytes * (floors.done[-1] - floors.done[0])

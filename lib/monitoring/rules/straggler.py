@@ -66,6 +66,8 @@ class Rule:
             if rank == 0:
                 self._num_ranks = int(number(record, "world_size") or 1)
             return ()
+        if self._num_ranks == 1:
+            return ()  # nobody to wait for
         times = {name: value for name in (*PHASES, *PARTS) if (value := number(record, name)) is not None}
         step = number(record, "global_step")
         if step is None or not times.keys() & PHASES.keys():
