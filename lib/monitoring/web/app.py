@@ -1,0 +1,368 @@
+"""The server's answers: the page's files, the table of runs, one run, its series, its logs, and requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from monitoring.control import RequestError
+from monitoring.errors import UserError
+from monitoring.host.small_file import text_of
+from monitoring.journal.fields import row_of
+from monitoring.journal.files import ENVIRONMENT_JSON
+from monitoring.web.charts import Charts
+from monitoring.web.details import RunDetails
+from monitoring.web.files import NoSuchFile, find_in_log, read_log, read_picture
+from monitoring.web.folders import RunIndex
+from monitoring.web.rows import RunRow
+from monitoring.where import field_name, parse_where
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+T = TypeVar("T")
+
+PAGE = Path(__file__).resolve().parent / "page"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+# Bytes of a request.
+MOST_BYTES = 2**20
+
+# Seconds that reading a run's files may take before the page says that they do not answer.
+PATIENCE = 20.0
+
+# Answers about one run that hang before the next ones are refused at once.
+MOST_HANGING = 2
+
+# Seconds between looks for changes that are pushed, and between signs of life to a page.
+LIVE_EVERY = 0.5
+ALIVE_EVERY = 15.0
+
+
+class BadRequest(UserError):
+    """A request that no page of ours sends."""
+
+
+class Answers:
+    """Everything that the page asks for."""
+
+    def __init__(self, index: RunIndex, *, read_only: bool = False) -> None:
+        self.index = index
+        self.details = RunDetails(read_only=read_only)
+        self.charts = Charts()
+        self.read_only = read_only
+        self.started = time.time()
+        self._hanging: Counter[str] = Counter()
+        self._files = {
+            str(path.relative_to(PAGE)): (path.read_bytes(), TYPES.get(path.suffix, "text/plain"))
+            for path in sorted(PAGE.rglob("*"))
+            if path.is_file()
+        }
+
+    def app(self) -> Starlette:
+        """Return the application, without the guard."""
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.middleware import Middleware
+        from starlette.middleware.gzip import GZipMiddleware
+        from starlette.routing import Route
+
+        routes = [
+            Route("/", self.page),
+            Route("/page/{name:path}", self.file),
+            Route("/api/live", self.live),
+            Route("/api/runs", self.runs),
+            Route("/api/where", self.where, methods=["POST"]),
+            Route("/api/run", self.run),
+            Route("/api/series", self.series, methods=["POST"]),
+            Route("/api/log", self.log),
+            Route("/api/environment", self.environment),
+            Route("/api/picture", self.picture),
+            Route("/api/control", self.control, methods=["POST"]),
+        ]
+        errors: dict[Any, Any] = {
+            UserError: self._refused,
+            RequestError: self._refused,
+            NoSuchFile: self._missing,
+            HTTPException: self._http,
+        }
+        return Starlette(
+            routes=routes,
+            exception_handlers=errors,
+            middleware=[Middleware(GZipMiddleware, minimum_size=20_000, compresslevel=1)],
+        )
+
+    # ------------------------------------------------------------- the page's own files
+
+    async def page(self, request: Request) -> Response:
+        return self._static("index.html")
+
+    async def file(self, request: Request) -> Response:
+        return self._static(request.path_params["name"])
+
+    def _static(self, name: str) -> Response:
+        from starlette.responses import Response
+
+        if name not in self._files:
+            raise NoSuchFile(name)
+        data, kind = self._files[name]
+        return Response(data, media_type=kind, headers={"cache-control": "no-cache"})
+
+    # ------------------------------------------------------------- runs
+
+    async def runs(self, request: Request) -> Response:
+        """Return all rows, or those that have changed since a version."""
+        self.index.asked()
+        since, epoch = _whole(request, "since"), _whole(request, "epoch")
+        return _json(self.changes(since, epoch))
+
+    def changes(self, since: int, epoch: int) -> dict[str, Any]:
+        """Return the rows that changed after a version; all of them where what is sent of each has changed."""
+        index = self.index
+        with index.lock:
+            whole = epoch != index.epoch or since > index.version or since <= 0
+            rows = [self._row(row) for row in index.rows.values() if whole or row.version > since]
+            gone = [] if whole else [run for run, version in index.gone.items() if version > since]
+            names = dict.fromkeys(name for row in index.rows.values() for name in row.metrics)
+            varying = list(index.varying)
+            version, epoch = index.version, index.epoch
+        return {
+            "version": version,
+            "epoch": epoch,
+            "whole": whole,
+            "rows": rows,
+            "gone": gone,
+            "options": varying,
+            "metrics": {name: _about(name) for name in names},
+            "problems": index.problems(),
+            "folders": index.folders,
+            "complete": index.is_complete,
+            "read_only": self.read_only,
+            "started": self.started,
+            "now": time.time(),
+        }
+
+    def _row(self, row: RunRow) -> dict[str, Any]:
+        options = {name: row.options[name] for name in self.index.varying if name in row.options}
+        found = {**row.facts, "options": options, "metrics": row.metrics}
+        return {**found, "best": row.best} if row.best else found
+
+    async def live(self, request: Request) -> Response:
+        """Push changes of rows as they come (server-sent events)."""
+        from starlette.responses import StreamingResponse
+
+        since, epoch = _whole(request, "since"), _whole(request, "epoch")
+
+        async def pushed() -> AsyncIterator[bytes]:
+            sent, sent_epoch, quiet, problems = since, epoch, 0.0, None
+            while True:
+                self.index.asked()
+                now = (self.index.version, self.index.epoch, self.index.problems(), self.index.is_complete)
+                if now[:2] != (sent, sent_epoch) or now[2:] != problems:
+                    changes = await asyncio.to_thread(self.changes, sent, sent_epoch)
+                    sent, sent_epoch, problems, quiet = changes["version"], changes["epoch"], now[2:], 0.0
+                    yield b"data: " + _dumped(changes) + b"\n\n"
+                elif quiet >= ALIVE_EVERY:
+                    quiet = 0.0
+                    yield b": alive\n\n"
+                await asyncio.sleep(LIVE_EVERY)
+                quiet += LIVE_EVERY
+
+        return StreamingResponse(
+            pushed(), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+        )
+
+    async def where(self, request: Request) -> Response:
+        """Return the runs that a condition selects."""
+        content = await _content(request)
+        text = content.get("where")
+        selection = parse_where(text if isinstance(text, str) else "")
+        with self.index.lock:
+            rows = list(self.index.rows.values())
+
+        def selected() -> list[str]:
+            known = set[str]().union(*(row.names() for row in rows)) if selection.fields else set()
+            selection.check({field_name(name) for name in known})
+            return [row.id for row in rows if selection(_lookup(row))]
+
+        return _json({"ids": await asyncio.to_thread(selected)})
+
+    # ------------------------------------------------------------- one run
+
+    async def run(self, request: Request) -> Response:
+        row = self._named(request.query_params.get("id", ""))
+        self.index.asked()
+        return _json(await self._patiently(row, lambda: self.details.of(row)))
+
+    async def series(self, request: Request) -> Response:
+        """Return windows of metrics of several runs, those that do not answer left out."""
+        content = await _content(request)
+        self.index.asked()
+        asked = content.get("series")
+        if not isinstance(asked, list) or len(asked) > 2000:
+            raise BadRequest("series is a list of at most 2000 of run, metric and key")
+        x, buckets = str(content.get("x", "step")), content.get("buckets", 500)
+        buckets = min(5000, max(10, int(buckets))) if isinstance(buckets, int) else 500
+        lo, hi = _edge(content.get("lo")), _edge(content.get("hi"))
+        by_run: dict[str, list[dict[str, Any]]] = {}
+        for one in asked:
+            if isinstance(one, dict) and isinstance(one.get("run"), str):
+                by_run.setdefault(one["run"], []).append(one)
+        found: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+
+        async def read(run_id: str, wanted: list[dict[str, Any]]) -> None:
+            try:
+                row = self._named(run_id)
+                found[run_id] = await self._patiently(
+                    row, lambda: self.charts.windows(row, wanted, x=x, lo=lo, hi=hi, buckets=buckets)
+                )
+            except UserError as error:
+                problems[run_id] = str(error)
+            except NoSuchFile:
+                problems[run_id] = "there is no such run any more"
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                problems[run_id] = f"its series cannot be read: {error}"
+
+        await asyncio.gather(*(read(run_id, wanted) for run_id, wanted in by_run.items()))
+        return _json({"runs": found, "problems": problems})
+
+    async def log(self, request: Request) -> Response:
+        """Return a stretch of a log, or its lines with a text."""
+        row, query = self._named(request.query_params.get("id", "")), request.query_params
+        name, wanted = query.get("name", ""), query.get("q", "")
+        if wanted:
+            lines = await self._patiently(row, lambda: find_in_log(row.directory, name, wanted[:200]))
+            return _json({"lines": lines})
+        before, after = query.get("before"), query.get("after")
+        edges = {
+            "before": int(before) if before and before.isdecimal() else None,
+            "after": int(after) if after and after.isdecimal() else None,
+        }
+        part = await self._patiently(row, lambda: read_log(row.directory, name, **edges))
+        return _json({"text": part.text, "begins": part.begins, "ends": part.ends, "size": part.size})
+
+    async def environment(self, request: Request) -> Response:
+        row = self._named(request.query_params.get("id", ""))
+        path = row.directory / ENVIRONMENT_JSON
+        data = await self._patiently(row, lambda: text_of(path))
+        try:
+            return _json(json.loads(data or "{}"))
+        except ValueError as error:
+            raise BadRequest(f"{ENVIRONMENT_JSON} cannot be read: {error}") from error
+
+    async def picture(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        row, name = self._named(request.query_params.get("id", "")), request.query_params.get("name", "")
+        data = await self._patiently(row, lambda: read_picture(row.directory, name))
+        return Response(data, media_type="image/png")
+
+    async def control(self, request: Request) -> Response:
+        """Send a request to a running training."""
+        content = await _content(request)
+        row = self._named(str(content.get("id", "")))
+        sent = await self._patiently(row, lambda: self.details.request(row, content.get("changes")))
+        return _json({"file": sent.file, "changes": sent.changes})
+
+    def _named(self, run_id: str) -> RunRow:
+        row = self.index.get(run_id)
+        if row is None:
+            raise NoSuchFile("there is no such run any more")
+        return row
+
+    async def _patiently(self, row: RunRow, read: Callable[[], T]) -> T:
+        """Return what a function reads of a run; UserError where its files do not answer in time."""
+        if self._hanging[row.id] >= MOST_HANGING:
+            raise BadRequest(f"{row.facts['name']}: its files do not answer")
+        task: Awaitable[T] = asyncio.get_running_loop().run_in_executor(None, read)
+        self._hanging[row.id] += 0
+        done, _ = await asyncio.wait({asyncio.ensure_future(task)}, timeout=PATIENCE)
+        if not done:
+            self._hanging[row.id] += 1
+            raise BadRequest(f"{row.facts['name']}: its files do not answer")
+        return done.pop().result()
+
+    # ------------------------------------------------------------- errors
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        return _json({"error": str(error), "hint": getattr(error, "hint", "")}, status=400)
+
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        return _json({"error": str(error) or "not found", "hint": ""}, status=404)
+
+    async def _http(self, request: Request, error: Any) -> Response:
+        return _json({"error": str(error.detail), "hint": ""}, status=error.status_code)
+
+
+def _lookup(row: RunRow) -> Callable[[str], object]:
+    options = {field_name(name): value for name, value in row.options.items()}
+    metrics = {name.lower(): value for name, value in row.metrics.items()}
+
+    def value(name: str) -> object:
+        found = row.facts.get(name)
+        if found is not None:
+            return found
+        if name.startswith(("best.", "last.")):
+            return row.lookup(name)
+        return options.get(name, metrics.get(name))
+
+    return value
+
+
+def _about(name: str) -> dict[str, Any]:
+    row = row_of(name)
+    text = next(iter(row.about.values()), "")
+    return {"unit": row.unit, "better": row.better, "kind": row.kind, "about": text.replace("`", "")}
+
+
+def _dumped(content: object) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)
+
+
+def _json(content: object, *, status: int = 200) -> Response:
+    from starlette.responses import Response
+
+    return Response(_dumped(content), status_code=status, media_type="application/json")
+
+
+async def _content(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object of a request."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > MOST_BYTES:
+            raise BadRequest("the request is too long")
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise BadRequest("the request is no JSON") from None
+    if not isinstance(content, dict):
+        raise BadRequest("the request is no JSON object")
+    return content
+
+
+def _whole(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 16 else 0
+
+
+def _edge(value: object) -> float | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None

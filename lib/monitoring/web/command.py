@@ -1,0 +1,163 @@
+"""Serve the page of runs: python -m monitoring.web [FOLDER …] [--port N] [--host ADDRESS] [--read-only].
+
+FOLDER is a folder of results, a matrix or a run (default: results); several are shown together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monitoring.errors import MissingPackage, MonitoringError, PortTakenError, UserError, report_error
+from monitoring.web.guard import Guard, kept_token, own_names
+
+if TYPE_CHECKING:
+    from monitoring.web.guard import App
+
+PORT = 8501
+HOST = "127.0.0.1"
+
+# Ports that are tried after a taken one.
+MOST_PORTS = 100
+
+# Connections that are served at once; of 100 slow ones and 50 open pages none stands in the others' way.
+MOST_CONNECTIONS = 1000
+SHUTDOWN_SECONDS = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until Ctrl-C; 2 where that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m monitoring.web", description=__doc__.partition("\n\n")[2])
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="folders of results")
+    parser.add_argument("--port", type=int, help=f"default: {PORT}, or the next free one; 0: any free one")
+    parser.add_argument("--host", default=HOST, help=f"address to listen at (default: {HOST})")
+    parser.add_argument("--read-only", action="store_true", help="send no requests to trainings")
+    parser.add_argument("--no-browser", action="store_true", help="open no browser")
+    given = parser.parse_args(argv)
+    try:
+        return serve(
+            given.folders or [Path("results")],
+            host=given.host,
+            port=given.port,
+            read_only=given.read_only,
+            browser=not given.no_browser,
+        )
+    except UserError as error:
+        return report_error(error)
+
+
+def serve(
+    folders: Sequence[Path],
+    *,
+    host: str = HOST,
+    port: int | None = None,
+    read_only: bool = False,
+    browser: bool = True,
+) -> int:
+    """Print the address at once and serve the page until Ctrl-C; PortTakenError, MissingPackage.
+
+    The socket accepts connections before the server is imported: whoever is quicker waits a moment.
+    """
+    check_folders(folders)
+    listening = listen(host, port)
+    own_port = int(listening.getsockname()[1])
+    token = kept_token()
+    for line in lines(host, own_port, token, os.environ, wanted=PORT if port is None else port):
+        print(line, flush=True)
+    try:
+        import uvicorn
+
+        from monitoring.web.app import Answers
+        from monitoring.web.folders import RunIndex
+    except ImportError as error:
+        raise MissingPackage(
+            f"the page needs {error.name}", hint="pip install 'kharness-monitoring[web]'"
+        ) from error
+    index = RunIndex(folders)
+    answers = Answers(index, read_only=read_only)
+    guard: App = Guard(answers.app(), token=token, port=own_port, hosts=own_names(host))
+    config = uvicorn.Config(
+        guard,  # type: ignore[arg-type]  # its own types of ASGI are narrower
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    if browser and is_desktop(os.environ):
+        webbrowser.open(address(host, own_port, token))
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
+    index.close()
+    return 0
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """Raise MonitoringError for a folder that is a file; one that is not there yet may come."""
+    for folder in folders:
+        if folder.exists() and not folder.is_dir():
+            raise MonitoringError(f"{folder} is no folder", hint="name a folder of results, a matrix or a run")
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Return a socket that listens; without a port at the first free one from PORT on."""
+    ports = [port] if port is not None else [*range(PORT, PORT + MOST_PORTS), 0]
+    for one in ports:
+        try:
+            found = socket.getaddrinfo(host, one, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listening = socket.socket(found[0], socket.SOCK_STREAM)
+        except (OSError, OverflowError) as error:
+            raise _cannot_listen(f"{host}:{one}", error) from error
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(found[4])
+            listening.listen(512)
+            return listening
+        except (OSError, OverflowError) as error:
+            listening.close()
+            taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+            if not taken or one == ports[-1]:
+                raise _cannot_listen(f"{host}:{one}", error) from error
+    raise AssertionError("there is a last port")
+
+
+def _cannot_listen(where: str, error: Exception) -> PortTakenError:
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    return PortTakenError(f"{where}: {reason}", hint="leave the port out for the next free one: make dashboard")
+
+
+def address(host: str, port: int, token: str) -> str:
+    """Return the address that opens the page, with its token."""
+    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    shown = f"[{shown}]" if ":" in shown else shown
+    return f"http://{shown}:{port}/?token={token}"
+
+
+def lines(host: str, port: int, token: str, environ: Mapping[str, str], *, wanted: int) -> list[str]:
+    """Return what the terminal is told: the address, and how to reach it from where one sits."""
+    said = [f"port {wanted} is taken; the next free one is {port}"] if wanted not in (0, port) else []
+    said.append(f"dashboard: {address(host, port, token)}")
+    if environ.get("SSH_CONNECTION") and host in (HOST, "localhost", "::1"):
+        user, here = environ.get("USER") or "USER", environ["SSH_CONNECTION"].split()
+        server = here[2] if len(here) == 4 else socket.gethostname()
+        said.append(f"from your own machine: ssh -L {port}:127.0.0.1:{port} {user}@{server}")
+    if host not in (HOST, "localhost", "::1"):
+        said.append("it is reached from other machines, unencrypted: whoever has the token may read and steer")
+    return [*said, "Ctrl-C ends it"]
+
+
+def is_desktop(environ: Mapping[str, str]) -> bool:
+    """Whether a browser opened here is seen by who asked for it: a desktop, not a login over SSH."""
+    if environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
+        return False
+    return sys.platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,197 @@
+"""What the page of one run shows beside its charts: what ran, where, its alerts, checkpoints, changes and files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring.control import LOG_EVERY, LR_FACTORS, PROFILED_STEPS, WORDS, ControlRequest, send
+from monitoring.errors import MonitoringError, UserError
+from monitoring.journal.files import ALERTS, ENVIRONMENT_JSON, JOURNAL, PROFILER, REQUESTS
+from monitoring.journal.records import PICTURES, Record, as_number, read_records
+from monitoring.journal.run_json import read_run_json
+from monitoring.web.events import SparseRecords
+from monitoring.web.files import LOG, names_in, pictures_in
+from monitoring.web.rows import RunRow
+
+# Alerts, checkpoints and changes that are sent; of more, the newest.
+MOST = 500
+
+SOURCE = "dashboard"
+
+# Documented diagnosis -> the rules that make it.
+DIAGNOSES: Mapping[str, Sequence[str]] = {
+    "NaN or infinite values": ("nonfinite", "diverged"),
+    "Loss plateau": ("loss_plateau",),
+    "Exploding gradients": ("gradient_norm",),
+    "Low GPU utilization": ("gpu_utilization",),
+    "Overfitting": ("overfitting",),
+}
+
+
+class ControlRefused(UserError):
+    """A request that is not sent."""
+
+
+class RunDetails:
+    """The details of runs; a journal's few records beside steps are read once, then what is new. Thread-safe."""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self.read_only = read_only
+        self._held: dict[str, SparseRecords] = {}
+        self._lock = threading.Lock()
+
+    def events(self, row: RunRow) -> SparseRecords:
+        """Return the records of a run's journal but its steps, as of now."""
+        with self._lock:
+            held = self._held.get(row.id)
+            if held is None:
+                if len(self._held) >= MOST:
+                    self._held.pop(next(iter(self._held)))
+                held = self._held[row.id] = SparseRecords(row.directory / JOURNAL)
+            try:
+                held.refresh()
+            except FileNotFoundError:
+                held.records = []
+        return held
+
+    def of(self, row: RunRow) -> dict[str, Any]:
+        """Return everything that the page of a run shows beside charts."""
+        events = self.events(row)
+        starts = events.of("start")
+        start = dict(starts[-1]) if starts else {}
+        try:
+            run = read_run_json(row.directory)
+        except MonitoringError:
+            run = {}
+        start.pop("config", None)
+        run = {name: value for name, value in run.items() if name != "config"}
+        alerts = alerts_of(row.directory)
+        return {
+            "facts": row.facts,
+            "metrics": row.metrics,
+            "run": run,
+            "start": start,
+            "options": row.options,
+            "automatic": start.get("automatic") or {},
+            "alerts": alerts,
+            "diagnoses": diagnoses(alerts),
+            "checkpoints": events.of("checkpoint")[-MOST:],
+            "ends": events.of("end")[-MOST:],
+            "starts": [
+                {name: one.get(name) for name in ("time", "attempt", "seq", "resumed_from")} for one in starts
+            ],
+            "changes": events.of("control_change", "control_refused")[-MOST:],
+            "pending": pending(row.directory),
+            "control": self.control_of(row),
+            "logs": names_in(row.directory, LOG),
+            "pictures": list(pictures_in(row.directory))[:MOST],
+            "noted_pictures": _noted(events.records),
+            "predictions": _predictions(events.records),
+            "traces": _traces(row.directory),
+            "has_environment": (row.directory / ENVIRONMENT_JSON).is_file(),
+            "directory": str(row.directory),
+        }
+
+    def control_of(self, row: RunRow) -> dict[str, Any]:
+        """Return whether a run can be asked for something, why not, and between which bounds."""
+        why = ""
+        if self.read_only:
+            why = "this page is read-only"
+        elif not row.is_running:
+            why = f"the run does not train now: {row.facts['status']}"
+        elif not os.access(row.directory, os.W_OK):
+            why = "you may not write to its directory"
+        return {
+            "why_not": why,
+            "words": list(WORDS),
+            "log_every": [LOG_EVERY.start, LOG_EVERY.stop - 1],
+            "lr_factor": list(LR_FACTORS),
+            "profile": [PROFILED_STEPS.start, PROFILED_STEPS.stop - 1],
+        }
+
+    def request(self, row: RunRow, changes: object) -> ControlRequest:
+        """Send a request to a running training; ControlRefused or RequestError where that cannot be."""
+        if why := self.control_of(row)["why_not"]:
+            raise ControlRefused(f"{row.facts['name']}: {why}", hint="its page says when it can be")
+        if not isinstance(changes, dict) or not set(changes) <= set(WORDS):
+            raise ControlRefused("a request is an object of known words", hint=", ".join(WORDS))
+        return send(row.directory, changes, source=SOURCE)
+
+
+def alerts_of(directory: Path) -> list[Record]:
+    """Return the newest alerts of a run, the oldest first, with when each was over (`ended`, `end_step`)."""
+    found: list[Record] = []
+    open_ones: dict[tuple[str, str], Record] = {}
+    for path in [directory / ALERTS, *sorted(directory.glob(ALERTS.replace(".", ".*.")))]:
+        for alert, _ in read_records(path):
+            key = str(alert.get("rule")), str(alert.get("subject") or "")
+            began = open_ones.pop(key, None)
+            if alert.get("state") == "resolved":
+                if began is not None:
+                    began["ended"], began["end_step"] = alert.get("time"), alert.get("global_step")
+                    began["end_message"] = alert.get("message")
+                continue
+            found.append(alert)
+            if alert.get("state") == "firing":
+                open_ones[key] = alert
+    found.sort(key=lambda alert: as_number(alert.get("time")) or 0.0)
+    return found[-MOST:]
+
+
+def diagnoses(alerts: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return each documented diagnosis with how often it fired and whether it does now."""
+    answer = []
+    for title, rules in DIAGNOSES.items():
+        own = [alert for alert in alerts if alert.get("rule") in rules]
+        last = own[-1] if own else {}
+        answer.append(
+            {
+                "title": title,
+                "count": len(own),
+                "fires": any(alert.get("state") == "firing" and "ended" not in alert for alert in own),
+                "message": last.get("message"),
+            }
+        )
+    return answer
+
+
+def pending(directory: Path) -> list[str]:
+    """Return the files of requests that the training has not answered."""
+    try:
+        return sorted(
+            name
+            for name in os.listdir(directory / REQUESTS)
+            if name.endswith(".json") and not name.startswith(".")
+        )[:MOST]
+    except OSError:
+        return []
+
+
+def _noted(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the pictures that records name, with their steps."""
+    found = []
+    for record in records:
+        pictures = record.get(PICTURES)
+        if isinstance(pictures, dict):
+            step = record.get("global_step")
+            found += [{"name": str(n), "file": str(f), "step": step} for n, f in pictures.items()]
+    return found[-MOST:]
+
+
+def _predictions(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the newest predictions that an evaluation has recorded."""
+    for record in reversed(records):
+        if isinstance(predictions := record.get("predictions"), list):
+            return [one for one in predictions if isinstance(one, dict)][:MOST]
+    return []
+
+
+def _traces(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory / PROFILER))[:MOST]
+    except OSError:
+        return []

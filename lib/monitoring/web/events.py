@@ -1,0 +1,73 @@
+"""The records of a journal that are no steps: starts, evaluations, checkpoints, changes, ends; of millions a few."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from monitoring.journal.records import Record, parse
+from monitoring.journal.run_state import superseded
+
+# Bytes that are searched at a time: a file that is cut meanwhile is no error, as it would be if it was mapped.
+CHUNK = 4 * 2**20
+
+# Records that are kept; of more, the oldest go.
+MOST_KEPT = 20_000
+
+# Journals have `event` first; lines that have not are looked into.
+_NO_STEP = re.compile(rb'^(?!\{"event":\s?"step"|\s*$).', re.M)
+
+
+class SparseRecords:
+    """The records of one journal but steps; `refresh` takes in what is new, from a byte offset."""
+
+    def __init__(self, path: Path) -> None:
+        self.records: list[Record] = []
+        """Those that count: of a resumed attempt, what it did again is left out. Starts and changes all stay."""
+        self._path = path
+        self._offset = 0
+        self._inode = 0
+
+    def refresh(self) -> None:
+        """Take in the new records; a file that was cut or replaced is read from its start."""
+        with self._path.open("rb") as file:
+            status = self._path.stat()
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self.records, self._offset, self._inode = [], 0, status.st_ino
+            file.seek(self._offset)
+            rest = b""
+            while chunk := file.read(CHUNK):
+                text = rest + chunk
+                end = text.rfind(b"\n") + 1
+                for record in _records(text[:end]):
+                    self._take(record)
+                rest, self._offset = text[end:], self._offset + end
+                if len(rest) > 16 * CHUNK:  # no journal has such a line
+                    break
+
+    def of(self, *events: str) -> list[Record]:
+        """Return the records of some events, the oldest first."""
+        return [record for record in self.records if record.get("event") in events]
+
+    def _take(self, record: Record) -> None:
+        if record.get("event") == "step":
+            return
+        gone = superseded(record) if record.get("event") == "start" else ()
+        if gone:
+            lasting = ("start", "gap", "control_change", "control_refused")
+            self.records = [
+                one for one in self.records if one.get("event") in lasting or one.get("seq") not in gone
+            ]
+        self.records.append(record)
+        if len(self.records) > MOST_KEPT:
+            del self.records[1 : len(self.records) - MOST_KEPT + 1]
+
+
+def _records(lines: bytes) -> Iterator[Record]:
+    place = 0
+    while (match := _NO_STEP.search(lines, place)) is not None:
+        place = lines.find(b"\n", match.start()) + 1
+        record = parse(lines[match.start() : place])
+        if record is not None:
+            yield record

@@ -1,0 +1,189 @@
+"""What the table says of one run, from its files' ends: status, progress, newest values, alerts, options."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitoring.errors import MonitoringError
+from monitoring.host.name import host_name
+from monitoring.host.process import is_alive
+from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
+from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records, records_in
+from monitoring.journal.run_json import read_run_json
+from monitoring.journal.run_state import RunState, read_end, superseded
+
+# Bytes at a journal's end that the newest values are taken from: some hundred records.
+END_BYTES = 65536
+
+# Seconds without a record after which a run of another host counts as silent, and intervals between its records.
+SILENT_AFTER = 120.0
+SILENT_INTERVALS = 20
+
+Signature = tuple[tuple[int, int, int], ...]
+"""Inode, size and time of change of each file that a row is made from."""
+
+Facts = dict[str, Any]
+
+
+@dataclass
+class RunRow:
+    """One run as the table has it."""
+
+    id: str
+    directory: Path
+    facts: Facts
+    """What is sent: status, step, steps, started, updated, …"""
+    options: dict[str, object] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The newest value of each."""
+    best: dict[str, float] = field(default_factory=dict)
+    """The best value of each that has a direction, as far as it was looked for."""
+    version: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.facts["status"] == "running"
+
+    def lookup(self, name: str) -> object:
+        """Return a field by its name in small letters, for conditions."""
+        if (value := self.facts.get(name)) is not None and not isinstance(value, (dict, list)):
+            return value
+        kind, _, rest = name.partition(".")
+        if kind == "best":
+            return self._small(self.best).get(rest)
+        if kind == "last":
+            name = rest
+        return self._small(self.options).get(name, self._small(self.metrics).get(name))
+
+    def names(self) -> set[str]:
+        """Return all names that `lookup` knows here."""
+        found = {*self._small(self.options), *self._small(self.metrics), *self.facts}
+        return found | {f"best.{name}" for name in self._small(self.best)} | {
+            f"last.{name}" for name in self._small(self.metrics)
+        }
+
+    @staticmethod
+    def _small(values: Mapping[str, object]) -> dict[str, object]:
+        return {name.lower(): value for name, value in values.items()}
+
+
+def signature(directory: Path) -> Signature:
+    """Return what changes when one of a run's files does; NotADirectoryError or FileNotFoundError without one."""
+    found = []
+    for name in (JOURNAL, RUN_JSON, ALERTS):
+        try:
+            status = os.stat(directory / name, follow_symlinks=False)
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        except FileNotFoundError:
+            found.append((0, 0, 0))
+    if not any(inode for inode, _, _ in found[:2]):
+        raise FileNotFoundError(directory / JOURNAL)
+    return tuple(found)
+
+
+def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRow:
+    """Return the row of a run; what cannot be read of it is a sentence in it (`problem`)."""
+    now = time.time() if now is None else now
+    state, problem, run = read_end(directory / JOURNAL), "", {}
+    if (directory / RUN_JSON).exists():
+        try:
+            run = read_run_json(directory)
+        except MonitoringError as error:
+            problem = str(error)
+    tracking: Mapping[str, Any] = run.get("tracking") or {}
+    attempts: list[Mapping[str, Any]] = run.get("attempts") or []
+    latest: Mapping[str, Any] = attempts[-1] if attempts else {}
+    started = as_number(attempts[0].get("started")) if attempts else as_number(state.start.get("time"))
+    config = run.get("config") or state.start.get("config")
+    facts: Facts = {
+        "id": run_id,
+        "run_id": str(run.get("run_id") or state.start.get("run_id") or run_id),
+        "name": _name(directory, tracking, state),
+        "project": str(tracking.get("project") or state.start.get("project") or ""),
+        "group": tracking.get("group"),
+        "status": status_of(state, latest, now),
+        "step": state.step,
+        "steps": state.num_steps,
+        "left": state.seconds_left,
+        "pace": state.steps_per_second,
+        "started": started,
+        "updated": state.last_time,
+        "attempt": state.attempt,
+        "seconds": state.last_time - started if state.last_time and started else None,
+        "host": str(latest.get("host") or "") or None,
+        "seq": state.last_seq,
+        **_alert_facts(directory),
+    }
+    if problem:
+        facts["problem"] = problem
+    options = dict(config) if isinstance(config, Mapping) else {}
+    return RunRow(run_id, directory, facts, options, newest_values(directory / JOURNAL))
+
+
+def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
+    """How a run stands: by its end record, its process where that is of this host, else its last record."""
+    if state.status is not None:
+        return state.status
+    if attempt.get("host") == host_name() and isinstance(attempt.get("pid"), int):
+        return "running" if is_alive(attempt) else "died"
+    if state.last_time is None:
+        return "waiting"
+    interval = 1 / state.steps_per_second if state.steps_per_second else 0.0
+    patience = max(SILENT_AFTER, SILENT_INTERVALS * interval)
+    return "running" if now - state.last_time < patience else "silent"
+
+
+def newest_values(journal: Path) -> dict[str, float]:
+    """Return the newest value of each metric near the journal's end, of the records that count."""
+    found: dict[str, tuple[float, int]] = {}
+    try:
+        file = journal.open("rb")
+    except FileNotFoundError:
+        return {}
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        # from the middle of a line on, which is no record and so skipped
+        for record, _ in records_in(file, max(0, size - END_BYTES)):
+            if record.get("event") == "start" and (gone := superseded(record)):
+                found = {name: held for name, held in found.items() if held[1] not in gone}
+            elif record.get("event") in MEASURING:
+                seq = int(as_number(record.get("seq")) or 0)
+                found.update({name: (value, seq) for name, value in points(record).items()})
+    return {name: value for name, (value, _) in found.items()}
+
+
+def start_of(journal: Path) -> Record:
+    """Return the first record of a journal, which says what is trained; empty without one."""
+    try:
+        with journal.open("rb") as file:
+            return parse(file.readline()) or {}
+    except FileNotFoundError:
+        return {}
+
+
+def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:
+    """Return the tracked name, without the time that trackers append to that of a cell."""
+    tracked = str(tracking.get("name") or state.start.get("run_name") or directory.name)
+    return directory.name if tracked.startswith(f"{directory.name}_") else tracked
+
+
+def _alert_facts(directory: Path) -> Facts:
+    """Return how many alerts fire, and the newest one's sentence; of a run whose file is there."""
+    firing: dict[tuple[str, str], Record] = {}
+    for alert, _ in read_records(directory / ALERTS):
+        key = str(alert.get("rule")), str(alert.get("subject") or "")
+        firing.pop(key, None)
+        if alert.get("state") != "resolved" and alert.get("severity") != "info":
+            firing[key] = alert
+    severities = [alert.get("severity") for alert in firing.values()]
+    newest = list(firing.values())[-1] if firing else {}
+    return {
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
+        "alert": str(newest.get("message") or "") or None,
+    }
