@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import shutil
-import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +14,8 @@ from kharness.report.report import write_files, write_report
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html
 
+from ....browser import Browser, needs_browser
 from ..conftest import Make, MatrixDirectory
-
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-needs_browser = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
 
 class Page(HTMLParser):
@@ -168,71 +162,6 @@ def test_the_same_directories_give_the_same_files(reported: Path, recorded: Path
     assert files(recorded) == first
 
 
-class Browser:
-    """Chromium with one tab; commands and events are JSON between null bytes, on its descriptors 3 and 4."""
-
-    def __init__(self, profile: Path) -> None:
-        read, self._to = os.pipe()
-        self._from, write = os.pipe()
-        redirect = f'exec "$0" "$@" 3<&{read} 4>&{write}'
-        flags = ["--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-        self._process = subprocess.Popen(
-            ["bash", "-c", redirect, str(CHROMIUM), *flags, "about:blank"],
-            pass_fds=(read, write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(read)
-        os.close(write)
-        self._buffer = b""
-        self._last = 0
-        self._session = ""
-        self.events: list[dict[str, Any]] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        self._last += 1
-        message = {"id": self._last, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while (answer := self._next()).get("id") != self._last:
-            self.events.append(answer)
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def open(self, path: Path) -> None:
-        self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self.events.append(self._next())
-
-    def value(self, expression: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    def close(self) -> None:
-        self._session = ""
-        self.call("Browser.close")
-        self._process.wait()
-        os.close(self._to)
-        os.close(self._from)
-
-    def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            assert select.select([self._from], [], [], 600)[0], "the browser does not answer"
-            read = os.read(self._from, 1 << 16)
-            assert read, "the browser has ended"
-            self._buffer += read
-        line, _, self._buffer = self._buffer.partition(b"\0")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     started = Browser(tmp_path_factory.mktemp("chromium"))
@@ -242,7 +171,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(browser: Browser, reported: Path) -> Browser:
-    browser.open(reported / "report.html")
+    browser.open((reported / "report.html").as_uri())
     return browser
 
 
@@ -296,7 +225,7 @@ def test_axis_values_that_are_numbers_sort_as_numbers(browser: Browser, tmp_path
     made = make.matrix(tmp_path / "m", {"LEARNING_RATE": rates})
     for rate in rates:
         made.plan({"LEARNING_RATE": rate})
-    browser.open(written_page(made.directory))
+    browser.open(written_page(made.directory).as_uri())
     click(browser, "variants", 0)
     assert column(browser, "variants", 0) == ["1e-4", "0.003", "0.05", "1"]
 
@@ -327,7 +256,7 @@ def on_a_phone(browser: Browser, reported: Path, tmp_path: Path, make: Make) -> 
             made.add({"LEARNING_RATE": rate, "OPTIMIZER": name}, make.training([2.0, 1.0], [0.5], 0.5))
     shutil.copytree(reported / "graphs", made.directory / "graphs")
     browser.call("Emulation.setDeviceMetricsOverride", **PHONE)
-    browser.open(written_page(made.directory))
+    browser.open(written_page(made.directory).as_uri())
     yield browser
     browser.call("Emulation.clearDeviceMetricsOverride")
 
@@ -389,7 +318,7 @@ def test_sorting_keeps_a_thousand_runs_together(browser: Browser, tmp_path: Path
         for s in seeds
     ]
     made._write_plan()
-    browser.open(written_page(made.directory))
+    browser.open(written_page(made.directory).as_uri())
     click(browser, "each", 0)
     click(browser, "each", 0)
     assert column(browser, "each", 0) == [f"seed-{seed}" for seed in reversed(seeds)]

@@ -1,0 +1,117 @@
+// Small helpers: elements (text is always text), and numbers, times and sizes that a person can read.
+
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const replace = (element, ...children) => element.replaceChildren(...children.flat().filter(Boolean));
+
+export function say(text) {
+  const said = document.getElementById("said");
+  said.textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { said.textContent = ""; }, 3000);
+}
+
+export async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(`copied: ${what || text}`);
+  } catch {
+    say(`it could not be copied: ${text}`);
+  }
+}
+
+export function save(name, content, type) {
+  const blob = content instanceof Blob ? content : new Blob([content], { type });
+  const link = h("a", { href: URL.createObjectURL(blob), download: name.replace(/[^\w.-]+/g, "_") });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// 0.02177145 -> 0.02177; 6430.44 -> 6430; 61706 -> 61,706; 2e-7 -> 2e-7
+export function number(value, digits = 4) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en-US");
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 2).replace(/\.?0+e/, "e").replace("e+", "e");
+  if (size >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(digits)));
+}
+
+export function withUnit(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "fraction") return `${number(100 * value)} %`;
+  const shown = number(value);
+  return unit && !["unit unknown", "text", "nats", "from 1"].includes(unit) ? `${shown} ${unit}` : shown;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds < 1) return `${number(seconds, 2)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+export function ago(time, now) {
+  if (!time) return "–";
+  const seconds = now - time;
+  if (seconds < -60) return date(time);
+  return seconds < 5 ? "now" : `${duration(seconds)} ago`;
+}
+
+export function date(time) {
+  if (!time) return "–";
+  return new Date(1000 * time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+export function bytes(count) {
+  const units = ["bytes", "kB", "MB", "GB", "TB"];
+  let place = 0;
+  while (count >= 1000 && place < units.length - 1) { count /= 1000; place++; }
+  return `${number(count, 3)} ${units[place]}`;
+}
+
+// A run's color is made from its id alone, so that it is its own for ever, in every chart and after every reload.
+export function color(runId) {
+  const [hue, level] = shade(hashOf(runId));
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const yellow = hue > 40 && hue < 200 ? -7 : 0;  // these look lighter than they are
+  return isDark ? `hsl(${hue} ${[80, 62, 90][level]}% ${[66, 56, 78][level]}%)` : `hsl(${hue} ${[74, 55, 85][level]}% ${[47, 34, 60][level] + yellow}%)`;
+}
+
+const hashOf = (runId) => {
+  let hash = 2166136261;
+  for (const letter of runId) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
+  hash = Math.imul(hash ^ (hash >>> 15), 2246822519);
+  return (hash ^ (hash >>> 13)) >>> 0;
+};
+
+// Sixteen hues that eyes tell apart, in three shades.
+const HUES = [222, 24, 145, 338, 186, 270, 48, 0, 95, 205, 305, 165, 250, 36, 320, 70];
+const shade = (hash) => [HUES[hash % 16], (hash >>> 4) % 3];
+
+// Whether two runs have the same color: the second is drawn with dashes.
+export const isSameColor = (one, other) => String(shade(hashOf(one))) === String(shade(hashOf(other)));
+
+export const swatch = (runId, isOn = true) => {
+  const dot = h("span", { class: "swatch", "aria-hidden": "true" });
+  if (isOn) dot.style.background = color(runId);
+  return dot;
+};

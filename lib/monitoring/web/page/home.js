@@ -1,0 +1,218 @@
+// The first page: what runs, is it healthy, is it better; the table of runs, and the charts of those chosen.
+
+import { ago, duration, h, swatch, withUnit } from "./dom.js";
+import { Board, boardBar } from "./board.js";
+import { now, post, store } from "./net.js";
+import { columns, columnTitle, everyColumn, mainMetrics, RunTable, sorted, tellingOptions } from "./table.js";
+import { change, view } from "./view.js";
+
+// So many of the newest are drawn before anybody chooses, never all.
+const NEWEST = 8;
+
+export class Home {
+  constructor() {
+    this.matching = null;  // ids that the filter selects, null for all
+    this.table = new RunTable({ onSelect: (id) => this.select(id), isSelected: (id) => this.selected().includes(id) });
+    this.tiles = h("div", { class: "tiles" });
+    this.count = h("span", { class: "soft small" });
+    this.all = h("input", { type: "checkbox", "aria-label": "draw all runs of the table, or none", onchange: () => this.selectAll() });
+    this.menu = h("div", { class: "menu" });
+    this.panel = h("section", { class: "pane bare", "aria-label": "Charts" });
+    const left = h("section", { class: "pane table", "aria-label": "Runs" },
+      h("div", { class: "bar" }, this.all, this.count, h("span", { class: "grow" }), this.menu), this.table.element);
+    this.element = h("div", { class: "home" }, left, this.panel);
+    this.board = new Board({ runs: () => this.selected().map((id) => store.rows.get(id)).filter(Boolean) });
+    this.drawMenu();
+    this.rows();
+    this.filter();
+    this.drawPanel();
+  }
+
+  get elements() { return [this.tiles, this.element]; }
+
+  close() { this.board.close(); }
+
+  // The runs that are drawn: those chosen, else the newest.
+  selected() {
+    if (view.sel) return view.sel.filter((id) => store.rows.has(id));
+    const shown = this.shown ?? [];
+    return [...shown].sort((a, b) => (b.started ?? 0) - (a.started ?? 0)).slice(0, NEWEST).map((row) => row.id);
+  }
+
+  select(id) {
+    const selected = this.selected();
+    change({ sel: selected.includes(id) ? selected.filter((one) => one !== id) : [...selected, id] });
+  }
+
+  selectAll() {
+    const isAll = this.shown.every((row) => this.selected().includes(row.id));
+    change({ sel: isAll ? [] : this.shown.map((row) => row.id) });
+  }
+
+  rows() {
+    const rows = [...store.rows.values()];
+    this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : rows);
+    this.table.show(this.shown);
+    const selected = this.selected();
+    this.count.textContent = `${this.shown.length === rows.length ? "" : `${this.shown.length} of `}${rows.length} run${rows.length === 1 ? "" : "s"}, ${selected.length} drawn`;
+    this.all.checked = selected.length > 0 && selected.length >= this.shown.length;
+    this.all.indeterminate = selected.length > 0 && selected.length < this.shown.length;
+    if (!rows.length) {
+      const places = store.folders.map((folder) => h("div", {}, h("code", {}, folder)));
+      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, store.isComplete ? "No run here yet. One that begins is shown by itself." : "reading …", places))));
+    } else if (!this.shown.length) {
+      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, "No run fulfills the filter."))));
+    }
+    this.drawTiles(rows);
+  }
+
+  drawTiles(rows) {
+    const having = (...statuses) => rows.filter((row) => statuses.includes(row.status));
+    const running = having("running", "waiting");
+    const bad = rows.filter((row) => row.errors || ["failed", "died", "unreadable"].includes(row.status));
+    const left = running.map((row) => (row.left === null ? null : row.left - Math.max(0, now() - row.updated))).filter((one) => one !== null);
+    const tile = (label, value, note, kind = "", where = null) => h(where === null ? "div" : "button", where === null ? { class: `tile ${kind}` } : { class: `tile ${kind}`, type: "button", title: `show these: ${where}`, onclick: () => setWhere(view.where === where ? "" : where) },
+      h("span", { class: "label" }, label), h("span", { class: "value" }, String(value), note ? h("span", { class: "note" }, note) : null));
+    const tiles = [
+      tile("Running", running.length, left.length ? `last done in ${duration(Math.max(0, ...left))}` : "", "", "status=running or status=waiting"),
+      tile("Need attention", bad.length, "", bad.length ? "bad" : "", "errors>0 or status=failed or status=died or status=unreadable"),
+      tile("Complete", having("complete").length, "", "", "status=complete"),
+      this.verdict(rows),
+    ];
+    const text = JSON.stringify(tiles.map((one) => one?.outerHTML));
+    if (text === this.tilesText) return;
+    this.tilesText = text;
+    this.tiles.replaceChildren(...tiles.filter(Boolean));
+  }
+
+  // The best run by the first metric that says which way is better, and how far it is from the baseline.
+  verdict(rows) {
+    const name = mainMetrics().find((one) => store.metrics[one].better !== "neither" && !/^test/.test(one)) ?? null;
+    if (name === null) return null;
+    const { better, unit } = store.metrics[name];
+    const measured = rows.filter((row) => typeof row.metrics[name] === "number");
+    if (!measured.length) return null;
+    const best = measured.reduce((a, b) => ((better === "up" ? b.metrics[name] > a.metrics[name] : b.metrics[name] < a.metrics[name]) ? b : a));
+    const base = store.rows.get(view.base);
+    let note = "pin a baseline with ☆ to compare";
+    if (base && typeof base.metrics[name] === "number") {
+      const difference = best.metrics[name] - base.metrics[name];
+      note = base.id === best.id ? "this is the baseline" : `${difference > 0 ? "+" : "−"}${withUnit(Math.abs(difference), unit)} to the baseline ${base.name}; one run is no verdict`;
+    }
+    return h("div", { class: "tile wide" }, h("span", { class: "label" }, `Best newest ${name}`), h("span", { class: "value" }, withUnit(best.metrics[name], unit), " ", h("small", {}, swatch(best.run_id), ` ${best.name}`), h("span", { class: "note" }, note)));
+  }
+
+  drawMenu() {
+    const list = h("div", { class: "list", hidden: true });
+    const fill = () => {
+      const shown = columns();
+      const parts = Object.entries(everyColumn()).flatMap(([title, names]) => [h("h3", {}, title), ...names.map((name) => h("label", {}, h("input", { type: "checkbox", checked: shown.includes(name), onchange: (event) => {
+        const rest = columns().filter((one) => one !== name);
+        change({ cols: event.target.checked ? [...rest, name] : rest });
+      } }), columnTitle(name)))]);
+      list.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => { change({ cols: null }); fill(); } }, "as at first"), ...parts);
+    };
+    const button = h("button", { type: "button", "aria-expanded": "false", onclick: () => {
+      list.hidden = !list.hidden;
+      button.setAttribute("aria-expanded", String(!list.hidden));
+      if (!list.hidden) fill();
+    } }, "Columns");
+    this.menu.replaceChildren(button, list);
+    this.outside = (event) => {
+      if (!this.menu.contains(event.target) && !list.hidden) { list.hidden = true; button.setAttribute("aria-expanded", "false"); }
+    };
+    document.addEventListener("click", this.outside);
+  }
+
+  drawPanel() {
+    const tab = (name, title) => h("button", { type: "button", "aria-pressed": String(view.panel === name), onclick: () => change({ panel: name }) }, title);
+    const tabs = [tab("charts", "Charts"), tab("differences", "Differences")];
+    if (view.panel === "differences") {
+      this.panel.replaceChildren(h("div", { class: "bar" }, tabs), this.differences());
+    } else {
+      this.panel.replaceChildren(boardBar(tabs), this.board.element);
+      this.board.update();
+    }
+  }
+
+  differences() {
+    const rows = this.selected().map((id) => store.rows.get(id)).filter(Boolean);
+    const texts = (name) => rows.map((row) => (name in row.options ? String(row.options[name]) : "–"));
+    const differing = tellingOptions().filter((name) => new Set(texts(name)).size > 1);
+    if (rows.length < 2) return h("div", { class: "empty" }, "Choose at least two runs in the table.");
+    const head = h("tr", {}, h("th", { scope: "col" }, "option"), rows.slice(0, 50).map((row) => h("th", { scope: "col" }, h("span", { class: "who" }, swatch(row.run_id), ` ${row.name}`))));
+    const body = differing.map((name) => h("tr", {}, h("th", { scope: "row" }, name), texts(name).slice(0, 50).map((text) => h("td", { class: "value" }, text))));
+    const metrics = Object.keys(store.metrics).filter((name) => store.metrics[name].better !== "neither" && store.metrics[name].kind === "result" && rows.some((row) => name in row.metrics));
+    const numbers = metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), rows.slice(0, 50).map((row) => h("td", { class: "value" }, withUnit(row.metrics[name], store.metrics[name].unit)))));
+    return h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)));
+  }
+
+  // Ask which runs fulfill the filter: the server has the one parser of its language.
+  async filter() {
+    const text = view.where.trim();
+    const error = document.getElementById("where-error");
+    if (!text) {
+      this.matching = null;
+      error.textContent = "";
+      this.rows();
+      this.board.update();
+      return;
+    }
+    try {
+      const found = await post("api/where", { where: text });
+      if (text !== view.where.trim()) return;
+      this.matching = new Set(found.ids);
+      error.textContent = "";
+    } catch (problem) {
+      if (text !== view.where.trim()) return;
+      error.textContent = problem.message + (problem.hint ? ` (${problem.hint})` : "");
+      return;
+    }
+    this.rows();
+    this.board.update();
+  }
+
+  onRows(changed, isWhole) {
+    this.rows();
+    if (view.where) {
+      clearTimeout(this.waiting);
+      this.waiting = setTimeout(() => this.filter(), 300);
+    }
+    if (view.panel === "differences") {
+      if (isWhole || !store.isComplete || this.drawn !== this.selected().join()) this.drawPanel();
+      this.drawn = this.selected().join();
+      return;
+    }
+    const selected = new Set(this.selected());
+    if (isWhole || [...changed].some((id) => selected.has(id)) || this.drawn !== [...selected].join()) {
+      this.drawn = [...selected].join();
+      this.board.update();
+    }
+  }
+
+  onView(names) {
+    const has = (...some) => names === null || some.some((name) => names.includes(name));
+    if (has("where")) this.filter();
+    if (has("sort", "cols", "base", "sel", "where")) this.rows();
+    if (has("panel", "log", "x", "zoom") || (has("sel") && view.panel === "differences")) this.drawPanel();
+    else if (has("smooth")) this.board.draw();
+    else if (has("sel", "fold", "big", "find")) this.board.update();
+  }
+
+  onKey(key) {
+    if (key === "j") this.table.move(1);
+    else if (key === "k") this.table.move(-1);
+    else if (key === "x" || key === " ") { if (this.table.currentRow) this.select(this.table.currentRow.id); }
+    else if (key === "b") { if (this.table.currentRow) change({ base: view.base === this.table.currentRow.id ? "" : this.table.currentRow.id }); }
+    else if (key === "Enter") { if (this.table.currentRow) change({ run: this.table.currentRow.id, tab: "charts", zoom: null }, { isNewPage: true }); }
+    else return false;
+    return true;
+  }
+}
+
+export function setWhere(text) {
+  document.getElementById("where").value = text;
+  change({ where: text });
+}
+
+export const seen = (row) => ago(row.updated, now());

@@ -1,0 +1,110 @@
+// Begins the page: chooses what is shown by the address, and passes on changes, views and keys.
+
+import { ago, duration, h, replace } from "./dom.js";
+import { Home, setWhere } from "./home.js";
+import { begin, now, onRows, store } from "./net.js";
+import { RunPage } from "./run.js";
+import { change, onView, readAddress, view } from "./view.js";
+
+const main = document.getElementById("main");
+const where = document.getElementById("where");
+const live = document.getElementById("live");
+const problems = document.getElementById("problems");
+const help = document.getElementById("help");
+
+let shown = null;
+let shownRun = null;
+
+function show() {
+  const run = view.run;
+  if (shown && shownRun === run) return false;
+  shown?.close();
+  shownRun = run;
+  document.title = "kharness";
+  shown = run ? new RunPage() : new Home();
+  replace(main, shown.elements);
+  return true;
+}
+
+function tell() {
+  const running = [...store.rows.values()].filter((row) => row.status === "running").length;
+  live.className = `live ${store.isLost ? "off" : store.isLive ? "on" : ""}`;
+  live.textContent = store.isLost ? store.lostWhy : !store.isComplete ? "reading …" : store.isLive ? (running ? `live, ${running} running` : "live") : "every 5 s";
+  const told = store.isLost ? [`${store.lostWhy}; what is shown may be old`] : store.problems;
+  problems.hidden = !told.length;
+  problems.textContent = told.join(" · ");
+}
+
+const KEYS = [
+  ["j k", "next and previous run"], ["Enter", "open the run"], ["x", "draw it, or not"], ["b", "make it the baseline"], ["/", "filter"],
+  ["s", "smoothing: off, 0.6, 0.9"], ["l", "logarithmic axis"], ["Esc", "whole range; back to all runs"], ["[ ]", "other part of a run's page"], ["c", "copy the point under the pointer"], ["?", "this help"],
+];
+const WORDS = [
+  ["optimizer=adamw", "an option; CONFIG_ and letters' case do not matter"], ["val_loss<0.4", "the newest value of a metric; best.val_loss its best"],
+  ["status=running", "or failed, complete, died, silent, interrupted"], ["name~lenet", "contains; !~ does not; a word alone means the name"],
+  ["lr>=1e-3 and (adamw or not seed=1)", "and, or, not, brackets"],
+];
+
+function openHelp() {
+  const rows = (pairs) => h("table", {}, h("tbody", {}, pairs.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
+  help.replaceChildren(h("h2", { id: "help-title" }, "Keys"), rows(KEYS), h("h2", {}, "Filter"), rows(WORDS),
+    h("p", { class: "soft small" }, "Drag in a chart to zoom all of them; a double click shows everything again. The address holds the view."), h("form", { method: "dialog" }, h("button", { class: "primary" }, "Close")));
+  help.showModal();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  const isTyping = event.target.matches("input:not([type=checkbox]):not([type=range]), select, textarea");
+  if (isTyping) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const isOnControl = event.target.matches("button, a, summary, input");
+  if (isOnControl && (event.key === "Enter" || event.key === " ")) return;
+  if (event.key === "/") where.focus();
+  else if (event.key === "?") openHelp();
+  else if (event.key === "l") change({ log: view.log === "1" ? "" : "1" });
+  else if (event.key === "s") {
+    change({ smooth: view.smooth === 0 ? 0.6 : view.smooth < 0.9 ? 0.9 : 0 });
+    const slider = document.getElementById("smooth");
+    if (slider) { slider.value = String(view.smooth); slider.nextElementSibling.textContent = view.smooth ? view.smooth.toFixed(2) : "off"; }
+  } else if (event.key === "c") [...(shown.board?.charts.values() ?? [])].find((chart) => chart.element.matches(":hover"))?.copyHovered();
+  else if (event.key === "Escape") {
+    if (view.zoom) change({ zoom: null });
+    else if (view.run) change({ run: "" }, { isNewPage: true });
+    else return;
+  } else if (!shown.onKey(event.key)) return;
+  event.preventDefault();
+}
+
+// The token came with the address; the browser has it as a cookie now.
+if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", location.pathname + location.hash);
+
+readAddress();
+where.value = view.where;
+let typing = 0;
+where.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => change({ where: where.value }), 150);
+});
+document.querySelector(".filter").addEventListener("submit", (event) => { event.preventDefault(); change({ where: where.value, run: "" }); });
+document.getElementById("help-button").addEventListener("click", openHelp);
+document.querySelector(".brand").addEventListener("click", (event) => {
+  event.preventDefault();
+  setWhere("");
+  change({ run: "", zoom: null }, { isNewPage: true });
+});
+document.addEventListener("keydown", onKey);
+onView((names) => { if (!show()) shown.onView(names); });
+onRows((changed, isWhole) => { tell(); shown?.onRows(changed, isWhole); });
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href^='#']");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.defaultPrevented) return;
+  event.preventDefault();
+  history.pushState(null, "", location.pathname + link.getAttribute("href"));
+  dispatchEvent(new PopStateEvent("popstate"));
+});
+show();
+begin();
+setInterval(() => { if (!document.hidden && shown instanceof Home && store.rows.size) shown.drawTiles([...store.rows.values()]); }, 5000);
+window.kharness = { view, store, now, ago, duration, get shown() { return shown; } };  // for tests and the curious

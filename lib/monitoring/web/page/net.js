@@ -1,0 +1,97 @@
+// Talks to the server: requests, and changes as they come (server-sent events, or a look every 5 seconds).
+
+export const store = {
+  rows: new Map(), options: [], metrics: {}, version: 0, epoch: 0, folders: [], problems: [], isComplete: false,
+  isReadOnly: false, skew: 0, isLive: false, isLost: false,
+};
+
+const listeners = [];
+export const onRows = (listener) => listeners.push(listener);
+
+export const now = () => Date.now() / 1000 + store.skew;
+
+async function answer(response) {
+  const content = await response.json().catch(() => ({ error: response.statusText || `status ${response.status}` }));
+  if (!response.ok) {
+    const error = new Error(content.error || `status ${response.status}`);
+    error.hint = content.hint || "";
+    error.status = response.status;
+    throw error;
+  }
+  return content;
+}
+
+export async function get(path, parameters = {}) {
+  return answer(await fetch(`${path}?${new URLSearchParams(parameters)}`, { credentials: "same-origin" }));
+}
+
+export async function post(path, content) {
+  const headers = { "content-type": "application/json" };
+  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(content), credentials: "same-origin" }));
+}
+
+function take(changes) {
+  if (changes.whole) store.rows.clear();
+  const changed = new Set(changes.gone);
+  for (const id of changes.gone) store.rows.delete(id);
+  for (const row of changes.rows) {
+    store.rows.set(row.id, row);
+    changed.add(row.id);
+  }
+  Object.assign(store, {
+    options: changes.options, metrics: changes.metrics, version: changes.version, epoch: changes.epoch,
+    folders: changes.folders, problems: changes.problems, isComplete: changes.complete,
+    isReadOnly: changes.read_only, skew: changes.now - Date.now() / 1000, isLost: false,
+  });
+  for (const listener of listeners) listener(changed, changes.whole);
+}
+
+function tell() {
+  for (const listener of listeners) listener(new Set(), false);
+}
+
+export async function begin() {
+  let source = null;
+  let retries = 0;
+  const look = async () => {
+    try {
+      take(await get("api/runs", { since: store.version, epoch: store.epoch }));
+      return true;
+    } catch (error) {
+      store.isLost = true;
+      store.isLive = false;
+      store.lostWhy = error.status === 401 ? "open the address that the terminal printed" : "the server does not answer";
+      tell();
+      return false;
+    }
+  };
+  const listen = () => {
+    source = new EventSource(`api/live?since=${store.version}&epoch=${store.epoch}`);
+    source.onmessage = (event) => {
+      retries = 0;
+      store.isLive = true;
+      take(JSON.parse(event.data));
+    };
+    source.onopen = () => { store.isLive = true; store.isLost = false; tell(); };
+    // A restarted server numbers its changes anew: the browser's own retry would ask for the old ones.
+    source.onerror = () => {
+      source.close();
+      source = null;
+      store.isLive = false;
+      retries++;
+    };
+  };
+  await look();
+  if (!document.hidden) listen();
+  setInterval(async () => {
+    if (source || document.hidden) return;
+    if (await look() && retries < 100) listen();
+  }, 5000);
+  // A page that nobody sees costs nothing.
+  document.addEventListener("visibilitychange", async () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+    } else if (!source && await look()) listen();
+  });
+}
