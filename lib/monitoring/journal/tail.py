@@ -88,7 +88,7 @@ class Tail:
 
     def _open(self, *, whatever_size: bool) -> bool:
         if not self._read_to:
-            newest = _inode_and_size(self._path)
+            newest = inode_and_size(self._path)
             # nothing was written since no file had the record: another search would find none either
             if newest == self._searched and not whatever_size:
                 return False
@@ -124,7 +124,7 @@ class Tail:
         """Move to the file with the next record, if ours is no longer the newest; False without one."""
         assert self._file is not None
         # our file still has the journal's name, so its end is the journal's
-        if _inode_and_size(self._path)[0] == os.fstat(self._file.fileno()).st_ino:
+        if inode_and_size(self._path)[0] == os.fstat(self._file.fileno()).st_ino:
             return False
         # looked for by a second Tail: this one keeps its place if the next record is not written yet
         found = Tail(self._path)
@@ -205,8 +205,8 @@ def place_after(file: BinaryIO, is_reached: Callable[[Record], bool], begins: in
     return None
 
 
-def _inode_and_size(path: Path) -> tuple[int, int]:
-    """Inode and size in bytes; (0, 0) for a file that does not exist."""
+def inode_and_size(path: Path) -> tuple[int, int]:
+    """Return inode and size in bytes; (0, 0) for a file that does not exist."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

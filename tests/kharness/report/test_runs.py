@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kharness.report.runs import load_run
 from kharness.runs.status import read_status
+from monitoring.journal.series import RunSeries
 
 from .conftest import Make
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def step(number: int, loss: float | None, attempt: int = 1) -> dict[str, Any]:
@@ -179,3 +183,20 @@ def test_any_recorded_metric_can_be_read(tmp_path: Path, make: Make) -> None:
     assert len(run.metric("step", "of_nobody")) == 0
     assert list(replace(run, crowded=True).metric("step", "aux_loss").values) == [0.5, 20.0, 30.0]
     assert len(replace(run, crowded=True).metric("step", "sec_per_step")) == 0
+
+
+def test_the_reader_of_series_has_the_same_numbers() -> None:
+    """Every series of the recorded runs, record by record; RunData leaves out those that are not finite."""
+    for directory in sorted((ROOT / "tests/data/recorded_matrix").glob("*_seed-*")):
+        run, series = load_run(directory), RunSeries(directory)
+        series.refresh()
+        names = {(info.kind, info.field): name for name, info in series.metrics.items()}
+        assert len(run.series) >= 3
+        for key, wanted in run.series.items():
+            found = series.window(names[key], buckets=10**6)
+            points = [
+                (step, value)
+                for step, value in zip(found.x, found.last, strict=True)
+                if not math.isnan(value)
+            ]
+            assert points == [*zip(map(float, wanted.steps), wanted.values, strict=True)], key

@@ -1,0 +1,294 @@
+"""One growing journal read into tables, in slices of time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import BinaryIO
+
+from monitoring.gpu.aggregates import gpu_points
+from monitoring.journal.records import MEASURING, Record, last_record, parse, parsed
+from monitoring.journal.run_state import superseded
+from monitoring.journal.series.rows import Rows
+from monitoring.journal.series.table import BLOCK, SeriesTable
+from monitoring.journal.tail import Tail, inode_and_size
+
+# Bytes that are read at a time: some hundred records, a few milliseconds.
+BATCH = 2**18
+
+# A journal that is longer is sampled before it is read, at so many places, in stretches of so many bytes.
+LONG = 2**22
+PLACES = 600
+STRETCH = 4096
+# Bytes at its end that are read for the sample: its last values are true ones.
+LAST_BYTES = 2**16
+
+# Bytes before the place that is read to, by which a journal that was written anew is known.
+MARK = 64
+
+# Samples that are taken from a rotated journal at a time.
+SAMPLES_AT_A_TIME = 512
+
+
+class TrainingJournal:
+    """The journal of a rank: records that measure, without those that a later attempt does again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tables: dict[str, SeriesTable] = {}
+        """By event."""
+        self.start: Record = {}
+        """The newest start record."""
+        self.began: float | None = None
+        """Time of the first record, UTC epoch seconds."""
+        self.generation = 0
+        """Grows when the journal was cut, replaced or removed, and is read anew."""
+        self.version = 0
+        """Grows when the tables have changed."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.tables, self.start, self.began = {}, {}, None
+        self._gone: list[range] = []
+        self._offset, self._inode, self._mark = 0, 0, b""
+        self._step = 0
+        self._is_sampled = False
+
+    def read(self, until: float) -> bool:
+        """Read what is new until a monotonic time; True while more is left. OSError of the file."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            if self._inode:
+                self._renew()
+            return False
+        with file:
+            status = os.fstat(file.fileno())
+            if self._inode and (status.st_ino != self._inode or not self._continues(file, status.st_size)):
+                self._renew()
+            self._inode = status.st_ino
+            if self._offset == 0 and not self._is_sampled and status.st_size > LONG:
+                self._is_sampled = True
+                self._sample(file, status.st_size)
+                self.version += 1
+            return self._read_on(file, until)
+
+    def _continues(self, file: BinaryIO, size: int) -> bool:
+        mark = self._mark
+        return size >= self._offset and os.pread(file.fileno(), len(mark), self._offset - len(mark)) == mark
+
+    def _renew(self) -> None:
+        self._begin()
+        self.generation += 1
+        self.version += 1
+
+    def _read_on(self, file: BinaryIO, until: float) -> bool:
+        file.seek(self._offset)
+        while True:
+            lines = file.readlines(BATCH)
+            if lines and not lines[-1].endswith(b"\n"):  # torn, or being written
+                lines.pop()
+            if lines:
+                self._take(lines)
+            for table in self.tables.values():
+                table.read_to(self._offset if lines else None)
+            if not lines or time.monotonic() >= until:
+                return bool(lines)
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        ends = list(accumulate(map(len, lines), initial=self._offset))
+        read = [(record, offset) for record, offset in zip(parsed(lines), ends, strict=False) if record]
+        self._offset, self._mark = ends[-1], lines[-1][-MARK:]
+        if self.began is None and read:
+            self.began = _time_of(read[0][0])
+        for event, group in groupby(read, _event_of):
+            if event == "start":
+                for record, _ in group:
+                    self._start(record)
+            elif event in MEASURING:
+                self._add(str(event), list(group))
+        self.version += 1
+
+    def _start(self, record: Record) -> None:
+        self.start = record
+        if gone := superseded(record):
+            self._gone.append(gone)
+            for table in self.tables.values():
+                table.cut(gone.start)
+
+    def _add(self, event: str, read: Sequence[tuple[Record, int]]) -> None:
+        records, steps, offsets = _with_steps(event, read, self._step)
+        if not records:
+            return
+        self._step = steps[-1]
+        table = self.tables.get(event)
+        if table is None:
+            table = self.tables[event] = SeriesTable(self._reader(event))
+        table.append(records, steps, offsets)
+
+    def _reader(self, event: str) -> Callable[[SeriesTable, int, int], Rows]:
+        def read(table: SeriesTable, first: int, end: int) -> Rows:
+            return self._again(event, table, first, end)
+
+        return read
+
+    def _again(self, event: str, table: SeriesTable, first: int, end: int) -> Rows:
+        """The rows of some blocks; fewer if the journal has been cut meanwhile."""
+        rows, begins, wanted = Rows(), table.offsets[first], (end - first) * BLOCK
+        stop = table.offsets[end] if end < table.num_blocks else (table.rows.offsets or [self._offset])[0]
+        try:
+            with self.path.open("rb") as file:
+                text = os.pread(file.fileno(), stop - begins, begins)
+        except OSError:
+            return rows
+        lines = text.splitlines(keepends=True)
+        ends = accumulate(map(len, lines), initial=begins)
+        named = f'"{event}"'.encode()
+        chosen = [(line, offset) for line, offset in zip(lines, ends, strict=False) if named in line]
+        read = [
+            (record, offset)
+            for record, (_, offset) in zip(parsed([line for line, _ in chosen]), chosen, strict=True)
+            if record and record.get("event") == event and not self._is_gone(record)
+        ]
+        if read:
+            records, steps, offsets = _with_steps(event, read, 0)
+            rows.extend(records[:wanted], steps[:wanted], offsets[:wanted])
+        return rows
+
+    def _is_gone(self, record: Record) -> bool:
+        return any(record.get("seq") in gone for gone in self._gone)
+
+    def _sample(self, file: BinaryIO, size: int) -> None:
+        """Take some of the records of a long journal, at even distances, and all at its end."""
+        found: dict[str, list[tuple[Record, int]]] = {}
+        step, last = 0, size - LAST_BYTES
+        for place in [*range(0, last, max(STRETCH, size // PLACES)), last]:
+            text = os.pread(file.fileno(), LAST_BYTES if place == last else STRETCH, place)
+            lines = text.splitlines(keepends=True)
+            ends = list(accumulate(map(len, lines), initial=place))
+            if lines and not lines[-1].endswith(b"\n"):
+                lines.pop()
+            # the first is the rest of a line
+            read = list(zip(map(parse, lines), ends, strict=False))[1 if place else 0 :]
+            for event, group in groupby(read, _event_of):
+                some = [(record, offset) for record, offset in group if record is not None]
+                if event in MEASURING:
+                    found.setdefault(str(event), []).extend(some if place == last else some[:1])
+                    step = _step_of(some[-1][0]) or step
+                elif event == "start" and place == 0:
+                    self.start, self.began = some[0][0], _time_of(some[0][0])
+        for event, read_so in found.items():
+            records, steps, offsets = _with_steps(event, _rising(read_so), step)
+            table = self.tables[event] = SeriesTable(self._reader(event))
+            table.sample = Rows()
+            table.sample.extend(records, steps, offsets)
+
+
+class SampleJournal:
+    """The samples of a host, in files that are rotated and compressed."""
+
+    def __init__(self, path: Path, event: str) -> None:
+        self.path = path
+        self.tables: dict[str, SeriesTable] = {}
+        self.generation = 0
+        self.version = 0
+        self._event = event
+        self._seq = 0
+        self._newest = (0, 0)  # inode and size of the newest file when it was read to its end
+
+    def read(self, until: float) -> bool:
+        """Read what is new, as a TrainingJournal does; no file stays open between two looks."""
+        newest = inode_and_size(self.path)
+        if newest == self._newest:
+            return False
+        if newest[0] != self._newest[0] and _seq_of(last_record(self.path) or {}) < self._seq:
+            self.tables, self._seq = {}, 0
+            self.generation += 1
+        with contextlib.closing(Tail(self.path)) as tail:
+            tail.seek(self._seq)
+            while True:
+                tail.fill(SAMPLES_AT_A_TIME)
+                more, records = tail.has_more, tail.take_all()
+                if records:
+                    self._seq = tail.seq
+                    self._add(records)
+                if not more:
+                    self._newest = newest
+                    return False
+                if time.monotonic() >= until:
+                    return True
+
+    def _add(self, records: Sequence[Record]) -> None:
+        self.version += 1
+        table = self.tables.setdefault(self._event, SeriesTable(self._again))
+        records = _samples(records, self._event)
+        table.append(records, [_step_of(record) for record in records], [0] * len(records))
+
+    def _again(self, table: SeriesTable, first: int, end: int) -> Rows:
+        rows = Rows()
+        with contextlib.closing(Tail(self.path)) as tail:
+            tail.seek(table.seqs[first] - 1)
+            tail.fill((end - first) * BLOCK)
+            records = _samples(tail.take_all(), self._event)
+        rows.extend(records, [_step_of(record) for record in records], [0] * len(records))
+        return rows
+
+
+def _samples(records: Iterable[Record], event: str) -> list[Record]:
+    """Samples with their points on top, as the records of a training have them."""
+    if event != "gpu":
+        return [record for record in records if record.get("event") == event]
+    kept = ("time", "seq", "global_step")
+    return [
+        {**{name: record.get(name) for name in kept}, **gpu_points(record)}
+        for record in records
+        if record.get("event") == event
+    ]
+
+
+def _with_steps(
+    event: str, read: Sequence[tuple[Record, int]], step: int
+) -> tuple[list[Record], list[int], list[int]]:
+    """The records that stand at a step, their steps and offsets; an end stands at the step before it."""
+    if event == "end":
+        found = [(record, _step_of(record) or step, offset) for record, offset in read]
+    else:
+        found = [
+            (record, at, offset) for record, offset in read if type(at := record.get("global_step")) is int
+        ]
+    records, steps, offsets = map(list, zip(*found, strict=True)) if found else ([], [], [])
+    return records, steps, offsets
+
+
+def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
+    """Sampled records that no later one does again, as after a resume; exact to within their distance."""
+    kept: list[tuple[Record, int]] = []
+    for record, offset in reversed(read):
+        later = kept[-1][0] if kept else None
+        if later is None or (_step_of(record), _seq_of(record)) < (_step_of(later), _seq_of(later)):
+            kept.append((record, offset))
+    return kept[::-1]
+
+
+def _step_of(record: Record) -> int:
+    step = record.get("global_step")
+    return step if isinstance(step, int) else 0
+
+
+def _seq_of(record: Record) -> int:
+    seq = record.get("seq")
+    return seq if isinstance(seq, int) else 0
+
+
+def _time_of(record: Record) -> float | None:
+    found = record.get("time")
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def _event_of(read: tuple[Record | None, int]) -> object:
+    record = read[0]
+    return None if record is None else record.get("event")
