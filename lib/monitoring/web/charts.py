@@ -1,4 +1,4 @@
-"""Windows of the series of runs, in the units of the page's axes: steps, seconds since the start, samples, tokens."""
+"""Windows of the series of runs, as the page's charts draw them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from monitoring.journal.fields import row_of
-from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import as_number
-from monitoring.journal.series import RunSeries
-from monitoring.web.rows import RunRow, start_of
+from monitoring.journal.series import RunSeries, SeriesInfo, Window
+from monitoring.journal.series.run_series import X
+from monitoring.web.rows import RunRow
 
 # Runs whose series are held; those that were looked at longest ago go first.
 MOST_HELD = 200
@@ -20,7 +18,10 @@ MOST_HELD = 200
 # Seconds of reading before what is there is drawn; the page asks for the rest.
 AT_ONCE = 0.15
 
-X_AXES = ("step", "time", "samples", "tokens")
+X_AXES = get_args(X)
+
+# Kinds of records that repeat what another kind has measured already.
+REPEATING = ("epoch", "checkpoint", "end")
 
 
 @dataclass
@@ -28,9 +29,6 @@ class _Held:
     """The series of one run, read by one thread at a time."""
 
     series: RunSeries
-    batch_size: float | None
-    """Samples of a step."""
-    tokens_per_sample: float | None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -55,66 +53,53 @@ class Charts:
         held = self._of(row)
         with held.lock:
             more = held.series.refresh(AT_ONCE)
-            scale, origin = _scale(held, x, row)
-            metrics = {name: _described(name, metric) for name, metric in held.series.metrics.items()}
+            found = held.series.metrics
             windows = []
-            if scale is not None:
-                edges = {
-                    "lo": None if lo is None else lo / scale + origin,
-                    "hi": None if hi is None else hi / scale + origin,
-                }
-                axis = "time" if x == "time" else "step"
-                windows = [
-                    _window(held.series, one, axis, edges, buckets, scale, origin)
-                    for one in wanted
-                    if one.get("metric") in metrics
-                ]
-        return {"metrics": metrics, "windows": windows, "more": more, "has_x": scale is not None}
+            if x in held.series.axes:
+                for one in wanted:
+                    name, key = str(one.get("metric")), one.get("key", 0)
+                    if name in found and key in found[name].keys:
+                        window = held.series.window(name, key=key, x=x, lo=lo, hi=hi, buckets=buckets)  # type: ignore[arg-type]
+                        windows.append({"metric": name, "key": key, **_columns(window)})
+            has_x = x in held.series.axes
+            began = held.series.began
+        metrics = {name: _described(info) for name, info in found.items() if not _repeats(info, found)}
+        return {"metrics": metrics, "windows": windows, "more": more, "has_x": has_x, "began": began}
 
     def _of(self, row: RunRow) -> _Held:
         with self._lock:
             held = self._held.pop(row.id, None)
-            if held is None:
-                start = start_of(row.directory / JOURNAL)
-                batch = as_number(start.get("batch_size"))
-                tokens = as_number(start.get("tokens_per_sample"))
-                held = _Held(RunSeries(row.directory), batch, tokens)
+            if held is None or held.series.run_dir != row.directory:
+                held = _Held(RunSeries(row.directory))
             self._held[row.id] = held
             while len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
         return held
 
 
-def _scale(held: _Held, x: str, row: RunRow) -> tuple[float | None, float]:
-    """Return what a step, or a second, counts on an axis, and where the axis begins; None of what it lacks."""
-    if x == "time":
-        return 1.0, float(row.facts.get("started") or 0.0)
-    if x == "samples":
-        return held.batch_size, 0.0
-    if x == "tokens":
-        both = held.batch_size and held.tokens_per_sample
-        return held.batch_size * held.tokens_per_sample if both else None, 0.0  # type: ignore[operator]
-    return 1.0, 0.0
+def _repeats(info: SeriesInfo, found: Mapping[str, SeriesInfo]) -> bool:
+    return info.name != info.field and info.kind in REPEATING and info.field in found
 
 
-def _described(name: str, metric: Any) -> dict[str, Any]:
-    row = row_of(name)
-    return {"unit": row.unit, "better": row.better, "kind": row.kind, "keys": list(metric.keys)}
+def _described(info: SeriesInfo) -> dict[str, Any]:
+    text = info.text.replace("`", "")
+    return {
+        "unit": info.unit,
+        "better": info.better,
+        "kind": info.row.kind,
+        "of": info.kind,
+        "keys": list(info.keys),
+        "about": text,
+    }
 
 
-def _window(
-    series: RunSeries,
-    one: Mapping[str, Any],
-    axis: str,
-    edges: Mapping[str, float | None],
-    buckets: int,
-    scale: float,
-    origin: float,
-) -> dict[str, Any]:
-    name, key = str(one["metric"]), one.get("key", 0)
-    found = series.window(name, key=key, x=axis, lo=edges["lo"], hi=edges["hi"], buckets=buckets)
-    x = list(found.x) if scale == 1.0 and not origin else [(value - origin) * scale for value in found.x]
-    window = {"metric": name, "key": key, "x": x, "last": list(found.last), "exact": found.exact}
-    if not found.exact:
-        window.update(min=list(found.min), max=list(found.max), count=list(found.count))
-    return window
+def _columns(window: Window) -> dict[str, Any]:
+    """Return what is drawn: of exact windows the records, of others the least and greatest value, too."""
+    found: dict[str, Any] = {"x": list(window.x_last), "last": list(window.last), "exact": window.exact}
+    if not window.exact:
+        found.update(min=list(window.min), max=list(window.max), count=list(window.count))
+    if any(window.nonfinite):
+        found["lost"] = [x for x, lost in zip(window.x_last, window.nonfinite, strict=True) if lost]
+    if window.coarse:
+        found["coarse"] = True
+    return found

@@ -13,7 +13,7 @@ from monitoring.errors import MonitoringError
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
-from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records, records_in
+from monitoring.journal.records import MEASURING, Record, as_number, points, read_records, records_in
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RunState, read_end, superseded
 
@@ -155,15 +155,6 @@ def newest_values(journal: Path) -> dict[str, float]:
                 seq = int(as_number(record.get("seq")) or 0)
                 found.update({name: (value, seq) for name, value in points(record).items()})
     return {name: value for name, (value, _) in found.items()}
-
-
-def start_of(journal: Path) -> Record:
-    """Return the first record of a journal, which says what is trained; empty without one."""
-    try:
-        with journal.open("rb") as file:
-            return parse(file.readline()) or {}
-    except FileNotFoundError:
-        return {}
 
 
 def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:

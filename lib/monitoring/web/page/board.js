@@ -5,11 +5,12 @@ import { Chart } from "./chart.js";
 import { post, store } from "./net.js";
 import { change, view } from "./view.js";
 
-const ORDER = ["Training", "Validation", "Speed", "Memory", "GPU", "Machine", "Balance between ranks", "Activations", "Other"];
+const ORDER = ["Training", "Validation", "Results", "Speed", "Memory", "GPU", "Machine", "Balance between ranks", "Activations", "Other"];
 const HIDDEN = new Set(["nan_inf_detected", "best", "epoch", "skipped"]);
 const FIRST = ["train_loss", "loss", "train/loss", "val_loss", "val_accuracy", "eval_loss", "lr", "grad_norm"];
 
 export function groupOf(name, about) {
+  if (about.of === "end") return "Results";
   if (/^(gpu|GPU)[_/ ]/.test(name) || /^gpu/.test(name)) return /^gpu_mem_/.test(name) ? "Memory" : "GPU";
   if (/^(rank\d|load_balance|imbalance)/.test(name)) return "Balance between ranks";
   if (/^(activation_|attention_entropy)/.test(name)) return "Activations";
@@ -112,7 +113,7 @@ export class Board {
   chart(name, about) {
     let chart = this.charts.get(name);
     if (!chart) {
-      chart = new Chart(name, { ...about, about: store.metrics[name]?.about }, {
+      chart = new Chart(name, { ...about, about: about.about ?? store.metrics[name]?.about }, {
         zoom: (edges) => change({ zoom: edges }),
         csv: (one) => this.saveCsv(one),
         enlarge: (one) => change({ big: view.big.includes(one.metric) ? view.big.filter((other) => other !== one.metric) : [...view.big, one.metric] }),
@@ -127,12 +128,14 @@ export class Board {
 
   wanted(names) {
     const found = [];
-    for (const row of this.runs()) {
+    const runs = this.runs();
+    for (const row of runs) {
       const own = this.known.get(row.id);
       for (const metric of names) {
         if (own && !(metric in own)) continue;
         const keys = own?.[metric]?.keys ?? [0];
-        for (const key of keys.slice(0, 64)) found.push({ run: row.id, metric, key });
+        // of several runs the first rank of each: to compare is one thing, to look into one run another
+        for (const key of keys.slice(0, runs.length > 1 ? 1 : 64)) found.push({ run: row.id, metric, key });
       }
     }
     return found.slice(0, 2000);
@@ -161,6 +164,7 @@ export class Board {
         const own = found.runs[row.id];
         if (!own) continue;
         isMore ||= own.more;
+        this.began = own.began;
         if (JSON.stringify(own.metrics) !== JSON.stringify(this.known.get(row.id))) {
           this.known.set(row.id, own.metrics);
           isNew = true;
@@ -195,8 +199,8 @@ export class Board {
       if (!chart?.windows) continue;
       const lines = chart.windows.filter((window) => ids.has(window.run.id)).map((window) => {
         const hasKeys = (this.known.get(window.run.id)?.[name]?.keys ?? []).length > 1;
-        const key = hasKeys ? ` · ${window.key}` : "";
-        return { ...window, label: isOne && hasKeys ? String(window.key) : `${window.run.name}${key}`, run: hasKeys && isOne ? { ...window.run, run_id: `${window.run.run_id}/${window.key}` } : window.run };
+        const place = /^gpu_/.test(name) ? "GPU" : Number.isInteger(window.key) ? "rank" : "";
+        return { ...window, label: isOne && hasKeys ? `${place} ${window.key}`.trim() : window.run.name, run: hasKeys && isOne ? { ...window.run, run_id: `${window.run.run_id}/${window.key}` } : window.run };
       });
       for (const [at, line] of lines.entries()) {
         const same = lines.slice(0, Math.min(at, 40)).filter((other) => isSameColor(other.run.run_id, line.run.run_id)).length;

@@ -61,6 +61,7 @@ export class Chart {
     this.range = this.ranges();
     const isEmpty = this.range === null;
     this.bars.hidden = true;
+    this.element.classList.remove("once");
     if (!isEmpty && !zoom && lines.every((line) => line.x.length <= 1)) {
       this.drawBars();
       return;
@@ -89,9 +90,10 @@ export class Chart {
     const found = this.lines.filter((line) => line.x.length && line.last[0] !== null);
     const most = Math.max(...found.map((line) => Math.abs(line.last[0]))) || 1;
     this.bars.hidden = false;
+    this.element.classList.add("once");
     this.bars.replaceChildren(...found.map((line) => {
       const bar = h("span", { class: "bar-line" });
-      bar.style.width = `${Math.max(1, (60 * Math.abs(line.last[0])) / most)}%`;
+      bar.style.width = `${Math.max(1, (45 * Math.abs(line.last[0])) / most)}%`;
       bar.style.background = color(line.run.run_id);
       return h("div", { class: "bar-row", title: `${line.label}: ${line.last[0]} at ${this.xLabel} ${line.x[0]}` },
         h("span", { class: "bar-name" }, line.label), bar, h("span", { class: "number" }, withUnit(line.last[0], this.about.unit)));
@@ -242,6 +244,12 @@ export class Chart {
         found.push({ color: own, alpha: 1, fill: true, pieces: dots });
       }
     }
+    for (const line of this.lines) {
+      if (!line.lost) continue;  // where it was NaN or infinite: crosses at the foot
+      const [foot, size] = [place.top + place.height - 6 * place.ratio, 3.5 * place.ratio];
+      const crosses = line.lost.map(place.x).flatMap((at) => [[[at - size, foot - size], [at + size, foot + size]], [[at - size, foot + size], [at + size, foot - size]]]);
+      found.push({ color: css("--bad"), alpha: 1, width: 1.6 * place.ratio, pieces: crosses });
+    }
     for (const mark of this.marks) {
       const at = place.x(mark.x);
       found.push({ color: css(mark.severity === "error" ? "--bad" : "--warn"), alpha: 0.8, width: place.ratio * 1.2, dash: [4 * place.ratio, 3 * place.ratio], pieces: [[[at, place.top], [at, place.top + place.height]]] });
@@ -301,7 +309,9 @@ export class Chart {
   say() {
     const only = this.lines.length === 1 ? this.lines[0] : null;
     const last = only ? only.last.findLast((value) => value !== null) : undefined;
-    this.now.textContent = last === undefined ? "" : withUnit(last, this.about.unit);
+    const isCoarse = this.lines.some((line) => line.coarse);
+    const isLost = this.lines.some((line) => line.lost);
+    this.now.textContent = `${last === undefined ? "" : withUnit(last, this.about.unit)}${isLost ? " · NaN or infinite" : ""}${isCoarse ? " · sampled, reading on" : ""}`;
     const texts = this.lines.slice(0, 5).map((line) => `${line.label}: ${withUnit(line.last.findLast((value) => value !== null), this.about.unit)}`);
     this.element.setAttribute("aria-label", `${this.metric} of ${this.lines.length} lines. ${texts.join("; ")}`);
   }

@@ -111,7 +111,7 @@ export class RunPage {
 
   marks() {
     if (!this.details || view.x === "samples" || view.x === "tokens") return [];
-    const start = this.row?.started ?? 0;
+    const start = this.board.began ?? this.row?.started ?? 0;
     return this.details.alerts.filter((alert) => alert.severity !== "info" && (view.x === "time" ? alert.time : alert.global_step)).slice(-60).map((alert) => ({
       x: view.x === "time" ? alert.time - start : alert.global_step, severity: alert.severity, text: `${alert.rule}: ${alert.message}`,
     }));
