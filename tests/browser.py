@@ -68,8 +68,9 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, expression: str, what: str = "") -> Any:
-        """The first true value of an expression."""
-        return wait_until(lambda: self.value(expression), what or expression)
+        """The first true value of an expression; while a page is loading it may not be computable."""
+        tried = f"(() => {{ try {{ return {expression} }} catch {{ return undefined }} }})()"
+        return wait_until(lambda: self.value(tried), what or expression)
 
     def press(self, key: str) -> None:
         """Press and release a key, as a person does."""

@@ -19,8 +19,8 @@ DEPTH = 5
 
 # Seconds between two looks at runs that train, and at all folders; a long look is made less often.
 LIVE_EVERY = 1.0
-ALL_EVERY = 5.0
-SHARE = 20
+ALL_EVERY = 2.0
+SHARE = 50
 
 # Seconds after which a path that has not answered is left alone, and after which nobody looks any more.
 HANGS_AFTER = 5.0
@@ -138,7 +138,9 @@ class RunIndex:
         seen: set[str] = set()
         try:
             found = sorted(self._runs_in(folder, turn), key=lambda it: -it[1])
-            folder.problem = "" if folder.path.is_dir() else f"{folder.path} does not exist"
+            folder.problem = ""
+        except FileNotFoundError:
+            folder.problem, found = f"{folder.path} does not exist", []
         except OSError as error:
             folder.problem = f"{folder.path} cannot be read: {(error.strerror or str(error)).lower()}"
             found = []

@@ -2,7 +2,7 @@
 
 export const store = {
   rows: new Map(), options: [], metrics: {}, version: 0, epoch: 0, folders: [], problems: [], isComplete: false,
-  isReadOnly: false, skew: 0, isLive: false, isLost: false,
+  isReadOnly: false, skew: 0, isLive: false, isLost: false, lost: 0,
 };
 
 const listeners = [];
@@ -75,18 +75,27 @@ export async function begin() {
     source.onopen = () => { store.isLive = true; store.isLost = false; tell(); };
     // A restarted server numbers its changes anew: the browser's own retry would ask for the old ones.
     source.onerror = () => {
-      source.close();
+      source?.close();
       source = null;
       store.isLive = false;
       retries++;
+      again(0);
     };
   };
-  await look();
-  if (!document.hidden) listen();
-  setInterval(async () => {
-    if (source || document.hidden) return;
-    if (await look() && retries < 100) listen();
-  }, 5000);
+  // Every second at first, as for a server that is started again, then every five.
+  let waiting = 0;
+  const again = (seconds) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(async () => {
+      if (source || document.hidden) return;
+      const isThere = await look();
+      if (isThere && retries < 100) listen();
+      else again(isThere || store.lost++ > 60 ? 5 : 1);
+      if (isThere) store.lost = 0;
+    }, 1000 * seconds);
+  };
+  if (await look() && !document.hidden) listen();
+  else again(1);
   // A page that nobody sees costs nothing.
   document.addEventListener("visibilitychange", async () => {
     if (document.hidden) {

@@ -1,0 +1,286 @@
+"""The page as a person sees it, in headless Chromium, with runs that are really written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.control import ControlFile, ControlRequest
+
+from ...browser import Browser, needs_browser
+from ...waiting import wait_until
+from .conftest import MARKUP, MODEL, SPIKE, SPIKE_STEP, Server, opened
+
+pytestmark = needs_browser
+
+WIDE = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+
+NAMES = "[...document.querySelectorAll('.runs tbody td.pinned a')].map(one => one.innerText)"
+CHART = "kharness.shown.board.charts.get('train_loss')"
+READY = f"{CHART}?.plot && {CHART}.lines.length"
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Browser]:
+    """The page of all runs, opened by the address that the terminal has printed."""
+    browser.call("Emulation.setDeviceMetricsOverride", **WIDE)
+    browser.open(server.url)
+    browser.until(f"{NAMES}.length >= 3")
+    yield browser
+    # nothing was refused by the policy, and no script failed
+    bad = [event for event in browser.events if event["method"] == "Runtime.exceptionThrown"]
+    assert bad == []
+    assert browser.value("document.title") != "owned"
+
+
+def show(page: Browser, address: str) -> None:
+    page.value(f"location.hash = {address!r}")
+
+
+def click(page: Browser, selector: str, text: str = "") -> None:
+    """Click the first element with a text, in its middle, with the mouse."""
+    found = f"[...document.querySelectorAll({selector!r})].find(one => one.innerText.includes({text!r}))"
+    page.until(f"{found} !== undefined", f"{selector} {text}")
+    page.value(f"{found}.scrollIntoView({{block: 'nearest'}})")
+    box: dict[str, float] = page.value(f"{found}.getBoundingClientRect().toJSON()")
+    place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+
+def type_text(page: Browser, text: str) -> None:
+    page.call("Input.insertText", text=text)
+
+
+def spike_pixels(page: Browser) -> int:
+    """How many colored pixels the chart of the loss has where the top of the spike is."""
+    return int(
+        page.value(f"""(() => {{
+            const plot = {CHART}.plot, context = plot.ctx;
+            const x = Math.round(plot.valToPos({SPIKE_STEP}, 'x', true));
+            const y = Math.round(plot.valToPos({SPIKE}, 'y', true));
+            const data = context.getImageData(x - 3, y, 7, 8).data;
+            let count = 0;
+            for (let at = 0; at < data.length; at += 4) {{
+                const [red, green, blue, alpha] = data.slice(at, at + 4);
+                // the grid is gray; lines are not
+                if (alpha > 40 && Math.max(red, green, blue) - Math.min(red, green, blue) > 25) count++;
+            }}
+            return count;
+        }})()""")
+    )
+
+
+def test_the_token_leaves_the_address_and_stays_as_a_cookie(page: Browser, server: Server) -> None:
+    assert page.value("location.search") == ""
+    assert page.value("document.cookie") == ""  # scripts cannot read it
+    page.open(f"{server.root}/")
+    page.until(f"{NAMES}.length >= 3")
+
+
+def test_the_list_shows_every_run_with_its_status_and_what_differs(page: Browser) -> None:
+    rows = page.value("[...document.querySelectorAll('.runs tbody tr')].map(one => one.innerText)")
+    text = "\n".join(rows)
+    assert {"spiky", "failed"} <= set(page.value(NAMES))
+    assert "failed" in text and "complete" in text and "1 error" in text
+    heads = page.value("[...document.querySelectorAll('.runs thead th')].map(one => one.innerText)")
+    assert heads[:4] == ["name", "status", "OPTIMIZER", "LEARNING_RATE"]
+    assert page.value("document.querySelector('.tile.bad .value').innerText") == "1"
+
+
+def test_names_with_markup_are_text(page: Browser) -> None:
+    assert MARKUP in page.value(NAMES)
+    assert page.value("document.querySelectorAll('img[src=x]').length") == 0
+    show(page, "run=results/marked&tab=log")
+    page.until("document.querySelector('.log')?.innerText.includes('all is well')")
+    assert page.value("document.querySelector('.log').innerText") == f"{MARKUP}\nall is well\n"
+    for tab in ("config", "about", "charts", "alerts"):
+        show(page, f"run=results/marked&tab={tab}")
+        page.until(f"kharness.view.tab === {tab!r}")
+    assert page.value("document.querySelectorAll('img[src=x]').length") == 0
+
+
+def test_a_run_opens_with_its_charts_and_goes_back(page: Browser) -> None:
+    click(page, ".runs td.pinned a", "spiky")
+    page.until(READY)
+    assert page.value("document.querySelector('h1').innerText") == "spiky"
+    points: Any = page.value(f"({CHART}.lines[0].count ?? {CHART}.lines[0].x.map(() => 1))")
+    assert sum(points) == 20_000
+    assert page.value(f"{CHART}.lines[0].last.at(-1)") == 1.0
+    page.press("Escape")
+    page.until(f"{NAMES}.length >= 3")
+
+
+def test_a_spike_is_seen_at_every_zoom_down_to_its_record(page: Browser) -> None:
+    show(page, "run=results/spiky")
+    page.until(READY)
+    wait_until(lambda: spike_pixels(page) > 0, "the spike, with everything shown")
+    for half in (5000, 500, 100):
+        low, high = SPIKE_STEP - half, SPIKE_STEP + half
+        page.value(f"({CHART}).callbacks.zoom([{low}, {high}])")
+        page.until(f"{CHART}.lines[0]?.x.length && {CHART}.lines[0].x[0] >= {low} - 2")
+        wait_until(lambda: spike_pixels(page) > 0, f"the spike, {half} steps around it")
+    page.until(f"{CHART}.lines[0].exact")
+    place = page.value(f"{CHART}.lines[0].x.indexOf({SPIKE_STEP})")
+    assert page.value(f"{CHART}.lines[0].last[{place}]") == SPIKE
+
+
+def test_a_drag_zooms_all_charts_and_a_reload_keeps_the_view(page: Browser) -> None:
+    show(page, "run=results/spiky")
+    page.until(READY)
+    box: dict[str, float] = page.value(f"{CHART}.plot.over.getBoundingClientRect().toJSON()")
+    middle = box["y"] + box["height"] / 2
+    page.drag((box["x"] + 0.25 * box["width"], middle), (box["x"] + 0.75 * box["width"], middle))
+    low, high = page.until("kharness.view.zoom")
+    assert (low, high) == (pytest.approx(5000, abs=150), pytest.approx(15_000, abs=150))
+    page.press("l")
+    page.press("s")
+    before = page.until("location.hash.includes('smooth=0.6') && location.hash.includes('log=1') && location.hash")
+    page.call("Page.reload")
+    page.until(READY)
+    assert page.value("location.hash") == before
+    assert page.value("kharness.view.zoom") == [pytest.approx(low), pytest.approx(high)]
+    assert page.value("kharness.shown.board.charts.get('lr').plot.scales.x.min") == pytest.approx(low)
+
+
+def test_smoothing_leaves_a_constant_as_it_is(page: Browser) -> None:
+    show(page, "run=results/spiky&smooth=0.97")
+    page.until(f"kharness.shown.board.charts.get('lr')?.lines[0]?.smooth.length")
+    assert page.value("[...new Set(kharness.shown.board.charts.get('lr').lines[0].smooth)]") == [0.1]
+
+
+def test_the_filter_selects_and_says_what_it_does_not_know(page: Browser) -> None:
+    page.press("/")
+    type_text(page, "optimizer=sgd and val_loss<0.6")
+    page.until(f"JSON.stringify({NAMES}) === '[\"spiky\"]'")
+    assert "where=" in page.value("location.hash")
+    page.value("document.getElementById('where').select()")
+    type_text(page, "optimiser=sgd")
+    page.until("document.getElementById('where-error').innerText")
+    error = page.value("document.getElementById('where-error').innerText")
+    assert error == "no run has optimiser (did you mean optimizer?)"
+
+
+def test_keys_choose_sort_and_help(page: Browser) -> None:
+    click(page, ".runs thead button", "name")
+    order = page.until(f"kharness.view.sort === 'name' && {NAMES}")
+    assert order == sorted(order, key=str.lower)
+    current = "document.querySelector('.runs tr.current')?.dataset.id"
+    first = page.value(current)
+    page.press("j")
+    page.until(f"{current} !== {first!r}")
+    page.press("k")
+    page.until(f"{current} === {first!r}")
+    drawn = page.value("kharness.shown.selected().length")
+    page.press("x")
+    page.until(f"kharness.shown.selected().length === {drawn - 1}")
+    page.press("?")
+    page.until("document.getElementById('help').open")
+
+
+def test_an_alert_is_in_the_page_of_its_run_and_on_its_charts(page: Browser) -> None:
+    show(page, "run=results/failed")
+    page.until(f"{READY} && {CHART}.marks.length")
+    assert page.value(f"{CHART}.marks.map(mark => mark.x)") == [7]
+    assert page.value(f"{CHART}.lines[0].lost") == [7]
+    show(page, "run=results/failed&tab=alerts")
+    page.until("document.querySelector('.tab .plain') !== null")
+    text = page.value("document.querySelector('.tab').innerText")
+    assert "train_loss is not a finite number: at step 7" in text
+    assert "fires now" in text
+    assert text.count("nothing found") == 4  # of the five that are documented
+
+
+def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path) -> None:
+    run = opened(folder / "live", config={"OPTIMIZER": "sgd", "LEARNING_RATE": 0.1, "SEED": 2})
+    try:
+        run.start(model=MODEL, training={"num_steps": 100})
+        for step in range(1, 6):
+            run.log_step(step, train_loss=1 / step)
+        page.until(f"{NAMES}.includes('live')")
+        click(page, ".runs td.pinned a", "live")
+        page.until(f"{READY} && {CHART}.lines[0].x.length === 5")
+        for step in range(6, 21):
+            run.log_step(step, train_loss=1 / step)
+        page.until(f"{CHART}.lines[0].x.length === 20")
+        assert page.value(f"{CHART}.lines[0].last.at(-1)") == 0.05
+        page.until("document.querySelector('.run-head progress')?.value === 0.2")
+
+        click(page, ".tabs button", "Control")
+        page.until("document.querySelector('.ask input[name=log_every]') !== null")
+        page.value("document.querySelector('.ask input[name=log_every]').focus()")
+        type_text(page, "100")
+        page.press("Enter")
+        page.value("document.querySelector('.ask input[name=log_every]').form.requestSubmit()")
+        control = ControlFile(run.directory, clock=lambda: 0.0)
+        found = wait_until(control._new, "the request")[0]
+        assert isinstance(found, ControlRequest)
+        assert (dict(found.changes), found.source) == ({"log_every": 100}, "dashboard")
+        page.until("document.querySelector('.tab').innerText.includes('Not answered yet')")
+        run.log_control_change(
+            20, control="log_every", old=1, new=100, source=found.source, request=found.name
+        )
+        control.answered(found)
+        page.until("document.querySelector('.tab').innerText.includes('log_every: 1 → 100')")
+    finally:
+        run.finish("interrupted")
+    page.until("document.querySelector('.run-head .pill').innerText === 'interrupted'")
+    page.until("document.querySelector('.tab').innerText.includes('does not train now')")
+
+
+def test_a_server_that_is_killed_and_restarted_is_caught_up_with(page: Browser, server: Server, folder: Path) -> None:
+    show(page, "run=results/growing")
+    run = opened(folder / "growing", config={"OPTIMIZER": "sgd"})
+    try:
+        run.log_step(1, train_loss=1.0)
+        page.until(f"{CHART}?.lines.length === 1")
+        server.kill()
+        page.until("document.getElementById('live').classList.contains('off')")
+        run.log_step(2, train_loss=0.5)
+        run.log_step(3, train_loss=0.25)
+        server.start()
+        page.until(f"{CHART}.lines[0].x.length === 3")
+        page.until("!document.getElementById('live').classList.contains('off')")
+    finally:
+        run.finish()
+
+
+def test_a_run_that_is_deleted_is_a_sentence_and_the_others_go_on(page: Browser, folder: Path) -> None:
+    with opened(folder / "short", config={"OPTIMIZER": "sgd"}) as run:
+        run.log_step(1, train_loss=1.0)
+    show(page, "run=results/short")
+    page.until("document.querySelector('h1')?.innerText === 'short'")
+    shutil.rmtree(folder / "short")
+    page.until("document.querySelector('.run-head').innerText.includes('There is no run results/short (any more).')")
+    show(page, "")
+    page.until(f"{NAMES}.includes('spiky') && !{NAMES}.includes('short')")
+
+
+def test_the_differences_between_runs(page: Browser) -> None:
+    show(page, "sel=results/spiky&sel=results/failed&panel=differences")
+    page.until("document.querySelectorAll('.plain tbody tr').length")
+    rows = page.value("[...document.querySelectorAll('.plain tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))")
+    assert rows[:2] == [["OPTIMIZER", "sgd", "adamw"], ["LEARNING_RATE", "0.1", "0.01"]]
+
+
+def test_a_phone_shows_all_without_scrolling_sideways(page: Browser) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    page.until(f"{CHART}?.plot && innerWidth === 390")
+    assert page.value("document.documentElement.scrollWidth") == 390
+    for tab in ("charts", "config", "about", "alerts"):
+        show(page, f"run=results/spiky&tab={tab}")
+        page.until(f"kharness.view.tab === {tab!r} && document.querySelector('.tab').childElementCount")
+        assert page.value("document.documentElement.scrollWidth") == 390
+
+
+def test_charts_are_drawn_only_when_they_come_into_sight(page: Browser) -> None:
+    show(page, "run=results/spiky")
+    page.until(READY)
+    drawn = "[...kharness.shown.board.charts.values()].filter(chart => chart.plot).length"
+    all_of_them = "kharness.shown.board.charts.size"
+    assert page.value(drawn) < page.value(all_of_them)
