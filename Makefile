@@ -204,6 +204,10 @@ sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
 prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (default: RESULTS_DIR)
 	@$(python) scripts/prometheus.py
 
+.PHONY: dashboard
+dashboard: $(setup)		##* every run in a browser, live: RUN=dir[:dir …] (default: RESULTS_DIR) PORT=n HOST=address READ_ONLY=y
+	@$(python) scripts/dashboard.py
+
 .PHONY: gputop
 gputop: $(setup)		##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
 	@$(python) scripts/gputop.py

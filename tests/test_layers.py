@@ -40,6 +40,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
     "monitoring.verbose_logging.trainer_callback": frozenset({"transformers"}),
+    "monitoring.web.app": frozenset({"starlette"}),
+    "monitoring.web.command": frozenset({"uvicorn"}),
     "verbose_logging": frozenset({"monitoring"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors"}),
     "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
@@ -86,12 +88,12 @@ FLOORS: dict[str, list[str]] = {
         "dropins gpu spool",
         "journal samplers",
         "alert_lines alert_sentences control follower lineage rotating_journal sampler_process"
-        " saved_environment telemetry",
+        " saved_environment telemetry where",
         "rules",
         "agent trackers verbose_logging",
         "exporters run",
         "gpu_monitor rehearsal",
-        "callbacks terminal",
+        "callbacks terminal web",
         "bridge gpu_dashboard",
     ],
     "kharness.config": [
@@ -154,7 +156,7 @@ OUTSIDE = frozenset(
     {
         *("torch", "trackio", "wandb", "mlflow", "tensorboard", "prometheus_client", "pynvml", "apprise"),
         *("matplotlib", "PIL", "jinja2", "optuna", "scipy", "datasketches", "huggingface_hub", "pyarrow"),
-        "tiktoken",
+        *("tiktoken", "starlette", "uvicorn"),
     }
 )
 # A folder that holds more has sub-folders.
@@ -283,7 +285,15 @@ def test_outside_packages_are_imported_inside_functions(nodes: Nodes) -> None:
 
 
 def test_modules_only_define_on_import(nodes: Nodes) -> None:
-    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    definitions = (
+        ast.FunctionDef,
+        ast.AsyncFunctionDef,
+        ast.ClassDef,
+        ast.Import,
+        ast.ImportFrom,
+        ast.Assign,
+        ast.AnnAssign,
+    )
     work = []
     for _, path in modules():
         for node in nodes(path)[0].body:

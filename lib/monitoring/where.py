@@ -1,10 +1,10 @@
-"""A small language that selects runs: `optimizer=adamw and val_loss<0.4`, `lenet status=failed`, `not name~test`.
+"""A small language that selects runs: `optimizer=adamw and val_loss<0.4`, `lenet status=failed`.
 
-A condition is NAME OPERATOR VALUE with one of `=` `!=` `<` `<=` `>` `>=`, `~` (contains) and `!~`; a word by itself
-is contained in the run's name. Conditions that stand beside each other hold together; `and`, `or`, `not` and brackets
-combine them. A NAME is an option, a metric (its newest value; `best.NAME` is its best), or a fact such as `status`,
-`step` or `seconds`. Letters' case does not matter, nor whether an option is written with `CONFIG_`. What a run does
-not have fulfills no condition. Nothing is evaluated but these comparisons.
+A condition is NAME OPERATOR VALUE with one of `=` `!=` `<` `<=` `>` `>=`, `~` (contains) and `!~`; a word by
+itself is contained in the run's name. Conditions that stand beside each other hold together; `and`, `or`, `not`
+and brackets combine them. A NAME is an option, a metric (its newest value; `best.NAME` is its best), or a fact
+such as `status`, `step` or `seconds`. Letters' case does not matter, nor whether an option is written with
+`CONFIG_`. What a run does not have fulfills no condition. Nothing is evaluated but these comparisons.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parse_where(text: str) -> Where:
     """Return the selection that a text describes; one without any word selects everything."""
     if len(text) > MOST_CHARACTERS:
         raise WhereError(f"the condition has more than {MOST_CHARACTERS} characters")
-    parser = _Parser(_tokens(text))
+    parser = _ConditionParser(_tokens(text))
     condition = parser.whole()
     return Where(text, frozenset(parser.fields), condition)
 
@@ -84,7 +84,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
-class _Parser:
+class _ConditionParser:
     """Recursive descent over the tokens: or, and, not, one condition."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""The language that selects runs: what it selects, what it refuses, and that it is no more than comparisons."""
+"""The language that selects runs: what it selects, what it refuses, and that it only compares."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from monitoring.where import WhereError, field_name, parse_where
 
 RUNS: dict[str, dict[str, object]] = {
-    "lenet-sgd-1": {"status": "complete", "optimizer": "sgd", "learning_rate": 0.05, "amp": False, "val_loss": 0.3},
-    "lenet-adamw-1": {"status": "running", "optimizer": "adamw", "learning_rate": 3e-3, "amp": True, "val_loss": 0.2},
+    "lenet-sgd-1": {"status": "complete", "optimizer": "sgd", "learning_rate": 0.05, "amp": False,
+                    "val_loss": 0.3},
+    "lenet-adamw-1": {"status": "running", "optimizer": "adamw", "learning_rate": 3e-3, "amp": True,
+                      "val_loss": 0.2},
     "gpt2-adamw-2": {"status": "failed", "optimizer": "adamw", "learning_rate": 6e-4, "seed": "0012"},
 }  # fmt: skip
 
@@ -93,6 +95,5 @@ def test_any_text_selects_or_is_refused_with_a_sentence(text: str) -> None:
     try:
         found = selected(text)
     except WhereError as error:
-        assert error.message
-    else:
-        assert set(found) <= set(RUNS)
+        found = list(RUNS) if error.message else [text]
+    assert set(found) <= set(RUNS)

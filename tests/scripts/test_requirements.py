@@ -56,7 +56,7 @@ def test_every_size_is_known(root: Path) -> None:
 
 def test_the_documentation_says_how_large_each_part_is(root: Path) -> None:
     page = (root / "docs/environment.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+ MB) \|$", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+ [KM]B) \|$", page, re.MULTILINE))
     parts = sorted(set(PARTS) - {"run", "config", "dashboard"})
     assert {part: about(pinned(lock_of(part)), sizes()).split(" to ")[0] for part in parts} == {
         part: f"about {size}" for part, size in sorted(rows.items())

@@ -1,4 +1,4 @@
-"""The server's answers: the page's files, the table of runs, one run, its series, its logs, and requests to it."""
+"""The server's answers: the page's files, the table of runs, one run, its series and logs, requests to it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Answers:
         return _json(self.changes(since, epoch))
 
     def changes(self, since: int, epoch: int) -> dict[str, Any]:
-        """Return the rows that changed after a version; all of them where what is sent of each has changed."""
+        """Return the rows that changed after a version; all where what is sent of each has changed."""
         index = self.index
         with index.lock:
             whole = epoch != index.epoch or since > index.version or since <= 0
@@ -151,7 +151,7 @@ class Answers:
             "metrics": {name: _about(name) for name in names},
             "problems": index.problems(),
             "folders": index.folders,
-            "complete": index.is_complete,
+            "all_read": index.is_complete,
             "read_only": self.read_only,
             "started": self.started,
             "now": time.time(),

@@ -25,7 +25,7 @@ REPEATING = ("epoch", "checkpoint", "end")
 
 
 @dataclass
-class _Held:
+class _HeldSeries:
     """The series of one run, read by one thread at a time."""
 
     series: RunSeries
@@ -36,7 +36,7 @@ class Charts:
     """Serves windows; thread-safe."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _HeldSeries] = OrderedDict()
         self._lock = threading.Lock()
 
     def windows(
@@ -66,11 +66,11 @@ class Charts:
         metrics = {name: _described(info) for name, info in found.items() if not _repeats(info, found)}
         return {"metrics": metrics, "windows": windows, "more": more, "has_x": has_x, "began": began}
 
-    def _of(self, row: RunRow) -> _Held:
+    def _of(self, row: RunRow) -> _HeldSeries:
         with self._lock:
             held = self._held.pop(row.id, None)
             if held is None or held.series.run_dir != row.directory:
-                held = _Held(RunSeries(row.directory))
+                held = _HeldSeries(RunSeries(row.directory))
             self._held[row.id] = held
             while len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)

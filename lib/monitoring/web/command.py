@@ -35,7 +35,9 @@ SHUTDOWN_SECONDS = 1
 
 def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C; 2 where that cannot be."""
-    parser = argparse.ArgumentParser(prog="python -m monitoring.web", description=__doc__.partition("\n\n")[2])
+    parser = argparse.ArgumentParser(
+        prog="python -m monitoring.web", description=__doc__.partition("\n\n")[2]
+    )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="folders of results")
     parser.add_argument("--port", type=int, help=f"default: {PORT}, or the next free one; 0: any free one")
     parser.add_argument("--host", default=HOST, help=f"address to listen at (default: {HOST})")
@@ -106,7 +108,9 @@ def check_folders(folders: Sequence[Path]) -> None:
     """Raise MonitoringError for a folder that is a file; one that is not there yet may come."""
     for folder in folders:
         if folder.exists() and not folder.is_dir():
-            raise MonitoringError(f"{folder} is no folder", hint="name a folder of results, a matrix or a run")
+            raise MonitoringError(
+                f"{folder} is no folder", hint="name a folder of results, a matrix or a run"
+            )
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -133,7 +137,9 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 def _cannot_listen(where: str, error: Exception) -> PortTakenError:
     reason = (getattr(error, "strerror", None) or str(error)).lower()
-    return PortTakenError(f"{where}: {reason}", hint="leave the port out for the next free one: make dashboard")
+    return PortTakenError(
+        f"{where}: {reason}", hint="leave the port out for the next free one: make dashboard"
+    )
 
 
 def address(host: str, port: int, token: str) -> str:
@@ -152,7 +158,9 @@ def lines(host: str, port: int, token: str, environ: Mapping[str, str], *, wante
         server = here[2] if len(here) == 4 else socket.gethostname()
         said.append(f"from your own machine: ssh -L {port}:127.0.0.1:{port} {user}@{server}")
     if host not in (HOST, "localhost", "::1"):
-        said.append("it is reached from other machines, unencrypted: whoever has the token may read and steer")
+        said.append(
+            "it is reached from other machines, unencrypted: whoever has the token may read and steer"
+        )
     return [*said, "Ctrl-C ends it"]
 
 

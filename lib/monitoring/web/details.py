@@ -1,4 +1,4 @@
-"""What the page of one run shows beside its charts: what ran, where, its alerts, checkpoints, changes and files."""
+"""What the page of one run shows beside its charts: what ran, where, alerts, checkpoints, changes, files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitoring.journal.records import PICTURES, Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.web.events import SparseRecords
 from monitoring.web.files import LOG, names_in, pictures_in
-from monitoring.web.rows import RunRow
+from monitoring.web.rows import RunRow, best_values
 
 # Alerts, checkpoints and changes that are sent; of more, the newest.
 MOST = 500
@@ -37,7 +37,7 @@ class ControlRefused(UserError):
 
 
 class RunDetails:
-    """The details of runs; a journal's few records beside steps are read once, then what is new. Thread-safe."""
+    """The details of runs; a journal's records beside steps are read once, then what is new. Thread-safe."""
 
     def __init__(self, *, read_only: bool = False) -> None:
         self.read_only = read_only
@@ -56,6 +56,7 @@ class RunDetails:
                 held.refresh()
             except FileNotFoundError:
                 held.records = []
+            row.best = best_values(held.records)
         return held
 
     def of(self, row: RunRow) -> dict[str, Any]:

@@ -1,22 +1,21 @@
-"""The records of a journal that are no steps: starts, evaluations, checkpoints, changes, ends; of millions a few."""
+"""The records of a journal that are no steps: starts, evaluations, checkpoints, ends; of millions a few."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.journal.records import Record, parse
 from monitoring.journal.run_state import superseded
 
-# Bytes that are searched at a time: a file that is cut meanwhile is no error, as it would be if it was mapped.
+# Bytes that are searched at a time: a file that is cut meanwhile is no error, as it would be if mapped.
 CHUNK = 4 * 2**20
 
 # Records that are kept; of more, the oldest go.
 MOST_KEPT = 20_000
 
 # Journals have `event` first; lines that have not are looked into.
-_NO_STEP = re.compile(rb'^(?!\{"event":\s?"step"|\s*$).', re.M)
+_STEP = (b'{"event":"step"', b'{"event": "step"')
 
 
 class SparseRecords:
@@ -24,7 +23,7 @@ class SparseRecords:
 
     def __init__(self, path: Path) -> None:
         self.records: list[Record] = []
-        """Those that count: of a resumed attempt, what it did again is left out. Starts and changes all stay."""
+        """Those that count: what a resumed attempt did again is left out. Starts and changes all stay."""
         self._path = path
         self._offset = 0
         self._inode = 0
@@ -40,7 +39,7 @@ class SparseRecords:
             while chunk := file.read(CHUNK):
                 text = rest + chunk
                 end = text.rfind(b"\n") + 1
-                for record in _records(text[:end]):
+                for record in sparse(text[:end]):
                     self._take(record)
                 rest, self._offset = text[end:], self._offset + end
                 if len(rest) > 16 * CHUNK:  # no journal has such a line
@@ -64,10 +63,8 @@ class SparseRecords:
             del self.records[1 : len(self.records) - MOST_KEPT + 1]
 
 
-def _records(lines: bytes) -> Iterator[Record]:
-    place = 0
-    while (match := _NO_STEP.search(lines, place)) is not None:
-        place = lines.find(b"\n", match.start()) + 1
-        record = parse(lines[match.start() : place])
-        if record is not None:
+def sparse(lines: bytes) -> Iterator[Record]:
+    """Yield the records in complete lines, but those of steps, which are not even parsed."""
+    for line in lines.split(b"\n"):
+        if line and not line.startswith(_STEP) and (record := parse(line)) is not None:
             yield record

@@ -103,7 +103,7 @@ def pictures_in(directory: Path) -> Iterator[str]:
 
 
 def _open(directory: Path, parts: tuple[str, ...]) -> int:
-    """Return a descriptor of a plain file; every part is opened as what it should be, and no link followed."""
+    """Return a descriptor of a plain file; each part is opened as what it should be, no link followed."""
     if any(not part or part.startswith(".") or "\0" in part or "/" in part for part in parts):
         raise NoSuchFile("/".join(parts))
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

@@ -1,4 +1,4 @@
-"""Finds the runs below some folders and keeps their rows up to date; a path that hangs holds up nothing else."""
+"""Finds the runs below some folders and keeps their rows current; a path that hangs holds up nothing else."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class RunIndex:
             self.version += 1
             row.version = self.version
             before = self.rows.get(row.id)
-            if before is not None:
+            if before is not None and not row.best:
                 row.best = before.best
             self.rows[row.id] = row
             self.gone.pop(row.id, None)
@@ -286,6 +286,7 @@ def _unreadable(run_id: str, directory: Path, error: Exception) -> RunRow:
     facts = {
         **dict.fromkeys(("step", "steps", "left", "pace", "started", "updated", "seconds", "host", "group")),
         "id": run_id, "run_id": run_id, "name": directory.name, "project": "", "status": "unreadable",
-        "attempt": 0, "seq": 0, "errors": 0, "warnings": 0, "alert": None, "problem": f"cannot be read: {reason}",
+        "attempt": 0, "seq": 0, "errors": 0, "warnings": 0, "alert": None,
+        "problem": f"cannot be read: {reason}",
     }  # fmt: skip
     return RunRow(run_id, directory, facts)

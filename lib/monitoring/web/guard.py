@@ -1,6 +1,7 @@
-"""Lets only its user in: a token, the right host, no foreign origin; and tells browsers to run nothing but ours.
+"""Lets only its user in: a token, the right host, no foreign origin; browsers run nothing but our scripts.
 
-Loopback is no wall: on a login node everybody shares it, and any page in the user's browser may send requests to it.
+Loopback is no wall: on a login node everybody shares it, and any page in the user's browser may send requests
+to it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SECONDS_A_YEAR = 365 * 86400
 
 # No inline script or style, nothing from elsewhere; pictures that the page draws are blobs.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,23 @@ from typing import Any
 from monitoring.errors import MonitoringError
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
+from monitoring.journal.fields import EVAL, row_of
+from monitoring.journal.fields.row import EPOCH
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
-from monitoring.journal.records import MEASURING, Record, as_number, points, read_records, records_in
+from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RunState, read_end, superseded
+from monitoring.web.events import SparseRecords, sparse
 
 # Bytes at a journal's end that the newest values are taken from: some hundred records.
 END_BYTES = 65536
+LAST_BYTES = 4096
 
-# Seconds without a record after which a run of another host counts as silent, and intervals between its records.
+# Journals up to this size are searched for the best evaluation; of a longer one it is known once its page was
+# opened.
+MOST_SEARCHED = 4 * 2**20
+
+# Seconds without a record after which a run of another host counts as silent, and intervals of its records.
 SILENT_AFTER = 120.0
 SILENT_INTERVALS = 20
 
@@ -63,9 +71,11 @@ class RunRow:
     def names(self) -> set[str]:
         """Return all names that `lookup` knows here."""
         found = {*self._small(self.options), *self._small(self.metrics), *self.facts}
-        return found | {f"best.{name}" for name in self._small(self.best)} | {
-            f"last.{name}" for name in self._small(self.metrics)
-        }
+        return (
+            found
+            | {f"best.{name}" for name in self._small(self.best)}
+            | {f"last.{name}" for name in self._small(self.metrics)}
+        )
 
     @staticmethod
     def _small(values: Mapping[str, object]) -> dict[str, object]:
@@ -73,7 +83,7 @@ class RunRow:
 
 
 def signature(directory: Path) -> Signature:
-    """Return what changes when one of a run's files does; NotADirectoryError or FileNotFoundError without one."""
+    """Return what changes when one of a run's files does; FileNotFoundError without one."""
     found = []
     for name in (JOURNAL, RUN_JSON, ALERTS):
         try:
@@ -122,7 +132,13 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
     if problem:
         facts["problem"] = problem
     options = dict(config) if isinstance(config, Mapping) else {}
-    return RunRow(run_id, directory, facts, options, newest_values(directory / JOURNAL))
+    row = RunRow(run_id, directory, facts, options, newest_values(directory / JOURNAL))
+    journal = directory / JOURNAL
+    if journal.exists() and journal.stat().st_size <= MOST_SEARCHED:
+        records = SparseRecords(journal)
+        records.refresh()
+        row.best = best_values(records.records)
+    return row
 
 
 def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
@@ -139,7 +155,10 @@ def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
 
 
 def newest_values(journal: Path) -> dict[str, float]:
-    """Return the newest value of each metric near the journal's end, of the records that count."""
+    """Return the newest value of each metric near the journal's end, of the records that count.
+
+    Of steps only the last LAST_BYTES are parsed: a thousand runs are a matter of a second or two.
+    """
     found: dict[str, tuple[float, int]] = {}
     try:
         file = journal.open("rb")
@@ -147,14 +166,33 @@ def newest_values(journal: Path) -> dict[str, float]:
         return {}
     with file:
         size = os.fstat(file.fileno()).st_size
-        # from the middle of a line on, which is no record and so skipped
-        for record, _ in records_in(file, max(0, size - END_BYTES)):
-            if record.get("event") == "start" and (gone := superseded(record)):
-                found = {name: held for name, held in found.items() if held[1] not in gone}
-            elif record.get("event") in MEASURING:
-                seq = int(as_number(record.get("seq")) or 0)
-                found.update({name: (value, seq) for name, value in points(record).items()})
+        text = os.pread(file.fileno(), END_BYTES, max(0, size - END_BYTES))
+    if size > END_BYTES:
+        text = text[text.find(b"\n") + 1 :]  # from the middle of a line on
+    text = text[: text.rfind(b"\n") + 1]
+    last = text.rfind(b"\n", 0, max(0, len(text) - LAST_BYTES)) + 1
+    newest = (record for line in text[last:].splitlines() if (record := parse(line)) is not None)
+    for record in (*sparse(text[:last]), *newest):
+        if record.get("event") == "start" and (gone := superseded(record)):
+            found = {name: held for name, held in found.items() if held[1] not in gone}
+        elif record.get("event") in MEASURING:
+            seq = int(as_number(record.get("seq")) or 0)
+            found.update({name: (value, seq) for name, value in points(record).items()})
     return {name: value for name, (value, _) in found.items()}
+
+
+def best_values(records: Iterable[Record]) -> dict[str, float]:
+    """Return the best value of each result with a direction that evaluations and epochs have measured."""
+    found: dict[str, float] = {}
+    for record in records:
+        if record.get("event") not in (EVAL, EPOCH):
+            continue
+        for name, value in points(record).items():
+            row = row_of(name)
+            if row.better != "neither" and row.kind == "result":
+                better = max if row.better == "up" else min
+                found[name] = better(value, found.get(name, value))
+    return found
 
 
 def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:

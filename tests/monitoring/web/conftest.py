@@ -93,7 +93,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results with a long run that has one spike, one that failed with an alert, one whose names are markup."""
+    """Results: a long run with one spike, one that failed with an alert, one whose names are markup."""
     results = tmp_path_factory.mktemp("page") / "results"
     with opened(results / "spiky", config={"OPTIMIZER": "sgd", "LEARNING_RATE": 0.1, "SEED": 1}) as run:
         run.start(model=MODEL, training={"num_steps": 20_000, "batch_size": 32})

@@ -87,7 +87,9 @@ def test_the_list_shows_every_run_with_its_status_and_what_differs(page: Browser
     rows = page.value("[...document.querySelectorAll('.runs tbody tr')].map(one => one.innerText)")
     text = "\n".join(rows)
     assert {"spiky", "failed"} <= set(page.value(NAMES))
-    assert "failed" in text and "complete" in text and "1 error" in text
+    assert "failed" in text
+    assert "complete" in text
+    assert "1 error" in text
     heads = page.value("[...document.querySelectorAll('.runs thead th')].map(one => one.innerText)")
     assert heads[:4] == ["name", "status", "OPTIMIZER", "LEARNING_RATE"]
     assert page.value("document.querySelector('.tile.bad .value').innerText") == "1"
@@ -140,7 +142,9 @@ def test_a_drag_zooms_all_charts_and_a_reload_keeps_the_view(page: Browser) -> N
     assert (low, high) == (pytest.approx(5000, abs=150), pytest.approx(15_000, abs=150))
     page.press("l")
     page.press("s")
-    before = page.until("location.hash.includes('smooth=0.6') && location.hash.includes('log=1') && location.hash")
+    before = page.until(
+        "location.hash.includes('smooth=0.6') && location.hash.includes('log=1') && location.hash"
+    )
     page.call("Page.reload")
     page.until(READY)
     assert page.value("location.hash") == before
@@ -150,7 +154,7 @@ def test_a_drag_zooms_all_charts_and_a_reload_keeps_the_view(page: Browser) -> N
 
 def test_smoothing_leaves_a_constant_as_it_is(page: Browser) -> None:
     show(page, "run=results/spiky&smooth=0.97")
-    page.until(f"kharness.shown.board.charts.get('lr')?.lines[0]?.smooth.length")
+    page.until("kharness.shown.board.charts.get('lr')?.lines[0]?.smooth.length")
     assert page.value("[...new Set(kharness.shown.board.charts.get('lr').lines[0].smooth)]") == [0.1]
 
 
@@ -233,7 +237,9 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
     page.until("document.querySelector('.tab').innerText.includes('does not train now')")
 
 
-def test_a_server_that_is_killed_and_restarted_is_caught_up_with(page: Browser, server: Server, folder: Path) -> None:
+def test_a_server_that_is_killed_and_restarted_is_caught_up_with(
+    page: Browser, server: Server, folder: Path
+) -> None:
     show(page, "run=results/growing")
     run = opened(folder / "growing", config={"OPTIMIZER": "sgd"})
     try:
@@ -256,7 +262,9 @@ def test_a_run_that_is_deleted_is_a_sentence_and_the_others_go_on(page: Browser,
     show(page, "run=results/short")
     page.until("document.querySelector('h1')?.innerText === 'short'")
     shutil.rmtree(folder / "short")
-    page.until("document.querySelector('.run-head').innerText.includes('There is no run results/short (any more).')")
+    page.until(
+        "document.querySelector('.run-head').innerText.includes('There is no run results/short (any more).')"
+    )
     show(page, "")
     page.until(f"{NAMES}.includes('spiky') && !{NAMES}.includes('short')")
 
@@ -264,7 +272,10 @@ def test_a_run_that_is_deleted_is_a_sentence_and_the_others_go_on(page: Browser,
 def test_the_differences_between_runs(page: Browser) -> None:
     show(page, "sel=results/spiky&sel=results/failed&panel=differences")
     page.until("document.querySelectorAll('.plain tbody tr').length")
-    rows = page.value("[...document.querySelectorAll('.plain tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))")
+    rows = page.value(
+        "[...document.querySelectorAll('.plain tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.innerText))"
+    )
     assert rows[:2] == [["OPTIMIZER", "sgd", "adamw"], ["LEARNING_RATE", "0.1", "0.01"]]
 
 

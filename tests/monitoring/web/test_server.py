@@ -27,7 +27,7 @@ SERIES = {"x": "step", "buckets": 100, "series": [{"run": "results/spiky", "metr
 @pytest.fixture
 def listed(server: Server) -> Server:
     """The server, once it has read its folder."""
-    wait_until(lambda: server.json("/api/runs")["complete"], "the folder")
+    wait_until(lambda: server.json("/api/runs")["all_read"], "the folder")
     return server
 
 
@@ -41,7 +41,9 @@ def listed(server: Server) -> Server:
         {"authorization": "Bearer {token}"},
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=wrong", "/api/runs", "/page/main.js", "/api/live"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=", "/?token=wrong", "/api/runs", "/page/main.js", "/api/live"]
+)
 def test_without_the_token_nothing_is_given_out(server: Server, path: str, headers: dict[str, str]) -> None:
     given = {name: text.format(port=server.port, token=server.token) for name, text in headers.items()}
     status, answer, content = server.ask(path, headers=given, cookie=False)
@@ -52,7 +54,12 @@ def test_without_the_token_nothing_is_given_out(server: Server, path: str, heade
 def test_the_token_is_taken_once_and_becomes_a_cookie_no_script_reads(server: Server) -> None:
     status, answer, _ = server.ask(f"/?token={server.token}", cookie=False)
     assert status == 200
-    assert answer["set-cookie"].split("; ")[1:] == ["Path=/", "Max-Age=31536000", "HttpOnly", "SameSite=Strict"]
+    assert answer["set-cookie"].split("; ")[1:] == [
+        "Path=/",
+        "Max-Age=31536000",
+        "HttpOnly",
+        "SameSite=Strict",
+    ]
     assert server.ask(f"/api/runs?token={server.token}", cookie=False)[0] == 401
     assert "set-cookie" not in server.ask("/")[1]
 
@@ -80,9 +87,13 @@ def test_other_hosts_and_origins_are_refused(
 def test_browsers_are_told_to_run_nothing_but_ours(server: Server) -> None:
     _, answer, content = server.ask("/")
     policy = answer["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
     assert (answer["x-content-type-options"], answer["x-frame-options"]) == ("nosniff", "DENY")
-    assert b"http://" not in content and b"https://" not in content and b"<script>" not in content
+    assert b"http://" not in content
+    assert b"https://" not in content
+    assert b"<script>" not in content
 
 
 @pytest.mark.parametrize(
@@ -107,7 +118,10 @@ def test_no_path_leads_out_of_a_run_directory(listed: Server, folder: Path, path
     (folder.parent / "secret.png").write_bytes(b"\x89PNG\r\n\x1a\nsecret")
     (run / "folder").mkdir(exist_ok=True)
     (run / "no.png").write_text("no picture")
-    for link, target in ((run / "out.log", "/etc/hostname"), (run / "folder/linked.png", folder.parent / "secret.png")):
+    for link, target in (
+        (run / "out.log", "/etc/hostname"),
+        (run / "folder/linked.png", folder.parent / "secret.png"),
+    ):
         if not link.is_symlink():
             link.symlink_to(target)
     if not (run / "pipe.log").exists():
@@ -133,7 +147,8 @@ def test_a_window_holds_the_spike(listed: Server) -> None:
     assert (max(found["max"]), sum(found["count"])) == (SPIKE, 20_000)
     near = listed.json("/api/series", {**SERIES, "lo": SPIKE_STEP - 3, "hi": SPIKE_STEP + 3})
     window = near["runs"]["results/spiky"]["windows"][0]
-    assert window["exact"] and window["last"][window["x"].index(SPIKE_STEP)] == SPIKE
+    assert window["exact"]
+    assert window["last"][window["x"].index(SPIKE_STEP)] == SPIKE
     samples = listed.json("/api/series", {**SERIES, "x": "samples"})["runs"]["results/spiky"]["windows"][0]
     assert samples["x"][-1] == 20_000 * 32
 
@@ -148,7 +163,16 @@ def test_fuzzed_requests_get_an_answer_and_harm_nobody(listed: Server) -> None:
     """Of 300, most are refused; none is a bug (500), and the page works after them."""
     random_ = random.Random(20261124)
     letters = string.ascii_letters + string.digits + "%/.?&=[]{}\"'\\<>:;,+-_~ "
-    paths = ["/api/runs", "/api/run", "/api/series", "/api/where", "/api/log", "/api/picture", "/api/control", "/page/x"]
+    paths = [
+        "/api/runs",
+        "/api/run",
+        "/api/series",
+        "/api/where",
+        "/api/log",
+        "/api/picture",
+        "/api/control",
+        "/page/x",
+    ]
     statuses = set()
     for _ in range(300):
         noise = "".join(random_.choices(letters, k=random_.randrange(60)))
@@ -157,11 +181,17 @@ def test_fuzzed_requests_get_an_answer_and_harm_nobody(listed: Server) -> None:
             names = "&".join(f"{name}={query}" for name in ("id", "name", "since", "before", "q"))
             statuses.add(listed.ask(f"{random_.choice(paths)}?{names}")[0])
         else:
-            known = {"id": "results/spiky", "series": [noise, None, {"run": 1}], "x": noise, "changes": {noise: 1}, "where": noise}
+            known = {
+                "id": "results/spiky",
+                "series": [noise, None, {"run": 1}],
+                "x": noise,
+                "changes": {noise: 1},
+                "where": noise,
+            }
             body = noise.encode() if random_.random() < 0.3 else json.dumps(known).encode()
             statuses.add(listed.ask(random_.choice(paths), method="POST", body=body)[0])
     assert statuses <= {200, 400, 404, 405}
-    assert listed.json("/api/runs")["complete"]
+    assert listed.json("/api/runs")["all_read"]
 
 
 def test_slow_clients_stand_in_nobodys_way(listed: Server) -> None:
@@ -176,7 +206,7 @@ def test_slow_clients_stand_in_nobodys_way(listed: Server) -> None:
         for page in live:
             page.sendall(f"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1\r\n{cookie}\r\n".encode())
         assert b"200 OK" in live[-1].recv(4096)
-        assert listed.json("/api/runs")["complete"]
+        assert listed.json("/api/runs")["all_read"]
 
 
 def test_a_damaged_run_is_a_sentence_and_the_others_go_on(tmp_path: Path) -> None:

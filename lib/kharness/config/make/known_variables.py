@@ -119,6 +119,7 @@ TARGETS: dict[str, Reads] = {
     "wandb-test": _ALL,
     "sync": Reads(("RUN", "TRACKER")),
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
+    "dashboard": Reads(("HOST", "PORT", "READ_ONLY", "RUN"), _NEWEST),
     "gputop": Reads(("RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "check": Reads(("INSTALL",)),
     "quick": _NONE,

@@ -51,7 +51,8 @@ export class Home {
 
   rows() {
     const rows = [...store.rows.values()];
-    this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : rows);
+    const isAsking = !this.matching && view.where.trim();  // the filter is not answered yet
+    this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : isAsking ? [] : rows);
     this.table.show(this.shown);
     const selected = this.selected();
     this.count.textContent = `${this.shown.length === rows.length ? "" : `${this.shown.length} of `}${rows.length} run${rows.length === 1 ? "" : "s"}, ${selected.length} drawn`;
@@ -61,7 +62,7 @@ export class Home {
       const places = store.folders.map((folder) => h("div", {}, h("code", {}, folder)));
       this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, store.isComplete ? "No run here yet. One that begins is shown by itself." : "reading …", places))));
     } else if (!this.shown.length) {
-      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, "No run fulfills the filter."))));
+      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, isAsking ? "filtering …" : "No run fulfills the filter."))));
     }
     this.drawTiles(rows);
   }

@@ -40,7 +40,7 @@ function take(changes) {
   }
   Object.assign(store, {
     options: changes.options, metrics: changes.metrics, version: changes.version, epoch: changes.epoch,
-    folders: changes.folders, problems: changes.problems, isComplete: changes.complete,
+    folders: changes.folders, problems: changes.problems, isComplete: changes.all_read,
     isReadOnly: changes.read_only, skew: changes.now - Date.now() / 1000, isLost: false,
   });
   for (const listener of listeners) listener(changed, changes.whole);

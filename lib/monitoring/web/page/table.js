@@ -44,7 +44,7 @@ export function columns() {
 function usualColumns() {
   const options = tellingOptions();
   options.sort((a, b) => /seed/i.test(a) - /seed/i.test(b));
-  return ["status", ...options.slice(0, 6).map((name) => `o:${name}`), ...mainMetrics().map((name) => `m:${name}`), "started"].slice(0, MOST_COLUMNS);
+  return ["status", ...options.slice(0, 5).map((name) => `o:${name}`), ...mainMetrics().flatMap((name) => (/^val|^eval/.test(name) ? [`m:${name}`, `b:${name}`] : [`m:${name}`])), "started"].slice(0, MOST_COLUMNS);
 }
 
 export function everyColumn() {

@@ -1,0 +1,68 @@
+"""Show every run in a browser until Ctrl-C (`make dashboard [RUN=dir] [PORT=n] [HOST=name] [READ_ONLY=y]`).
+
+RUN is a folder of results, a matrix or a run, or several with `:` between them; the default is RESULTS_DIR.
+Runs that begin later are shown, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from kharness.config.errors import ConfigError, run_command
+from kharness.config.make import variables as make_variables
+from kharness.config.places import asked_path
+from kharness.runs.latest import latest_link
+from monitoring.errors import PortTakenError
+from monitoring.web.command import HOST, serve
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve at HOST and PORT; 2 if that cannot be, or for a folder that is a file."""
+    variables = make_variables.given(argv, os.environ, "dashboard", root=ROOT)
+    run = variables.get("RUN")
+    if run:
+        folders = [asked_path("RUN", part).absolute() for part in run.split(os.pathsep) if part]
+        if missing := next((folder for folder in folders if not folder.exists()), None):
+            raise ConfigError(f"{missing} does not exist", hint="name a folder of results: RUN=results")
+    else:
+        folders = [latest_link(variables, make_variables.output_directory(variables, ROOT)).parent]
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        from kharness.environment.parts import bring  # what is there already need not be looked for
+
+        bring(["web"])
+    host = variables.get("HOST") or HOST
+    try:
+        return serve(
+            folders,
+            host=host,
+            port=asked_port(variables.get("PORT")),
+            read_only=asked_yes(variables.get("READ_ONLY")),
+        )
+    except PortTakenError as error:
+        raise error.options_are(port="make dashboard PORT=", host="make dashboard HOST=") from error
+
+
+def asked_port(text: str | None) -> int | None:
+    """The port to listen at; None for the usual one or the next free one."""
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) > 65535:
+        raise ConfigError(f"PORT={text} is no port", hint="PORT=8501, or leave it out for the next free one")
+    return int(text)
+
+
+def asked_yes(text: str | None) -> bool:
+    if text not in (None, "", "y", "1", "n", "0"):
+        raise ConfigError(
+            f"READ_ONLY={text} is neither y nor n", hint="READ_ONLY=y sends no requests to trainings"
+        )
+    return text in ("y", "1")
+
+
+if __name__ == "__main__":
+    run_command(main)
