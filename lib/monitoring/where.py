@@ -1,8 +1,8 @@
 """A small language that selects runs: `optimizer=adamw and val_loss<0.4`, `lenet status=failed`.
 
 A condition is NAME OPERATOR VALUE with one of `=` `!=` `<` `<=` `>` `>=`, `~` (contains) and `!~`; a word by
-itself is contained in the run's name. Conditions that stand beside each other hold together; `and`, `or`, `not`
-and brackets combine them. A NAME is an option, a metric (its newest value; `best.NAME` is its best), or a fact
+itself is contained in the run's name. Conditions beside each other hold together; `and`, `or`, `not` and
+brackets combine them. A NAME is an option, a metric (its newest value; `best.NAME` is its best), or a fact
 such as `status`, `step` or `seconds`. Letters' case does not matter, nor whether an option is written with
 `CONFIG_`. What a run does not have fulfills no condition. Nothing is evaluated but these comparisons.
 """

@@ -87,7 +87,7 @@ def serve(
     answers = Answers(index, read_only=read_only)
     guard: App = Guard(answers.app(), token=token, port=own_port, hosts=own_names(host))
     config = uvicorn.Config(
-        guard,  # type: ignore[arg-type]  # its own types of ASGI are narrower
+        guard,
         log_level="warning",
         access_log=False,
         lifespan="off",

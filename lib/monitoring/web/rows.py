@@ -55,7 +55,7 @@ class RunRow:
 
     @property
     def is_running(self) -> bool:
-        return self.facts["status"] == "running"
+        return bool(self.facts["status"] == "running")
 
     def lookup(self, name: str) -> object:
         """Return a field by its name in small letters, for conditions."""

@@ -8,6 +8,8 @@ const HEAD = 34;
 
 // Exponential mean without the bias of its start, and exact where the values are constant.
 export function smoothed(values, weight, x = []) {
+  // of a few values no more than a fourth is looked over, or the line would lag behind all of them
+  weight = Math.min(weight, Math.max(0, 1 - 4 / values.length));
   if (!weight) return values;
   let mean = 0;
   let mass = 0;
@@ -39,7 +41,7 @@ export class Chart {
     this.plotPlace.append(this.note, this.bars);
     const tool = (text, title, action) => h("button", { type: "button", title, "aria-label": `${title}: ${metric}`, onclick: action }, text);
     const unit = about.unit && !["unit unknown", "from 1"].includes(about.unit) ? about.unit : "";
-    this.element = h("figure", { class: "chart", role: "group", "aria-label": metric },
+    this.element = h("figure", { class: "chart", "aria-label": metric },
       h("figcaption", { title: about.about ? `${metric}: ${about.about}` : metric },
         h("span", { class: "name" }, metric), h("span", { class: "unit" }, unit === "fraction" ? "%" : unit),
         h("span", { class: "grow" }),
@@ -140,6 +142,7 @@ export class Chart {
   }
 
   make() {
+    performance.mark("chart");
     this.plotPlace.querySelector(".uplot")?.remove();
     const axis = { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const isTime = this.xLabel === "time";

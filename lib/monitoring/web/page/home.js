@@ -20,7 +20,7 @@ export class Home {
     this.panel = h("section", { class: "pane bare", "aria-label": "Charts" });
     const left = h("section", { class: "pane table", "aria-label": "Runs" },
       h("div", { class: "bar" }, this.all, this.count, h("span", { class: "grow" }), this.menu), this.table.element);
-    this.element = h("div", { class: "home" }, left, this.panel);
+    this.element = h("div", { class: "home" }, h("h1", { class: "hidden" }, "Runs"), left, this.panel);
     this.board = new Board({ runs: () => this.selected().map((id) => store.rows.get(id)).filter(Boolean) });
     this.drawMenu();
     this.rows();
@@ -145,7 +145,7 @@ export class Home {
     const body = differing.map((name) => h("tr", {}, h("th", { scope: "row" }, name), texts(name).slice(0, 50).map((text) => h("td", { class: "value" }, text))));
     const metrics = Object.keys(store.metrics).filter((name) => store.metrics[name].better !== "neither" && store.metrics[name].kind === "result" && rows.some((row) => name in row.metrics));
     const numbers = metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), rows.slice(0, 50).map((row) => h("td", { class: "value" }, withUnit(row.metrics[name], store.metrics[name].unit)))));
-    return h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)));
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "differences" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)));
   }
 
   // Ask which runs fulfill the filter: the server has the one parser of its language.

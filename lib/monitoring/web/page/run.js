@@ -124,7 +124,7 @@ export class RunPage {
     if (!alerts.length) return [pills, h("div", { class: "empty" }, "No alert.")];
     const rows = [...alerts].reverse().map((alert) => h("tr", {}, h("td", {}, h("span", { class: `pill ${alert.severity}` }, alert.severity)), h("td", {}, String(alert.rule ?? "")), h("td", {}, String(alert.message ?? ""), alert.look_at ? h("div", { class: "soft small" }, `look at ${alert.look_at}`) : null),
       h("td", { class: "number" }, number(alert.global_step)), h("td", {}, date(alert.time)), h("td", {}, alert.state === "firing" ? (alert.ended ? `over after ${duration(alert.ended - alert.time)}` : "fires") : "")));
-    return [pills, h("div", { class: "wide-table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["severity", "rule", "what", "step", "when", "now"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)))];
+    return [pills, h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["severity", "rule", "what", "step", "when", "now"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)))];
   }
 
   log() {
@@ -199,7 +199,7 @@ export class RunPage {
     find.addEventListener("input", apply);
     only.addEventListener("change", apply);
     if (!names.length) return h("div", { class: "empty" }, "The run has recorded no configuration.");
-    return [h("div", { class: "bar" }, find, h("label", {}, only, "only what differs between runs"), h("span", { class: "grow" }), h("span", { class: "soft small" }, `${names.length} options`)), h("div", { class: "wide-table" }, h("table", { class: "plain" }, h("tbody", {}, rows)))];
+    return [h("div", { class: "bar" }, find, h("label", {}, only, "only what differs between runs"), h("span", { class: "grow" }), h("span", { class: "soft small" }, `${names.length} options`)), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("tbody", {}, rows)))];
   }
 
   about() {
@@ -242,7 +242,7 @@ export class RunPage {
 
   checkpoints() {
     const rows = [...this.details.checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value" }, String(one.checkpoint_path ?? ""), one.best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", {}, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
-    return h("div", { class: "wide-table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["step", "file", "", "written", "SHA-256 of weights"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)));
+    return h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["step", "file", "why", "written", "SHA-256 of weights"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)));
   }
 
   pictures() {
@@ -251,7 +251,7 @@ export class RunPage {
     const figures = pictures.map((name) => h("figure", { class: "card" }, h("img", { src: `api/picture?${new URLSearchParams({ id: this.id, name })}`, alt: name, loading: "lazy" }), h("figcaption", {}, steps[name] ? `${steps[name].name}, step ${number(steps[name].step)}` : name)));
     const names = [...new Set(predictions.flatMap(Object.keys))];
     return [figures.length ? h("div", { class: "pictures" }, figures) : null,
-      predictions.length ? h("div", { class: "card" }, h("h2", {}, "Newest predictions"), h("div", { class: "wide-table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, predictions.map((one) => h("tr", { class: "label" in one && one.label !== one.predicted ? "differs" : "" }, names.map((name) => h("td", {}, text(one[name]))))))))) : null].filter(Boolean);
+      predictions.length ? h("div", { class: "card" }, h("h2", {}, "Newest predictions"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, predictions.map((one) => h("tr", { class: "label" in one && one.label !== one.predicted ? "differs" : "" }, names.map((name) => h("td", {}, text(one[name]))))))))) : null].filter(Boolean);
   }
 
   control() {
@@ -276,7 +276,7 @@ export class RunPage {
     const rows = [...changes].reverse().map((one) => h("tr", {}, h("td", {}, h("span", { class: `pill ${one.event === "control_change" ? "complete" : "error"}` }, one.event === "control_change" ? "applied" : "refused")),
       h("td", {}, one.event === "control_change" ? `${one.control}: ${one.old ?? ""}${one.old !== null && one.old !== undefined ? " → " : ""}${text(one.new)}` : String(one.reason)),
       h("td", { class: "number" }, number(one.global_step)), h("td", {}, String(one.source ?? "")), h("td", {}, date(one.time))));
-    parts.push(h("div", { class: "card" }, h("h2", {}, "Answers"), rows.length ? h("div", { class: "wide-table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["", "what", "after step", "asked by", "when"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows))) : h("p", { class: "soft" }, "Nothing has been requested yet.")));
+    parts.push(h("div", { class: "card" }, h("h2", {}, "Answers"), rows.length ? h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["answer", "what", "after step", "asked by", "when"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows))) : h("p", { class: "soft" }, "Nothing has been requested yet.")));
     return parts;
   }
 

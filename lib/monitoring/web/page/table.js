@@ -43,7 +43,8 @@ export function columns() {
 
 function usualColumns() {
   const options = tellingOptions();
-  options.sort((a, b) => /seed/i.test(a) - /seed/i.test(b));
+  const rank = (name) => (/seed/i.test(name) ? 2 : typeof valuesOf(name)[0] === "string" ? 0 : 1);
+  options.sort((a, b) => rank(a) - rank(b));
   return ["status", ...options.slice(0, 5).map((name) => `o:${name}`), ...mainMetrics().flatMap((name) => (/^val|^eval/.test(name) ? [`m:${name}`, `b:${name}`] : [`m:${name}`])), "started"].slice(0, MOST_COLUMNS);
 }
 
