@@ -88,6 +88,7 @@ export class Board {
     const order = [...groups].sort(([a], [b]) => place(a) - place(b) || a.localeCompare(b));
     for (const [, metrics] of order) metrics.sort(([a], [b]) => rank(a) - rank(b) || a.localeCompare(b, undefined, { numeric: true }));
     const plan = JSON.stringify([order.map(([group, metrics]) => [group, metrics.map(([name]) => name)]), view.fold, view.big]);
+    this.empty.textContent = this.runs().length ? (view.find ? `no metric contains “${view.find}”` : "no metric has been recorded yet") : "Choose runs in the table to draw them.";
     if (plan === this.plan) return;
     this.plan = plan;
     const parts = order.map(([group, metrics]) => {
@@ -96,7 +97,6 @@ export class Board {
       return h("section", { class: "group", "aria-label": group }, title, isOpen ? h("div", { class: "charts" }, metrics.map(([name, about]) => this.chart(name, about).element)) : null);
     });
     const top = this.element.scrollTop;
-    this.empty.textContent = this.runs().length ? (view.find ? `no metric contains “${view.find}”` : "no metric has been recorded yet") : "Choose runs in the table to draw them.";
     this.element.replaceChildren(...(parts.length ? parts : [this.empty]));
     this.element.scrollTop = top;
     const shown = new Set([...this.element.querySelectorAll(".chart")].map((one) => one.dataset.metric));
@@ -131,6 +131,7 @@ export class Board {
     const runs = this.runs();
     for (const row of runs) {
       const own = this.known.get(row.id);
+      if (!own) found.push({ run: row.id, metric: "" });  // which metrics has it?
       for (const metric of names) {
         if (own && !(metric in own)) continue;
         const keys = own?.[metric]?.keys ?? [0];
@@ -206,7 +207,7 @@ export class Board {
         const same = lines.slice(0, Math.min(at, 40)).filter((other) => isSameColor(other.run.run_id, line.run.run_id)).length;
         line.dash = same ? [[7, 4], [2, 3], [10, 3, 2, 3]][(same - 1) % 3] : null;
       }
-      chart.set({ lines, marks: this.marks(name), isLog: view.log === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
+      chart.set({ lines, marks: this.marks(name), isOne, isLog: view.log === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
       if (!lines.length && this.lacksX) chart.note.textContent = `these runs do not say how many ${view.x} a step has`;
     }
   }

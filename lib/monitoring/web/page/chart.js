@@ -1,7 +1,7 @@
 // One metric of any number of runs. uPlot has the axes, the cursor and the zoom; the lines are drawn here: where a
 // pixel stands for several records, the band from their least to their greatest value, so that no spike is lost.
 
-import { color, copy, duration, h, number, save, withUnit } from "./dom.js";
+import { color, copy, duration, h, number, save, swatch, withUnit } from "./dom.js";
 
 const uPlot = window.uPlot;
 const HEAD = 34;
@@ -36,6 +36,7 @@ export class Chart {
     this.weight = 0;
     this.now = h("span", { class: "now" });
     this.plotPlace = h("div", { class: "plot" });
+    this.legend = h("div", { class: "legend" });
     this.note = h("div", { class: "note" }, "reading …");
     this.bars = h("div", { class: "bars", hidden: true });
     this.plotPlace.append(this.note, this.bars);
@@ -49,12 +50,12 @@ export class Chart {
           tool("PNG", "save as PNG", () => this.savePng()), tool("SVG", "save as SVG", () => this.saveSvg()),
           tool("CSV", "save as CSV", () => callbacks.csv(this)), tool("⤢", "enlarge or reduce", () => callbacks.enlarge(this))),
         this.now),
-      this.plotPlace);
+      this.legend, this.plotPlace);
     this.element.dataset.metric = metric;
   }
 
-  set({ lines, marks, isLog, weight, zoom, xLabel }) {
-    Object.assign(this, { marks, weight, zoom, xLabel });
+  set({ lines, marks, isOne, isLog, weight, zoom, xLabel }) {
+    Object.assign(this, { isOne, marks, weight, zoom, xLabel });
     this.lines = lines.map((line) => ({ ...line, smooth: smoothed(line.last, weight, line.x) }));
     if (isLog !== this.isLog) {
       this.isLog = isLog;
@@ -314,6 +315,8 @@ export class Chart {
     const last = only ? only.last.findLast((value) => value !== null) : undefined;
     const isCoarse = this.lines.some((line) => line.coarse);
     const isLost = this.lines.some((line) => line.lost);
+    // ranks and GPUs of one run: the table says nothing of their colors
+    this.legend.replaceChildren(...(this.isOne && this.lines.length > 1 && this.lines.length <= 16 ? this.lines.map((line) => h("span", {}, swatch(line.run.run_id), line.label)) : []));
     this.now.textContent = `${last === undefined ? "" : withUnit(last, this.about.unit)}${isLost ? " · NaN or infinite" : ""}${isCoarse ? " · sampled, reading on" : ""}`;
     const texts = this.lines.slice(0, 5).map((line) => `${line.label}: ${withUnit(line.last.findLast((value) => value !== null), this.about.unit)}`);
     this.element.setAttribute("aria-label", `${this.metric} of ${this.lines.length} lines. ${texts.join("; ")}`);
