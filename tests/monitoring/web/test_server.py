@@ -7,15 +7,18 @@ import os
 import random
 import socket
 import string
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from monitoring.web import folders
 from monitoring.web.command import check_folders, is_desktop, lines, listen
 from monitoring.web.folders import RunIndex
 from monitoring.web.guard import kept_token
+from monitoring.web.rows import RunRow
 
 from ...ports import free_port
 from ...waiting import wait_until
@@ -276,3 +279,29 @@ def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="is no folder"):
         check_folders([tmp_path / "file"])
+
+
+def test_a_run_that_hangs_is_told_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network's file system that does not answer: the others are shown, and the run when it answers."""
+    for name in ("first", "hangs", "last"):
+        with opened(tmp_path / "results" / name, config={}) as run:
+            run.log_step(1, train_loss=1.0)
+    answers, read_row = threading.Event(), folders.read_row
+
+    def hanging(run_id: str, directory: Path) -> RunRow:
+        if directory.name == "hangs":
+            answers.wait()
+        return read_row(run_id, directory)
+
+    monkeypatch.setattr(folders, "read_row", hanging)
+    monkeypatch.setattr(folders, "HANGS_AFTER", 0.2)
+    index = RunIndex([tmp_path / "results"])
+    try:
+        index.asked()
+        wait_until(lambda: len(index.rows) == 2, "the others")
+        assert index.problems() == [f"{tmp_path / 'results/hangs'} does not answer"]
+        answers.set()
+        wait_until(lambda: len(index.rows) == 3 and not index.problems(), "the run that answers again")
+    finally:
+        answers.set()
+        index.close()
