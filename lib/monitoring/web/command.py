@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitoring.errors import MissingPackage, MonitoringError, PortTakenError, UserError, report_error
-from monitoring.web.guard import Guard, kept_token, own_names
+from monitoring.web.guard import AccessGuard, kept_token, own_names
 
 if TYPE_CHECKING:
     from monitoring.web.guard import App
@@ -85,7 +85,7 @@ def serve(
         ) from error
     index = RunIndex(folders)
     answers = Answers(index, read_only=read_only)
-    guard: App = Guard(answers.app(), token=token, port=own_port, hosts=own_names(host))
+    guard: App = AccessGuard(answers.app(), token=token, port=own_port, hosts=own_names(host))
     config = uvicorn.Config(
         guard,
         log_level="warning",

@@ -68,7 +68,7 @@ def kept_token() -> str:
     return token
 
 
-class Guard:
+class AccessGuard:
     """ASGI: what is not its user's request is refused before anything reads it."""
 
     def __init__(self, app: App, *, token: str, port: int, hosts: Iterable[str] = ()) -> None:

@@ -281,8 +281,10 @@ def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
         check_folders([tmp_path / "file"])
 
 
-def test_a_run_that_hangs_is_told_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a network's file system that does not answer: the others are shown, and the run when it answers."""
+def test_a_run_that_hangs_is_told_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a network's file system: the others are shown, and the run when it answers again."""
     for name in ("first", "hangs", "last"):
         with opened(tmp_path / "results" / name, config={}) as run:
             run.log_step(1, train_loss=1.0)
