@@ -7,7 +7,8 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +47,9 @@ MOST_BYTES = 2**20
 # Seconds that reading a run's files may take before the page says that they do not answer.
 PATIENCE = 20.0
 
+# Reads of files at once; those that hang keep their threads.
+MOST_AT_ONCE = 64
+
 # Answers about one run that hang before the next ones are refused at once.
 MOST_HANGING = 2
 
@@ -68,6 +72,7 @@ class Answers:
         self.read_only = read_only
         self.started = time.time()
         self._hanging: Counter[str] = Counter()
+        self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="read")
         self._files = {
             str(path.relative_to(PAGE)): (path.read_bytes(), TYPES.get(path.suffix, "text/plain"))
             for path in sorted(PAGE.rglob("*"))
@@ -290,13 +295,18 @@ class Answers:
         """Return what a function reads of a run; UserError where its files do not answer in time."""
         if self._hanging[row.id] >= MOST_HANGING:
             raise BadRequest(f"{row.facts['name']}: its files do not answer")
-        task: Awaitable[T] = asyncio.get_running_loop().run_in_executor(None, read)
-        self._hanging[row.id] += 0
-        done, _ = await asyncio.wait({asyncio.ensure_future(task)}, timeout=PATIENCE)
+        task = asyncio.get_running_loop().run_in_executor(self._pool, read)
+        done, _ = await asyncio.wait({task}, timeout=PATIENCE)
         if not done:
             self._hanging[row.id] += 1
+            task.add_done_callback(lambda late: self._answered(row, late))
             raise BadRequest(f"{row.facts['name']}: its files do not answer")
         return done.pop().result()
+
+    def _answered(self, row: RunRow, late: asyncio.Future[Any]) -> None:
+        """Note that files that did not answer in time do so again."""
+        self._hanging[row.id] -= 1
+        late.exception()  # nobody waits for what it was
 
     # ------------------------------------------------------------- errors
 

@@ -137,9 +137,10 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 def _cannot_listen(where: str, error: Exception) -> PortTakenError:
     reason = (getattr(error, "strerror", None) or str(error)).lower()
-    return PortTakenError(
-        f"{where}: {reason}", hint="leave the port out for the next free one: make dashboard"
-    )
+    found = PortTakenError(f"{where}: {reason}")
+    code = getattr(error, "errno", None)
+    found.is_of_host = isinstance(error, socket.gaierror) or code == errno.EADDRNOTAVAIL
+    return found.options_are(port="--port", host="--host")
 
 
 def address(host: str, port: int, token: str) -> str:

@@ -18,7 +18,7 @@ from monitoring.web import folders
 from monitoring.web.command import check_folders, is_desktop, lines, listen
 from monitoring.web.folders import RunIndex
 from monitoring.web.guard import kept_token
-from monitoring.web.rows import RunRow
+from monitoring.web.rows import RunRow, read_row
 
 from ...ports import free_port
 from ...waiting import wait_until
@@ -288,7 +288,7 @@ def test_a_run_that_hangs_is_told_and_holds_up_nobody(
     for name in ("first", "hangs", "last"):
         with opened(tmp_path / "results" / name, config={}) as run:
             run.log_step(1, train_loss=1.0)
-    answers, read_row = threading.Event(), folders.read_row
+    answers = threading.Event()
 
     def hanging(run_id: str, directory: Path) -> RunRow:
         if directory.name == "hangs":
