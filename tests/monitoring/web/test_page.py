@@ -293,3 +293,13 @@ def test_charts_are_drawn_only_when_they_come_into_sight(page: Browser) -> None:
     drawn = "[...kharness.shown.board.charts.values()].filter(chart => chart.plot).length"
     all_of_them = "kharness.shown.board.charts.size"
     assert page.value(drawn) < page.value(all_of_them)
+
+
+def test_a_chart_is_saved_as_svg_with_its_lines_and_names(page: Browser) -> None:
+    show(page, "sel=results/spiky&sel=results/marked")
+    page.until(f"{READY} && {CHART}.lines.length === 2")
+    kept = f"new DOMParser().parseFromString({CHART}.svg(), 'image/svg+xml')"
+    assert page.value(f"{kept}.querySelectorAll('parsererror, script, image').length") == 0
+    assert page.value(f"{kept}.querySelectorAll('path').length") >= 2
+    texts = page.value(f"[...{kept}.querySelectorAll('text')].map(one => one.textContent)")
+    assert {"train_loss", "spiky", MARKUP} <= set(texts)

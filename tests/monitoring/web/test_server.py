@@ -16,6 +16,7 @@ import pytest
 
 from monitoring.web import folders
 from monitoring.web.command import check_folders, is_desktop, lines, listen
+from monitoring.web.details import ControlRefused, RunDetails
 from monitoring.web.folders import RunIndex
 from monitoring.web.guard import kept_token
 from monitoring.web.rows import RunRow, read_row
@@ -307,3 +308,23 @@ def test_a_run_that_hangs_is_told_and_holds_up_nobody(
     finally:
         answers.set()
         index.close()
+
+
+def test_a_read_only_page_sends_no_requests(tmp_path: Path) -> None:
+    with opened(tmp_path / "run", config={}) as run:
+        run.log_step(1, train_loss=1.0)
+        row = read_row("run", run.directory)
+        assert RunDetails(read_only=True).control_of(row)["why_not"] == "this page is read-only"
+        with pytest.raises(ControlRefused, match="run: this page is read-only"):
+            RunDetails(read_only=True).request(row, {"stop": True})
+        assert RunDetails().control_of(row)["why_not"] == ""
+        assert not (run.directory / "requests").exists()
+
+
+def test_the_best_value_is_that_of_all_evaluations(tmp_path: Path) -> None:
+    with opened(tmp_path / "run", config={}) as run:
+        for step, (loss, accuracy) in enumerate([(0.5, 0.8), (0.3, 0.95), (0.4, 0.9)], start=1):
+            run.log_eval(step, split="val", val_loss=loss, val_accuracy=accuracy)
+    row = read_row("run", tmp_path / "run")
+    assert (row.best["val_loss"], row.best["val_accuracy"]) == (0.3, 0.95)
+    assert (row.metrics["val_loss"], row.lookup("best.val_loss")) == (0.4, 0.3)

@@ -92,7 +92,7 @@ export function bytes(count) {
 export function color(runId) {
   const [hue, level] = shade(hashOf(runId));
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const yellow = hue > 40 && hue < 200 ? -7 : 0;  // these look lighter than they are
+  const yellow = hue > 40 && hue < 110 ? -15 : hue < 200 && hue > 40 ? -8 : 0;  // these look lighter than they are
   return isDark ? `hsl(${hue} ${[80, 62, 90][level]}% ${[66, 56, 78][level]}%)` : `hsl(${hue} ${[74, 55, 85][level]}% ${[47, 34, 60][level] + yellow}%)`;
 }
 
