@@ -22,7 +22,7 @@ FIRST_TIME = 1e9
 def flattened(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     """Yield name and value, names of nested mappings joined by `/`."""
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):  # as all parsers make them
             yield from flattened(value, f"{above}{name}/")
         else:
             yield f"{above}{name}", value
@@ -33,13 +33,16 @@ def reported(row: Mapping[str, object], place: int) -> Reported:
     values = dict(flattened(row))
     step = None
     for name in STEPS:
-        if step is None and (step := as_step(values.get(name))) is not None:
+        if name in values and (step := as_step(values[name])) is not None:
             del values[name]
+            break
     for name in OF_TRACKERS:
         values.pop(name, None)
     time = None
     for name in TIMES:
-        at = values.get(name)
+        if name not in values:
+            continue
+        at = values[name]
         if isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at) and at > FIRST_TIME:
             time = float(at) if time is None else time
             del values[name]

@@ -7,6 +7,7 @@ where to read on.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
-from monitoring.callbacks.logged import STEP_NAMES, measured, record
+from monitoring.callbacks.logged import MOST_NAMES, STEP_NAMES, measured, record
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.run import Run
 
@@ -199,6 +200,7 @@ class _Records:
         self.found.append(("eval", {"split": split, **metrics}))
 
 
+@functools.lru_cache(maxsize=MOST_NAMES)
 def _metric(name: str) -> str:
     """Return one name for what several sources call differently: `train/loss` is `train_loss`."""
     split, short = measured(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ STEP_NAMES = {
     "learning_rate": "lr",
     "gradient_norm": "grad_norm",
 }
+# Names that are kept taken apart: a program has a handful.
+MOST_NAMES = 4096
 # Beginning of a measurement's name -> the split that it was measured on.
 SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "test": "test"}
 # Names that frameworks add to all that they log; alone they make no record of a step.
@@ -83,6 +86,7 @@ def _log_eval(run: Log, step: int, split: str, found: Mapping[str, object]) -> N
     )
 
 
+@functools.lru_cache(maxsize=MOST_NAMES)
 def measured(name: str) -> tuple[str | None, str]:
     """The split that a metric was measured on, and its name without that: `valid/loss` is ("val", "loss")."""
     for mark in ("/", "_"):
