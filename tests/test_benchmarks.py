@@ -31,6 +31,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     # One spinning in all, on two cores.
     "agent": ({"WARM": 0, "SPINNERS": 0.5}, ["0.2", "busy"]),
     "alert_rules": ({}, ["chosen_more"]),
+    "bridge": ({}, ["1", "10"]),
     "defconfig": ({}, ["1"]),
     "first_paint": ({}, ["1"]),
     "factorial": ({}, ["1", "2x2", "3"]),

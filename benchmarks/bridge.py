@@ -1,0 +1,111 @@
+"""What it costs to run a program under the bridge, beside the program alone: in pairs.
+
+python benchmarks/bridge.py [PAIRS] [STEPS]
+
+Of a program that prints a date: from the command to that date, CPU time and memory of the bridge (its agent,
+a process of its own, left out). Of one that computes and prints STEPS (20,000) lines as nanoGPT does: its own
+CPU time. Then how long a journal of STEPS records takes to be made of a file of JSON lines. Medians of PAIRS
+(10).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+PAIRS, STEPS = 10, 20_000
+
+PRINTS = """
+import resource, sys
+for step in range(int(sys.argv[1])):
+    x = sum(i * i for i in range(200))
+    print(f"iter {step}: loss {1 / (step + 1):.4f}, time 1.00ms")
+used = resource.getrusage(resource.RUSAGE_SELF)
+print("cpu", used.ru_utime + used.ru_stime)
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the figures."""
+    pairs, steps = (*map(int, arguments), *(PAIRS, STEPS)[len(arguments) :])[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        starts, alone, cpu, memory, ratios = [], [], [], [], []
+        for number in range(pairs):
+            started, used, megabytes = dated(place / f"date{number}")
+            starts.append(started)
+            cpu.append(used)
+            memory.append(megabytes)
+            alone.append(dated(None)[0])
+            bare, bridged = printing(None, steps), printing(place / f"prints{number}", steps)
+            ratios.append(bridged / bare)
+        median = statistics.median
+        print(
+            f"the program starts after  {1000 * median(starts):6.0f} ms; alone {1000 * median(alone):.0f} ms"
+        )
+        print(f"CPU of the bridge         {1000 * median(cpu):6.0f} ms")
+        print(f"memory of the bridge      {median(memory):6.1f} MB")
+        print(f"CPU of a program that prints {steps} lines: {median(ratios):.3f} of that alone")
+        seconds = imported(place, steps)
+        print(f"import of {steps} records   {seconds:6.2f} s CPU, {1e6 * seconds / steps:.0f} us per record")
+
+
+def bridge(directory: Path, *command: str) -> tuple[float, float]:
+    """Run a program under the bridge; CPU seconds and MB of the bridge and what it waited for."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command],
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert not process.returncode
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def dated(directory: Path | None) -> tuple[float, float, float]:
+    """Seconds from the command to the date that it prints; CPU seconds and MB of the bridge."""
+    begun = time.time()
+    if directory is None:
+        printed = subprocess.run(["date", "+%s.%N"], capture_output=True, text=True, check=True).stdout
+        return float(printed) - begun, 0.0, 0.0
+    cpu, memory = bridge(directory, "date", "+%s.%N")
+    return float((directory / "output.log").read_text()) - begun, cpu, memory
+
+
+def printing(directory: Path | None, steps: int) -> float:
+    """CPU seconds of a program that prints steps, by its own account."""
+    command = [sys.executable, "-c", PRINTS, str(steps)]
+    if directory is None:
+        unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with tempfile.TemporaryFile("w+") as log:
+            subprocess.run(command, stdout=log, env=unbuffered, check=True)
+            log.seek(0)
+            text = log.read()
+    else:
+        bridge(directory, *command)
+        text = (directory / "output.log").read_text()
+    return float(text.rpartition("cpu ")[2])
+
+
+def imported(place: Path, steps: int) -> float:
+    """CPU seconds to make a run of a file of JSON lines."""
+    from monitoring.bridge.importing import import_run
+
+    source = place / "rows.jsonl"
+    source.write_text(
+        "".join(json.dumps({"step": n, "loss": 1 / n, "lr": 0.1}) + "\n" for n in range(1, steps))
+    )
+    begun = time.process_time()
+    import_run(source, place / "imported", project="p", agent=False)
+    return time.process_time() - begun
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
