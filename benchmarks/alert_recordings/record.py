@@ -1,7 +1,7 @@
 """Train many settings, good and bad ones, and keep what alert rules see of each: losses, gradients, step
 times.
 
-python -m benchmarks.alert_recordings.record FOLDER [FIRST LAST [MODEL]]
+python -m benchmarks.alert_recordings.record FOLDER [FIRST LAST [MODEL or KIND …]]
 
 One process at a time, each a fork of this one, which has imported torch. FOLDER/NUMBER.json is what a
 training has come to; `pack.py` makes tests/data/alerts of them. Recordings that are there already are left.
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     for number in range(first, last):
         path = folder / f"{number:04}.json"
         before, wanted = time.monotonic(), setting(number)
-        if path.exists() or wanted.model not in (argv[3:] or [wanted.model]):
+        if path.exists() or {wanted.model, wanted.kind}.isdisjoint(argv[3:] or [wanted.model]):
             continue
         work = Path(tempfile.mkdtemp(prefix="alerts-"))  # a TemporaryDirectory is removed by each fork's exit
         with other_work(wanted.bursts):

@@ -87,10 +87,27 @@ PLAIN = 1000
 LOADED = 3000
 SLOW_BY_ITSELF = ("slow_step", "slow_busy", "slow_tenth", "slow_gradual")
 
+# From this one on they are the first matrix of a newcomer (defconfigs/default), with SGD.
+FIRST_MATRIX = 3500
+
+# From this one on they are good settings, each with five seeds, so that there is a usual outcome of each. Rules
+# were changed after a look at those before 5000.
+USUAL = 4000
+SEEDS = 5
+BLOCKS = (
+    *("first", "lenet5", "gpt2", "lenet5", "first", "lenet5"),
+    *("gpt2", "lenet5", "first", "resnet50", "lenet5", "gpt2"),
+)
+"""`first` are the variants of the first matrix of a newcomer."""
+
 
 def setting(number: int) -> Setting:
     """The training of this number; the same each time."""
     draw = random.Random(f"alerts {number}")
+    if number >= USUAL:
+        return _usual(number)
+    if number >= FIRST_MATRIX:
+        return _first(number, "sgd", seed=number - FIRST_MATRIX + 1)
     if number >= LOADED:
         return _loaded(number, draw)
     if number >= PLAIN:
@@ -138,6 +155,33 @@ def _plain(number: int, draw: random.Random) -> Setting:
         "eval-interval": str(steps // 4),
     }
     return Setting(number, "healthy", "lenet5", 1.0, steps, flags)
+
+
+def _first(number: int, optimizer: str, seed: int) -> Setting:
+    flags = {"optimizer": optimizer, "num-epochs": "2", "eval-interval": "34", "seed": str(seed)}
+    return Setting(number, "healthy", "lenet5", 1.0, 170, flags)
+
+
+def _usual(number: int) -> Setting:
+    """Sensible settings, which are those of a block of SEEDS numbers; only the seed is a number's own."""
+    block = (number - USUAL) // SEEDS
+    draw, kind = random.Random(f"alerts usual {block}"), BLOCKS[block % len(BLOCKS)]
+    seed = random.Random(f"alerts usual {block} {number}").randrange(100, 100000)
+    if kind == "first":
+        return _first(number, draw.choice(["sgd", "sgd", "adamw", "muon"]), seed)
+    optimizer, factor = draw.choice(sorted(RATES)), math.exp(draw.uniform(math.log(0.3), math.log(1.5)))
+    steps, flags = _sized(kind, draw)
+    if kind == "lenet5":
+        batch = draw.choice([8, 16, 32, 64, 128])
+        steps = min(draw.randrange(170, 431), 16000 // batch)
+        flags["batch-size"] = str(batch)
+    elif kind == "resnet50":
+        steps, flags["batch-size"] = draw.randrange(150, 201), "32"
+    flags |= {"optimizer": optimizer, "learning-rate": f"{RATES[optimizer] * factor:.4g}", "seed": str(seed)}
+    if optimizer != "schedulefree":
+        flags["schedule"] = draw.choice(SCHEDULES)
+    flags |= {"max-steps": str(steps), "num-epochs": "1000", "eval-interval": str(steps // 4)}
+    return Setting(number, "healthy", kind, factor, steps, flags)
 
 
 def _loaded(number: int, draw: random.Random) -> Setting:

@@ -18,7 +18,7 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
-from monitoring.rules._measures.losses import FIRST, WINDOW, Losses
+from monitoring.rules._measures.losses import FIRST, LEARNED, WINDOW, Losses
 from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step", "end")
@@ -38,8 +38,7 @@ EVERY = 5
 # Step records in which a training should learn something: fewer are a trial of whether it runs.
 FEWEST = 100
 
-# Shares of the loss of the beginning: not below LEARNED nothing is learned, and above WORSE it is worse.
-LEARNED = 0.95
+# Share of the loss of the beginning above which it is worse.
 WORSE = 1.25
 
 # Share above which, in the end, a training has not learned anything either, whatever it began with.
@@ -75,7 +74,6 @@ class Rule:
     def __init__(self, options: Options) -> None:
         self._share = options.share
         self._num_steps: float | None = None
-        self._chance: float | None = None
         self._losses = Losses()
         self._lowest = float("inf")
         self._error = 0.0
@@ -112,7 +110,6 @@ class Rule:
 
     def _begin(self, record: Record) -> None:
         self._num_steps = number(record, "num_steps")
-        self._chance = number(record, "chance_loss")
         self._above = 0
         if self._losses.begin(record):
             self._lowest, self._is_lost = float("inf"), False
@@ -143,4 +140,5 @@ class Rule:
         Where the loss of a guess is not known, say of a model that begins with what others have learned, only
         a loss that has risen shows that nothing was learned.
         """
-        return RISEN * start if self._chance is None else BELOW_CHANCE * self._chance
+        chance = self._losses.chance
+        return RISEN * start if chance is None else BELOW_CHANCE * chance

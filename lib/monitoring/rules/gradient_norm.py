@@ -9,6 +9,9 @@ but one after the other.
 A single step beyond both is no explosion either: small GPT-2s have one of a hundred times the usual norm now
 and then, and learn on as if nothing had been. It must come again within NEWEST records, or harm: the loss,
 with that step or the next ones, is then HARM times its median. Where no loss is recorded each one counts.
+
+A network that leaves the loss of a guess goes too far with its first steps: some large norms, one right after
+the other, and a loss that `Losses.overshoot` explains. While nothing is learned these are no explosion.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
+from monitoring.rules._measures.losses import Losses
 from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step")
@@ -65,11 +69,11 @@ class Rule:
             f"the gradient norm is above {options.limit:g} and {options.times:g} times what is usual"
         )
         self._quiet = QUIET_RECORDS
+        self._losses = Losses()
         self._begin()
 
     def _begin(self) -> None:
         self._usual: deque[float] = deque(maxlen=WINDOW)
-        self._losses: deque[float] = deque(maxlen=NEWEST)
         self._since = WINDOW
         """Records since the last one above both limits."""
         self._high: Record = {}
@@ -79,25 +83,28 @@ class Rule:
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
+            self._losses.begin(record)
             self._begin()
             return ()
         norm = number(record, "grad_norm")
         if norm is None:
             return ()
-        loss, has_exploded = number(record, "train_loss"), False
+        loss, has_exploded, last = number(record, "train_loss"), False, self._losses.last
         self._since += 1
         # nearly all are below the limit: no quantile for these
         if norm > self._options.limit:
             bound = max(self._options.limit, self._options.times * self._large())
             if norm > bound:
-                has_exploded = self._since <= NEWEST or not self._losses
+                overshoot = self._losses.overshoot()
+                has_exploded = (AFTER if overshoot else 1) <= self._since <= NEWEST or not last
                 self._since, self._high, self._bound = 0, record, bound
-                self._most = HARM * abs(median(self._losses)) if self._losses else math.inf
-        if self._since < AFTER and self._losses:
+                usual = median(last) if last else math.inf
+                self._most = max(HARM * abs(usual), overshoot)
+        if self._since < AFTER and last:
             has_exploded = has_exploded or loss is None or loss > self._most
         self._usual.append(norm)
         if loss is not None:
-            self._losses.append(loss)
+            self._losses.take(loss)
         if not has_exploded:
             self._quiet += 1
             return [

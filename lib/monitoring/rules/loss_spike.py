@@ -1,13 +1,17 @@
 """Alert rule: the training loss leaps up.
 
 Method: Hampel's identifier (F. R. Hampel, The influence curve and its role in robust estimation, 1974) with
-a deviation of its own for what lies above the median: (96th percentile - median) / 1.751, of the last
-records: of 50 the second highest, so that one spike hides no other. The losses of small batches are skewed,
-most of them near zero and some large, and differ by powers of ten where nearly all is learned: a deviation of
-both sides, or of their logarithms, is then so wide that no spike is beyond it. A loss must also be SHARE
-higher than the median: a training that begins to learn has noisier losses than the guess that it leaves. And
-it must reach a quarter of the loss of the first records: where nearly nothing is left to learn, one sample
-that is hard makes a hundred medians.
+a deviation of its own for each side of the median, of which the wider counts: (96th percentile - median) /
+1.751 above it and the same with the 4th below, of the last records: of 50 the second highest and the third
+lowest, so that one spike hides no other. The losses of small batches are skewed, most of them near zero and
+some large: one deviation of both sides together, or of their logarithms, is then so wide that no spike is
+beyond it. Where a loss falls fast, what it has just learned lies below the median, and as much may be lost in
+a step without harm.
+
+A loss must also be SHARE higher than the median, and reach a quarter of the loss of the first records: where
+nearly nothing is left to learn, one sample that is hard makes a hundred medians. And while nothing is learned
+it must be above what `Losses.overshoot` explains: a network that leaves the plateau of a guess goes too far,
+has a loss of up to 1.9 times that of a guess for a step or two, and is back where it was.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ FEWEST = 20
 # The bound is computed again after so many step records.
 EVERY = 5
 
-# The quantile above the median, and where a normal distribution has it in standard deviations.
-UPPER, DEVIATIONS = 0.96, 1.751
+# The quantiles about the median, and where a normal distribution has them in standard deviations.
+LOWER, UPPER, DEVIATIONS = 0.04, 0.96, 1.751
 
 # Share of the median by which a loss must exceed it at the least.
 SHARE = 0.5
@@ -79,6 +83,8 @@ class Rule:
         if self._taken % EVERY == 0 and len(losses.last) >= FEWEST:
             self._bound = self._bound_of(losses.last)
         self._taken += 1
+        if self._bound is not None and loss > self._bound:
+            self._bound = self._bound_of(losses.last)  # by what came since, too
         losses.take(loss)
         self._quiet = 0 if self._bound is not None and loss > self._bound else self._quiet + 1
         return [Finding(self._quiet < QUIET_RECORDS, self._message, value=loss, limit=self._bound)]
@@ -86,9 +92,10 @@ class Rule:
     def _bound_of(self, losses: Collection[float]) -> float:
         """Return the highest loss after these that is no spike."""
         ordered = sorted(losses)
-        middle, upper = ordered[len(ordered) // 2], ordered[int(UPPER * len(ordered))]
-        deviation = (upper - middle) / DEVIATIONS
+        lower, middle, upper = (ordered[int(share * len(ordered))] for share in (LOWER, 0.5, UPPER))
+        deviation = max(upper - middle, middle - lower) / DEVIATIONS
         return max(
             middle + max(self._limit * deviation, SHARE * abs(middle)),
             REACHED * abs(self._losses.start or 0.0),
+            self._losses.overshoot(),
         )

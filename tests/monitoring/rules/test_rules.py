@@ -142,15 +142,15 @@ def test_norm_explodes_beside_what_is_usual(
     [
         ({30: 300.0}, {}, []),  # a single one, and the training goes on
         ({30: 300.0, 41: 300.0}, {}, []),
-        ({30: 300.0, 40: 200.0}, {}, [("gradient_norm", "firing", None, 200.0, 40)]),  # it comes again
-        ({30: 300.0}, {30: 3.1}, [("gradient_norm", "firing", None, 300.0, 30)]),
+        ({30: 300.0, 40: 200.0}, {}, [("gradient_norm", "firing", None, 200.0, 41)]),  # it comes again
+        ({30: 300.0}, {30: 3.1}, [("gradient_norm", "firing", None, 300.0, 31)]),
         (
             {30: 300.0},
             {33: 3.1},
-            [("gradient_norm", "firing", None, 300.0, 30)],
+            [("gradient_norm", "firing", None, 300.0, 31)],
         ),  # what it did to the weights
         ({30: 300.0}, {34: 3.1}, []),
-        ({30: 300.0}, {31: None}, [("gradient_norm", "firing", None, 300.0, 30)]),
+        ({30: 300.0}, {31: None}, [("gradient_norm", "firing", None, 300.0, 31)]),
     ],
 )
 def test_single_leap_of_the_gradient_is_told_where_it_harms(
@@ -164,13 +164,45 @@ def test_single_leap_of_the_gradient_is_told_where_it_harms(
             "event": "step",
             "global_step": step,
             "grad_norm": leaps.get(step, 1.0),
-            "train_loss": losses.get(step, 2.0),
+            "train_loss": losses.get(step, 2.0 if step > 5 else 2.5),
         }
         for step in range(1, 60)
     ]
-    write(tmp_path / "metrics.jsonl", rows)
+    write(tmp_path / "metrics.jsonl", [{"event": "start", "chance_loss": 2.5}, *rows])
     look(tmp_path, {"ALERT_LOSS_SPIKE": False, "ALERT_NONFINITE": False})
     assert told(tmp_path) == expected
+
+
+@pytest.mark.parametrize("says_chance", [True, False])
+@pytest.mark.parametrize(
+    ("leaps", "losses", "expected"),
+    [
+        ({30: 300.0, 31: 200.0, 32: 200.0}, {30: 4.5}, []),  # its first steps go too far, and it falls back
+        ({30: 300.0, 34: 200.0}, {}, [("gradient_norm", "firing", None, 200.0)]),  # it comes again
+        (
+            {30: 300.0},
+            {31: 4.7},
+            [("gradient_norm", "firing", None, 300.0), ("loss_spike", "firing", None, 4.7)],
+        ),
+        ({30: 20.0}, {27: 2.2, 28: 1.9, 29: 1.8, 30: 5.0}, []),  # ten times what it had just learned
+    ],
+)
+def test_training_that_leaves_the_loss_of_a_guess_goes_too_far(
+    tmp_path: Path,
+    says_chance: bool,
+    leaps: dict[int, float],
+    losses: dict[int, float],
+    expected: list[tuple[object, ...]],
+) -> None:
+    rows = [
+        {"event": "step", "global_step": step, "grad_norm": leaps.get(step, 1.0)}
+        | {"train_loss": losses.get(step, 2.3)}
+        for step in range(1, 40)
+    ]
+    start = {"event": "start", **({"chance_loss": 2.3} if says_chance else {})}
+    write(tmp_path / "metrics.jsonl", [start, *rows])
+    look(tmp_path)
+    assert [alert[:4] for alert in told(tmp_path)] == expected
 
 
 @pytest.mark.parametrize(
@@ -436,7 +468,7 @@ def test_training_with_an_absurd_learning_rate_is_alerted(
     [directory] = tmp_path.iterdir()
     wait_for_agent(directory)
     norm = next(alert for alert in told(directory) if alert[0] == "gradient_norm")
-    shown = first_above(directory / "metrics.jsonl", 20.0)
+    shown = first_above(directory / "metrics.jsonl", 100.0)  # one of 27 before it does no harm
     assert norm == ("gradient_norm", "firing", None, shown["grad_norm"], shown["seq"])
 
 
