@@ -271,7 +271,7 @@ def test_every_alert_fires_and_resolves(
         def ailing() -> bool:
             nonlocal step
             step += 1
-            log_steps(bad, step, step, train_loss=1.0, grad_norm=50.0)
+            log_steps(bad, step, step, train_loss=1.0, grad_norm=min(50.0 * 2.0**step, 1e300))
             errors = {"xid_errors": step, "xid_last_error": 79, "ecc_uncorrected": step}
             sick = {"temperature_celsius": 95.0, "memory_used_mb": 990.0, "utilization_percent": 1.0}
             slow = {"throttle_reasons": ["hw_slowdown"], "processes": [{"pid": os.getpid()}]}
