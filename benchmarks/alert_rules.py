@@ -2,7 +2,8 @@
 
 python benchmarks/alert_rules.py [chosen|held_out] [-v]
 
-Thresholds were chosen on `chosen`; the figures of docs/alerts.md are those of `held_out`.
+Thresholds were chosen on `chosen`; the figures of docs/alerts.md are those of `held_out`, and it says which
+rule was changed after a look at these.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from scipy.special import bdtri
 
 from monitoring.rules import events_of, open_rule
 
@@ -49,8 +52,17 @@ SLOWED, SPAN = 1.25, 10
 _JUDGED: dict[int, dict[str, Verdict]] = {}
 """By the number of a recording: nothing of it changes."""
 
+# Kinds of trainings with good settings, to which nothing was done.
+GOOD = ("healthy", "resumed", "pruned")
+
+# Share of what trainings with the same settings learn, by the median, that one has learned that went well.
+USUALLY = 0.75
+
 # Seconds of a recording's memory: trainings of 4 to 12 hours.
 HOURS = (4.0, 12.0)
+
+# Number of the first recording of those that are all to be healthy: none leaks.
+LEAKS_BEFORE = 3500
 
 
 @dataclass
@@ -102,11 +114,29 @@ class Score:
 
 def read(name: str) -> list[Recording]:
     """The recordings of one part: of `chosen` those of all files that thresholds were chosen on."""
-    found = []
+    found: list[Recording] = []
     for path in sorted(FOLDER.glob(f"{name}*.jsonl.gz")):
         with gzip.open(path, "rt") as file:
             found += [json.loads(line) for line in file]
+    alike: dict[str, list[float]] = {}
+    for recording in found:
+        alike.setdefault(_settings(recording), []).append(learned(recording))
+    for recording in found:
+        recording["usually_learned"] = statistics.median(alike[_settings(recording)])
     return found
+
+
+def _settings(recording: Recording) -> str:
+    """All that it is trained with but the seed."""
+    flags = {name: value for name, value in recording["flags"].items() if name != "seed"}
+    return json.dumps([recording["model"], flags, recording["num_steps"]], sort_keys=True)
+
+
+def learned(recording: Recording) -> float:
+    """How far below the loss of a guess the last validation loss is; 0 where there is none."""
+    if recording["status"] != "complete" or not recording["evals"]:
+        return 0.0
+    return float(recording["chance_loss"] - recording["evals"][-1][1])
 
 
 def rows(recording: Recording) -> Iterator[Row]:
@@ -141,7 +171,7 @@ def is_loaded(recording: Recording) -> bool:
 
 def leak_of(recording: Recording) -> float | None:
     """Percent an hour that the made-up memory of a recording leaks; None of one that does not."""
-    if is_loaded(recording):
+    if is_loaded(recording) or recording["number"] >= LEAKS_BEFORE:
         return None
     draw = random.Random(f"leak in {recording['number']}")
     return math.exp(draw.uniform(math.log(2), math.log(30))) if draw.random() < 0.25 else None
@@ -183,7 +213,7 @@ def truth_of(recording: Recording) -> Truth:
         elif kind == "vanishing":
             truth.expected["vanishing_gradient"] = (first, math.inf)
             truth.allowed |= {"diverged", "overfitting", "loss_plateau"}
-    if was_lost(recording):
+    if was_lost(recording) and not has_gone_well(recording):
         truth.allowed.add("diverged")
     if leak_of(recording):
         truth.expected["memory_leak"] = (0, math.inf)
@@ -195,7 +225,8 @@ def truth_of(recording: Recording) -> Truth:
         # these may have lost what they had learned, and learned it again
         truth.allowed |= {"diverged", "overfitting"}
         truth.allowed |= {"loss_spike", "gradient_norm"} if recording["kind"] == "rate" else set()
-    truth.allowed |= spontaneous(recording)
+    if not has_gone_well(recording):
+        truth.allowed |= spontaneous(recording)
     if recording["nonfinite"] and recording["kind"] != "nan":
         truth.allowed.add("nonfinite")
     if overfits(recording):
@@ -238,14 +269,14 @@ def spontaneous(recording: Recording) -> set[str]:
 
 
 def is_lost(recording: Recording) -> bool:
-    """Whether the model knows nothing in the end: by its accuracy, or the loss of a guess by frequencies."""
+    """Whether the model knows nothing in the end: by its loss, of tokens clearly above that of a guess."""
     if recording["status"] != "complete" or not recording["evals"]:
         return False
     _, loss, accuracy = recording["evals"][-1]
     last = statistics.median([value for value in recording["train_loss"] if value is not None][-30:])
     if accuracy is not None:
         return bool(last > 0.97 * math.log(10))
-    return bool(loss > recording["chance_loss"])
+    return bool(loss > 1.05 * recording["chance_loss"])
 
 
 def was_lost(recording: Recording) -> bool:
@@ -292,10 +323,22 @@ def alerts_of(rule: str, found: Sequence[Row], options: dict[str, Any]) -> list[
     return alerts
 
 
+def has_gone_well(recording: Recording) -> bool:
+    """Whether its settings are good ones, nothing was done to it, and it has learned as is usual with these.
+
+    It is complete, no value was NaN or infinite, it ends better than a guess, and it has learned more than
+    USUALLY of what the median training with the same settings has.
+    """
+    if recording["kind"] not in GOOD or recording["status"] != "complete":
+        return False
+    if recording["nonfinite"] or is_lost(recording):
+        return False
+    return learned(recording) > max(0.0, USUALLY * float(recording["usually_learned"]))
+
+
 def is_healthy(recording: Recording) -> bool:
-    """Whether its settings are good ones, nothing was done to it, and the model has learned."""
-    kinds = ("healthy", "resumed", "pruned")
-    return recording["kind"] in kinds and not is_lost(recording) and not leak_of(recording)
+    """Whether it has gone well, and its memory too: each alert of it is a false one."""
+    return has_gone_well(recording) and not leak_of(recording)
 
 
 def in_span(step: float, span: tuple[float, float] | None) -> bool:
@@ -332,15 +375,26 @@ def _verdicts(recording: Recording) -> Iterator[Verdict]:
         yield Verdict(rule, span is not None, is_found, is_judged and span is None, is_false, alerts)
 
 
-def table(scores: Mapping[str, Score]) -> list[str]:
-    """The lines of docs/alerts.md."""
-    lines = ["| rule | faults | recall | precision | false alarms |", "| --- | --- | --- | --- | --- |"]
+def bound(false: int, of: int) -> str:
+    """The rate that false alarms have at most, in percent: Clopper and Pearson's one-sided 95% bound."""
+    return f"{100 * bdtri(false, of, 0.05):.1f}%" if of > false else "100.0%"
+
+
+def table(scores: Mapping[str, Score], healthy: Sequence[Recording]) -> list[str]:
+    """The lines of docs/alerts.md; of healthy trainings by rule those with a false alarm, and the bound."""
+    lines = [
+        "| rule | faults | recall | precision | false alarms | in healthy trainings | at most |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    of_healthy = judge(healthy)
     for rule, score in scores.items():
         recall = f"{100 * score.found / score.faults:.0f}%" if score.faults else ""
         alerts = score.found + score.false
         precision = f"{100 * score.found / alerts:.0f}%" if alerts else ""
+        false, of = of_healthy[rule].false, of_healthy[rule].healthy
         lines.append(
-            f"| `{rule}` | {score.faults} | {recall} | {precision} | {score.false} of {score.healthy} |"
+            f"| `{rule}` | {score.faults} | {recall} | {precision} | {score.false} of {score.healthy} "
+            f"| {false} of {of} | {bound(false, of)} |"
         )
     return lines
 
@@ -370,9 +424,13 @@ def main(argv: Sequence[str]) -> int:
     part = next((word for word in argv if not word.startswith("-")), "held_out")
     recordings = read(part)
     healthy = [one for one in recordings if is_healthy(one)]
-    false = len(alarmed(healthy))
-    print(f"{part}: {len(recordings)} trainings; false alarms in {false} of {len(healthy)} healthy ones")
-    print("\n".join(table(judge(recordings, verbose="-v" in argv))))
+    false, of = len(alarmed(healthy)), len(healthy)
+    others = sum(one["kind"] in GOOD and not has_gone_well(one) for one in recordings)
+    print(
+        f"{part}: {len(recordings)} trainings, of which {of} are healthy: {false} of these have a false alarm"
+    )
+    print(f"at most {bound(false, of)} (95%); {others} with good settings have not gone well")
+    print("\n".join(table(judge(recordings, verbose="-v" in argv), healthy)))
     print("\n".join(table_of_models(recordings)))
     return 0
 

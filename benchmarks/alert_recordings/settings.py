@@ -90,7 +90,7 @@ SLOW_BY_ITSELF = ("slow_step", "slow_busy", "slow_tenth", "slow_gradual")
 # From this one on they are the first matrix of a newcomer (defconfigs/default), with SGD.
 FIRST_MATRIX = 3500
 
-# From this one on they are good settings, each with five seeds, so that there is a usual outcome of each. Rules
+# From this one on they are good settings, each with five seeds, so that each has a usual outcome. Rules
 # were changed after a look at those before 5000.
 USUAL = 4000
 SEEDS = 5

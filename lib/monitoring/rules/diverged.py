@@ -53,6 +53,12 @@ STAYS = 50
 # Share of the loss of a guess by frequencies: below it, but for the noise of a median.
 BELOW_CHANCE = 0.985
 
+# Times the loss of a guess by frequencies with which a model begins, by its first record, that takes all
+# tokens for as frequent: at that of a guess such a one is on its way, and above ABOVE_CHANCE it is not.
+# Above these its first weights are bad ones.
+AS_FREQUENT = (1.2, 2.0)
+ABOVE_CHANCE = 1.05
+
 # A training has learned when its loss was once this share of that of the beginning.
 HAD_LEARNED = 0.8
 
@@ -141,4 +147,8 @@ class Rule:
         a loss that has risen shows that nothing was learned.
         """
         chance = self._losses.chance
-        return RISEN * start if chance is None else BELOW_CHANCE * chance
+        if chance is None:
+            return RISEN * start
+        lowest, highest = (times * chance for times in AS_FREQUENT)
+        learns_frequencies = lowest < self._losses.first[0] < highest
+        return (ABOVE_CHANCE if learns_frequencies else BELOW_CHANCE) * chance

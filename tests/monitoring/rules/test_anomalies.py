@@ -114,6 +114,8 @@ def noisy(*levels: tuple[int, float]) -> list[Row]:
         (None, [(50, 2.3), (100, 0.5), (60, 2.303), (90, 0.5)], []),  # comes back
         (None, [(50, 2.3), (150, 9.0), (100, 0.5)], [(114, True), (229, False)]),  # explodes, and recovers
         (2.303, [(10, 9.0), (290, 2.303)], [(279, True)]),  # of first weights that are worse than a guess
+        (3.26, [(20, 5.4), (280, 3.26)], []),  # has learned how frequent each token is, and is on its way
+        (3.26, [(20, 5.4), (280, 3.5)], [(279, True)]),  # not even that
         (None, [(300, -5.0)], []),  # no loss that a share means anything of
     ],
 )
