@@ -16,9 +16,10 @@ UserError                    a message, a hint with one thing to try, the exit c
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 # sysexits.h EX_IOERR: a disk, or a user's quota on it, is full.
 EXIT_DISK_FULL = 74
@@ -108,9 +109,35 @@ def error_lines(message: object, hint: str = "") -> list[str]:
 
 
 def print_error(message: object, hint: str = "") -> None:
-    """Print it on standard error, after all that standard output has, in one write."""
+    """Print it on standard error, after all that standard output has, in one write.
+
+    On a terminal no line is wider than it; elsewhere each stays whole, for programs that read it.
+    """
     sys.stdout.flush()
-    print("\n".join(error_lines(message, hint)), file=sys.stderr, flush=True)
+    lines = "\n".join(error_lines(message, hint)).split("\n")
+    if columns := columns_of(sys.stderr):
+        lines = [part for line in lines for part in folded(line, columns)]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def columns_of(stream: TextIO) -> int:
+    """Width of the terminal that the stream writes to; 0 where it is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # closed, or no file
+        return 0
+
+
+def folded(line: str, columns: int) -> list[str]:
+    """Return the line in parts of at most `columns`, further ones indented by two more; words stay whole."""
+    if len(line) <= columns:
+        return [line]
+    import textwrap
+
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def report_error(error: UserError) -> int:

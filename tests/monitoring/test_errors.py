@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +34,40 @@ def test_error_is_printed_with_its_hint_and_gives_the_exit_code(
         "error: LR=2 is outside 0..1\nhint: choose a smaller one\nerror: the disk is full\n",
     )
     assert error_lines(kind("a b").message) == ["error: a b"]
+
+
+def test_no_line_of_an_error_is_wider_than_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = UserError(
+        "2 values are refused:\n  OPTIMIZER_SGD_LR=2 is outside 0..1\n  BATCH_SIZE=0 is outside 1..65536",
+        hint="make menuconfig shows the ranges of /a/folder/whose/name/is-longer-than/all-of-a-line",
+    )
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 30))
+    with open(slave, "w") as terminal, open(tmp_path / "errors", "w") as file:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        report_error(error)
+        shown = os.read(master, 4096).decode().splitlines()
+        monkeypatch.setattr(sys, "stderr", file)
+        report_error(error)
+    os.close(master)
+    assert shown == [
+        "error: 2 values are refused:",
+        "  OPTIMIZER_SGD_LR=2 is",
+        "    outside 0..1",
+        "  BATCH_SIZE=0 is outside",
+        "    1..65536",
+        "hint: make menuconfig shows",
+        "  the ranges of",
+        "  /a/folder/whose/name/is-longer-than/all-of-a-line",
+    ]
+    assert (tmp_path / "errors").read_text().splitlines() == [
+        "error: 2 values are refused:",
+        "  OPTIMIZER_SGD_LR=2 is outside 0..1",
+        "  BATCH_SIZE=0 is outside 1..65536",
+        f"hint: {error.hint}",
+    ]
 
 
 def test_only_the_root_has_hints(root: Path) -> None:

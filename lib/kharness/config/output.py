@@ -7,7 +7,7 @@ import io
 import os
 import stat
 
-from monitoring.errors import is_full
+from monitoring.errors import columns_of, folded, is_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -60,10 +60,7 @@ def fitted(text: str) -> str:
     """Text for standard output: on a terminal no line is wider than it, elsewhere lines stay as they are."""
     import sys
 
-    try:
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
-    except (OSError, ValueError):  # closed, or no file
-        columns = 0
+    columns = columns_of(sys.stdout)
     return in_columns(text, columns) if columns else text
 
 
@@ -72,21 +69,12 @@ def in_columns(text: str, columns: int) -> str:
 
     Of a table, which has a line of dashes below its header, the last columns are left out and named below it.
     """
-    import textwrap
-
     lines = text.split("\n")
     for number, line in reversed(list(enumerate(lines))):
         if len(line) > columns and number and not line.strip("- "):
             end = next((at for at in range(number, len(lines)) if not lines[at]), len(lines))
             lines[number - 1 : end] = _narrow_table(lines[number - 1 : end], columns)
-    told = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        wrap = textwrap.TextWrapper(
-            columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-        told += wrap.wrap(line) if len(line) > columns else [line]
-    return "\n".join(told)
+    return "\n".join(part for line in lines for part in folded(line, columns))
 
 
 def _narrow_table(lines: list[str], columns: int) -> list[str]:
