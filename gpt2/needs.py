@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kharness.training.datasets import check_dataset, check_tokenizer, manifest_of
+from kharness.training.datasets import check_dataset, check_tokenizer, load_dataset, manifest_of
 from kharness.training.due import check_plan
 from kharness.training.errors import DatasetError
 from kharness.training.needs import COMMON, answer
@@ -18,11 +18,14 @@ def check_data(values: Mapping[str, Any]) -> None:
     """TrainingError where DATASET is not prepared, too small for the plan, or no samples can be written."""
     name = values["DATASET"]
     check_dataset(name, values, ROOT)
-    if (manifest := manifest_of(name, values, ROOT)) is None:
-        return
+    if (manifest := manifest_of(name, values, ROOT)) is not None:
+        train, validation = manifest.tokens("train"), manifest.tokens("validation")
+    else:
+        text = load_dataset(name, values, ROOT)
+        train, validation = len(text.train), len(text.validation)
     block_size = values["GPT2_BLOCK_SIZE"]
-    samples = blocks_of("training", manifest.tokens("train"), block_size)
-    blocks_of("validation", manifest.tokens("validation"), block_size)
+    samples = blocks_of("training", train, block_size)
+    blocks_of("validation", validation, block_size)
     check_plan(values, samples=samples, tokens_per_sample=block_size)
     if values["GPT2_SAMPLE_TOKENS"]:
         check_tokenizer(name, values, ROOT, text=values["GPT2_SAMPLE_PROMPT"])

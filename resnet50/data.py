@@ -24,6 +24,7 @@ from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
 from resnet50.augmentation import Augmentation, Normalization, ResizedCrops, center
 from resnet50.folder import FolderPictures, PictureFiles
+from resnet50.needs import check_single
 
 # Of a picture in a file the middle is kept, so many times as large as what the model sees: 256 for 224.
 WHOLE = 8 / 7
@@ -173,16 +174,7 @@ def _split(count: int, options: Options, device: torch.device) -> tuple[Tensor, 
     DatasetError where the last step of an epoch would have one value for each mean of a batch norm.
     """
     held_out = evenly_spaced(count, options.RESNET50_VALIDATION_FRACTION).to(device)
-    size, last = options.BATCH_SIZE, (count - len(held_out)) % options.BATCH_SIZE
-    part = options.MICRO_BATCH_SIZE or size
-    name = "MICRO_BATCH_SIZE" if options.MICRO_BATCH_SIZE else "BATCH_SIZE"
-    field = options.RESNET50_IMAGE_SIZE // (8 if options.RESNET50_STEM == "small" else 32)
-    if field <= 1 and 1 in (part, size % part, last % part):
-        raise DatasetError(
-            f"{name}={part} leaves one picture for a step, and RESNET50_STEM={options.RESNET50_STEM} one "
-            "pixel of it: batch norm needs more",
-            hint=f"choose {name}={part + 1}, or RESNET50_STEM=small",
-        )
+    check_single(options.values, samples=count - len(held_out))
     kept = torch.ones(count, dtype=torch.bool, device=device)
     kept[held_out] = False
     return kept.nonzero().flatten(), held_out

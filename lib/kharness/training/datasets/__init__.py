@@ -6,16 +6,18 @@ them. A module may take them from a value that says what the dataset is, as of a
 repository, where relative paths start. A dataset and the models that train on it agree on what `load`
 returns.
 
-A plan is judged by how much there is to train on before anything is made: a module of pictures may define
-`count(options, root) -> int | None`, the training pictures, and one of prepared text
-`manifest(options, root) -> Manifest`; both without reading them, and after `check`.
+A plan is judged by how much there is to train on before anything is made: a module of pictures defines
+`count(options, root) -> int`, the training pictures, and one of prepared text
+`manifest(options, root) -> Manifest`; both without reading more than that takes, and after `check`. A text
+without `manifest` is loaded.
 
 `make data` fetches all datasets of the model, but a module with `ON_REQUEST = True` only as the DATASET.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +40,18 @@ def load_dataset(name: str, config: Mapping[str, Any], root: Path) -> Any:
 
 
 def pictures_of(name: str, config: Mapping[str, Any], root: Path) -> int | None:
-    """Training pictures of the dataset `name`, None where only reading it tells."""
+    """Training pictures of the dataset `name`, None where the module does not count them."""
     module = DATASETS.load(name)
-    count: int | None = None
-    if hasattr(module, "count"):
-        count = module.count(DATASETS.options(name, config), root)
-    return count
+    return _counted(module.count, DATASETS.options(name, config), root) if hasattr(module, "count") else None
+
+
+@cache  # cells of a plan train on the same, and to list a million files takes seconds
+def _counted(count: Callable[[Any, Path], int], options: Any, root: Path) -> int:
+    return count(options, root)
 
 
 def manifest_of(name: str, config: Mapping[str, Any], root: Path) -> Any:
-    """The manifest of the prepared text `name`, None where only reading it tells."""
+    """The manifest of the prepared text `name`, None where it is not prepared before it is loaded."""
     module = DATASETS.load(name)
     return module.manifest(DATASETS.options(name, config), root) if hasattr(module, "manifest") else None
 
@@ -58,9 +62,12 @@ def check_tokenizer(name: str, config: Mapping[str, Any], root: Path, *, text: s
     from kharness.training.datasets._texts import TextOptions, check_text_tokenizer
 
     options = DATASETS.options(name, config)
+    if (manifest := manifest_of(name, config, root)) is None:
+        load_dataset(name, config, root).open_tokenizer().encode(text)
+        return
     if not isinstance(options, TextOptions):  # characters, which need no vocabulary
         options = TextOptions(options.data_dir, tokenizer="chars", vocabulary=".")
-    check_text_tokenizer(manifest_of(name, config, root), options, root, text=text)
+    check_text_tokenizer(manifest, options, root, text=text)
 
 
 def check_dataset(name: str, config: Mapping[str, Any], root: Path) -> None:

@@ -65,11 +65,19 @@ def check(options: Options, root: Path) -> None:
     _parts(_folder(options, root))
 
 
+def count(options: Options, root: Path) -> int:
+    """Return the number of training pictures; DatasetError like `load`, whose sizes take longer."""
+    train, test = _parts(_folder(options, root))
+    classes = _classes(train)
+    pictures, _ = (sum(len(found) for _, found in _pictures(part, classes)) for part in (train, test))
+    return pictures
+
+
 def load(options: Options, root: Path) -> PictureFolder:
     """Names, labels and sizes of all files; DatasetError where a class is empty or unknown."""
     folder = _folder(options, root)
     train, test = _parts(folder)
-    classes = tuple(sorted(entry.name for entry in os.scandir(train) if entry.is_dir()))
+    classes = _classes(train)
     content = hashlib.sha256()
     return PictureFolder(
         train=_part(train, classes, content),
@@ -100,7 +108,25 @@ def _parts(folder: Path) -> tuple[Path, Path]:
     return folder / "train", test
 
 
+def _classes(train: Path) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in os.scandir(train) if entry.is_dir()))
+
+
 def _part(folder: Path, classes: tuple[str, ...], content: hashlib._Hash) -> FolderPart:
+    names: list[str] = []
+    labels: list[int] = []
+    for label, found in _pictures(folder, classes):
+        name = classes[label]
+        for entry in sorted(found, key=lambda entry: entry.name):
+            names.append(f"{name}/{entry.name}")
+            labels.append(label)
+            line = f"{folder.name}/{name}/{entry.name} {entry.stat().st_size}\n"
+            content.update(line.encode("utf-8", "surrogateescape"))
+    return FolderPart(folder, names, labels)
+
+
+def _pictures(folder: Path, classes: tuple[str, ...]) -> Iterator[tuple[int, list[os.DirEntry[str]]]]:
+    """Labels and pictures of the classes; DatasetError where there are none, or of another class."""
     unknown = sorted(
         entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name not in classes
     )
@@ -109,26 +135,17 @@ def _part(folder: Path, classes: tuple[str, ...], content: hashlib._Hash) -> Fol
             f"{folder / unknown[0]} is a class without training pictures",
             hint=f"the classes are the folders in {folder.parent / 'train'}",
         )
-    names: list[str] = []
-    labels: list[int] = []
+    some = False
     for label, name in enumerate(classes):
-        found = sorted(_pictures(folder / name)) if (folder / name).is_dir() else []
+        found = []
+        if (folder / name).is_dir():
+            with os.scandir(folder / name) as entries:
+                found = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
         if not found and folder.name == "train":
             raise DatasetError(
                 f"{folder / name} holds no pictures", hint=f"they end in {', '.join(SUFFIXES)}, in any case"
             )
-        for file, size in found:
-            names.append(f"{name}/{file}")
-            labels.append(label)
-            content.update(f"{folder.name}/{name}/{file} {size}\n".encode("utf-8", "surrogateescape"))
-    if not names:
+        some |= bool(found)
+        yield label, found
+    if not some:
         raise DatasetError(f"{folder} holds no pictures", hint="it needs a folder for each class")
-    return FolderPart(folder, names, labels)
-
-
-def _pictures(folder: Path) -> Iterator[tuple[str, int]]:
-    """Name and size of each picture."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.lower().endswith(SUFFIXES):
-                yield entry.name, entry.stat().st_size

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
+from pydoc_data.topics import topics
 
+import numpy as np
 import pytest
 
 from gpt2.needs import check_data as gpt2
@@ -15,6 +19,7 @@ from kharness.config.errors import RENDEZVOUS_FILE
 from kharness.matrix.planning.needs import request_of
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
+from kharness.training.datasets.cifar10 import CIFAR10
 from kharness.training.errors import TrainingError
 from kharness.training.needs import Check, check_common, check_device, torch_build
 from lenet5.needs import check_data as lenet5
@@ -29,9 +34,14 @@ PLAN: dict[str, object] = {
     "MAX_STEPS": 0,
     "LENET5_VALIDATION_FRACTION": 0.1,
     "RESNET50_VALIDATION_FRACTION": 0.1,
+    "RESNET50_STEM": "small",
+    "RESNET50_IMAGE_SIZE": 32,
     "GPT2_BLOCK_SIZE": 8,
     "GPT2_SAMPLE_TOKENS": 0,
 }
+
+# Bytes of Python's help that are trained on: the topics, each below its name.
+TOPICS = len("\n".join(f"{name}\n\n{text}" for name, text in topics.items()).encode()) * 9 // 10 - 1
 
 NEEDS = """
 from kharness.training.errors import DatasetError
@@ -110,6 +120,27 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
     }
 
 
+def pictures(folder: Path) -> Path:
+    """A picture to test with and ten to train on, of which one is held out."""
+    for name in (
+        *(f"train/cat/{i}.jpg" for i in range(6)),
+        *(f"train/dog/{i}.JPEG" for i in range(4)),
+        "val/cat/a.png",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"never read")
+    (folder / "train/cat/notes.txt").write_text("no picture")
+    return folder
+
+
+def write_cifar(folder: Path) -> None:
+    """Two pictures for each file of CIFAR-10 for Python, ten of them to train on."""
+    folder.mkdir()
+    for name in (*chain(*CIFAR10.python_files), CIFAR10.names_file):
+        entries = {b"data": np.zeros((2, 3072), dtype=np.uint8), b"labels": [0, 1]}
+        (folder / name).write_bytes(pickle.dumps(entries, protocol=2))
+
+
 @pytest.mark.parametrize(
     ("check", "values", "said", "hint"),
     [
@@ -124,6 +155,25 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
             {"DATASET": "digits", "BATCH_SIZE": 5401},
             "BATCH_SIZE=5401 is larger than the training set of 5400 samples",
             "choose BATCH_SIZE of at most 5400",
+        ),
+        (
+            resnet50,
+            {"DATASET": "digits", "BATCH_SIZE": 5399, "RESNET50_STEM": "imagenet"},
+            "BATCH_SIZE=5399 leaves one picture for a step, and RESNET50_STEM=imagenet one pixel of it: "
+            "batch norm needs more",
+            "choose BATCH_SIZE=5400, or RESNET50_STEM=small",
+        ),
+        (
+            resnet50,
+            {"DATASET": "imagefolder", "BATCH_SIZE": 10},
+            "BATCH_SIZE=10 is larger than the training set of 9 samples",
+            "choose BATCH_SIZE of at most 9",
+        ),
+        (
+            resnet50,
+            {"DATASET": "cifar10", "BATCH_SIZE": 10},
+            "BATCH_SIZE=10 is larger than the training set of 9 samples",
+            "choose BATCH_SIZE of at most 9",
         ),
         (
             lenet5,
@@ -155,6 +205,12 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
             "'?' is none of the characters of this tokenizer",
             "",
         ),
+        (
+            gpt2,
+            {"DATASET": "pydoc-topics", "BATCH_SIZE": 10_000_000},
+            f"BATCH_SIZE=10000000 is larger than the training set of {TOPICS // 8} samples",
+            f"choose BATCH_SIZE of at most {TOPICS // 8}",
+        ),
     ],
 )
 def test_what_is_too_long_for_the_data_is_refused_before_anything_is_made(
@@ -164,6 +220,9 @@ def test_what_is_too_long_for_the_data_is_refused_before_anything_is_made(
     text.write_text("abcde fgh\n" * 40)
     given = {"DATASET_TEXT_PATH": str(text), "DATA_DIR": str(tmp_path), "TOKENIZER": "chars"}
     fits = {**PLAN, **given, "DATASET": values["DATASET"]}
+    if check is resnet50:
+        fits |= {"DATASET_IMAGEFOLDER_FOLDER": str(pictures(tmp_path)), "BATCH_SIZE": 8}
+        write_cifar(tmp_path / "cifar-10-batches-py")
     if values["DATASET"] == "text":
         options = DATASETS.options("text", given)
         DATASETS.load("text").fetch(options, tmp_path, Sources(say=lambda _: None))

@@ -91,11 +91,13 @@ class Cifar:
         """DatasetError if a file is missing."""
         self.find(self._places(options, root))
 
-    def count(self, options: DataFolder, root: Path) -> int | None:
-        """Training pictures by the sizes of the files in the binary format, None where only reading tells."""
+    def count(self, options: DataFolder, root: Path) -> int:
+        """Training pictures, by the sizes of binary files and by reading those for Python."""
         folder, is_binary = self.find(self._places(options, root))
-        size = sum((folder / name).stat().st_size for name in self.binary_files[0]) if is_binary else 0
-        return size // (self.label_bytes + _PICTURE_BYTES) or None
+        if is_binary:
+            size = sum((folder / name).stat().st_size for name in self.binary_files[0])
+            return size // (self.label_bytes + _PICTURE_BYTES)
+        return sum(len(self._read(folder / name, is_binary)[1]) for name in self.python_files[0])
 
     def load(self, options: DataFolder, root: Path) -> PictureSet:
         """The pictures; DatasetError if a file is missing or damaged."""
