@@ -32,6 +32,7 @@ WARM = 10.0
 SECONDS = 60.0
 SPINNERS = 2.0
 """Per core."""
+SPIN = "while True: pass"
 LOADS = ("idle", "busy")
 
 TRACKERS: dict[str, dict[str, object]] = {"tensorboard": {}, "trackio": {}, "wandb": {"offline": True}}
@@ -104,7 +105,7 @@ def shares(load: str, seconds: float) -> dict[str, float]:
 def spinning(wanted: bool) -> Iterator[None]:
     """Processes that take every core, if they are wanted."""
     count = round(SPINNERS * len(os.sched_getaffinity(0))) if wanted else 0
-    spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    spinners = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
     try:
         yield
     finally:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from monitoring import MonitoringError, read_records
-from monitoring.callbacks import GPUMonitoringCallback, RunCallback
 from monitoring.errors import report_error
 from monitoring.gpu_monitor import GPUMonitor
 
@@ -30,6 +29,8 @@ TEXTS = (".jsonl", ".md", ".txt")
 def main(argv: Sequence[str]) -> int:
     """Train, and print where the run is; 2 for what the user can fix."""
     flags = parser().parse_args(argv)
+    from monitoring.callbacks import GPUMonitoringCallback, RunCallback  # it imports transformers: seconds
+
     try:
         text = read_text(flags.data)
         model, encode = tiny() if flags.model_config == "tiny" else loaded(flags.model_config)

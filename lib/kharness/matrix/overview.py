@@ -90,10 +90,10 @@ class CellState:
             return True
         if self.status.status != RUNNING or self.last is None or self.last.job is None:
             return False
-        from kharness.matrix.launchers import open_launcher  # most looks need none
+        from kharness.matrix.launchers import launcher_of  # most looks need none
 
         job = Job(**self.last.job)
-        with closing(open_launcher(job.launcher, {})) as launcher:
+        with closing(launcher_of(job)) as launcher:
             return launcher.alive(job)
 
     @property

@@ -15,7 +15,7 @@ from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
 from kharness.config.output import fitted
 from kharness.config.writing import guarded
-from kharness.matrix.launchers import open_launcher
+from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
@@ -42,9 +42,6 @@ from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
-
-# For one run there is nothing to share, so that a process of its own starts sooner.
-SINGLE_LAUNCHER = {"LAUNCHER_LOCAL_ZYGOTE": False}
 
 EVERY_CELL = Filter()
 
@@ -152,7 +149,8 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     its directory.
     """
     clock = SteadyClock()
-    with Signals() as signals, closing(open_launcher("local", SINGLE_LAUNCHER, _say)) as launcher:
+    # For one run there is nothing to share, so that a process of its own starts sooner.
+    with Signals() as signals, closing(open_launcher("local", STARTS_NO_SERVERS, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout)
         told = _told(
             [launch.directory], signals, _say, root, since=clock.earliest(), patience=SINGLE_PATIENCE

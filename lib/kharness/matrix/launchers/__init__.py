@@ -18,6 +18,9 @@ from monitoring.dropins import DropIns
 # Seconds for which a launcher may fail to say how a job is.
 PATIENCE = 600.0
 
+# Settings with which the local launcher starts no process before a run.
+STARTS_NO_SERVERS = {"LAUNCHER_LOCAL_ZYGOTE": False}
+
 LAUNCHERS = DropIns(
     "launcher",
     "kharness.matrix.launchers",
@@ -32,6 +35,11 @@ def open_launcher(
 ) -> Launcher:
     """The launcher of that name with its options from `settings`; MatrixError for an unknown one."""
     return Guarded(LAUNCHERS.load(name).open_launcher(LAUNCHERS.options(name, settings), say), say)
+
+
+def launcher_of(job: Job) -> Launcher:
+    """Return the launcher to ask about a job that it was given earlier; nothing is prepared for new runs."""
+    return open_launcher(job.launcher, STARTS_NO_SERVERS)
 
 
 class Guarded:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
-from kharness.matrix.launchers import open_launcher
+from kharness.matrix.launchers import launcher_of
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -117,7 +117,7 @@ def _outlives(attempt: Attempt) -> bool:
     if attempt.job is None:
         return False
     job = Job(**attempt.job)
-    with closing(open_launcher(job.launcher, {})) as launcher:
+    with closing(launcher_of(job)) as launcher:
         return not _becomes_true(lambda: not launcher.alive(job))
 
 

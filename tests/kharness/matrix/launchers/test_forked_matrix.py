@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from kharness.matrix.machine.cores import usable_cores
 
+from ....warm_python import WarmPython
 from ..conftest import Checkout
 
 
-def test_forked_cells_share_no_core(checkout: Checkout) -> None:
+def test_forked_cells_share_no_core(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    checkout = Checkout(tmp_path / "checkout", root, warm_torch)
     code, output = checkout.run(
         "test_matrix", "CONFIG_LAUNCHER_LOCAL_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kharness.matrix.launchers import launcher_of
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
@@ -117,6 +119,17 @@ def test_a_job_is_alive_until_it_has_ended(runs: Runs) -> None:
     runs.launcher.cancel(job, kill=True)
     runs.end(job)
     assert not runs.launcher.alive(job)
+
+
+def test_asking_about_a_job_starts_no_process(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zygote imports torch, seconds of a core for each cell of a matrix that `make status` asks about."""
+    job = runs.start(HANG)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with contextlib.closing(launcher_of(job)) as launcher:
+        assert launcher.alive(job)
+    monkeypatch.undo()
+    runs.launcher.cancel(job, kill=True)
+    runs.end(job)
 
 
 def test_closing_ends_all_runs(in_a_fork: InAFork) -> None:
