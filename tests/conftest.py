@@ -21,7 +21,8 @@ import hypothesis
 import pytest
 
 from . import few_digits as few_digits_checkout
-from .simulated_nvml.simulated_nvml import SimulatedNvml, build, header_folder
+from .made_once import made_once
+from .simulated_nvml.simulated_nvml import LIBRARY, SimulatedNvml, build, header_folder
 from .time_limit import pytest_collection_modifyitems as pytest_collection_modifyitems
 from .time_limit import pytest_runtest_logreport as pytest_runtest_logreport
 from .time_limit import pytest_runtest_protocol as pytest_runtest_protocol
@@ -53,11 +54,15 @@ FOREIGN = (
 # What scripts and trainings import sooner or later.
 OF_SCRIPTS = (
     *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
-    *("monitoring.agent.*", "monitoring.sampler_process.*", "monitoring.rules.*"),
+    *("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.sampler_process.*", "monitoring.rules.*"),
+    *("kconfiglib", "psutil"),
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
 )
-OF_AGENTS = ("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.rules.*", "monitoring.trackers.*")
+OF_AGENTS = (
+    *("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.rules.*", "monitoring.trackers.*"),
+    "psutil",
+)
 OF_TRACKERS = (
     *("monitoring.run", *OF_AGENTS, "google_crc32c", "tensorboard.compat.proto.event_pb2", "tensorboard"),
     *("trackio", "wandb.cli.cli"),
@@ -247,7 +252,7 @@ def nvml_header(root: Path) -> Path:
 @pytest.fixture(scope="session")
 def nvml_library(root: Path, nvml_header: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated libnvidia-ml.so.1, compiled once a session."""
-    return build(tmp_path_factory.mktemp("nvml"))
+    return made_once(tmp_path_factory, "nvml", build) / LIBRARY
 
 
 @pytest.fixture(scope="session")

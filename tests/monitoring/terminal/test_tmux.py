@@ -259,10 +259,10 @@ def test_no_terminal_is_one_line(run: Path) -> None:
 def test_directory_that_is_not_there_is_refused(open_pty: Callable[..., Pty], tmp_path: Path) -> None:
     terminal = open_pty([*DASHBOARD, "--run", str(tmp_path / "nothing")], "xterm")
     said = terminal.until(b"nothing more").decode().splitlines()
-    assert said == [
-        f"error: {tmp_path / 'nothing'} is not a directory",
-        "hint: name a run or a matrix, such as results/latest",
-    ]
+    assert " ".join(" ".join(said).split()) == (  # lines as long as the terminal is wide
+        f"error: {tmp_path / 'nothing'} is not a directory "
+        "hint: name a run or a matrix, such as results/latest"
+    )
     assert terminal.process.wait(600) == 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 
 from ...conftest import OF_AGENTS
+from ...made_once import made_once
 from ...processes import is_gone
 from ...waiting import wait_until
 from ...warm_python import WarmPython
@@ -77,15 +77,12 @@ def warm_mlflow() -> Iterator[WarmPython]:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_mlflow: WarmPython) -> Path:
     """One of MLflow's, which it takes seconds to create: once for all workers."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with open(folder / "mlflow.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "mlflow.db").exists():
-            done = warm_mlflow.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.new"])
-            assert done.returncode == 0, done.stderr
-            (folder / "mlflow.new").rename(folder / "mlflow.db")
-    return folder / "mlflow.db"
+
+    def create(folder: Path) -> None:
+        done = warm_mlflow.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.db"])
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "mlflow", create) / "mlflow.db"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from kharness.report.gpu.balance import rank_lines
 from kharness.report.summary import collect
 
+from ....made_once import made_once
 from ....warm_python import WarmPython
 
 SIZE = 3
@@ -64,20 +65,22 @@ def cases() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def trained(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Path:
     """A run of each case, by tests/data/delays/train.py."""
-    folder = tmp_path_factory.mktemp("delays")
-    (folder / "cases.json").write_text(json.dumps(cases()))
-    ranks = [
-        warm_torch.start(
-            [root / "tests/data/delays/train.py", folder],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(SIZE)},
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(SIZE)
-    ]
-    for rank in ranks:
-        _, said = rank.communicate(timeout=600)
-        assert rank.returncode == 0, said
-    return folder
+
+    def train(folder: Path) -> None:
+        (folder / "cases.json").write_text(json.dumps(cases()))
+        ranks = [
+            warm_torch.start(
+                [root / "tests/data/delays/train.py", folder],
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(SIZE)},
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(SIZE)
+        ]
+        for rank in ranks:
+            _, said = rank.communicate(timeout=600)
+            assert rank.returncode == 0, said
+
+    return made_once(tmp_path_factory, "delays", train)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
