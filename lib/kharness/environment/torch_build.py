@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kharness.environment.installer import Installer, say
+from kharness.environment.installer import Installer, line_of, say
 from kharness.environment.locks import (
     FOLDER,
     InstallError,
@@ -142,7 +142,11 @@ class TorchChoice:
             installer.uninstall(gone)
         if build.with_cuda_lock and lacking(self._venv, ["cuda"]):
             installer.install_locked(FOLDER / "cuda.txt")
-        installer.install(build.arguments, "torch")
+        # pip names what was asked for; which build an index gave is known afterwards
+        of_index = bool(self.index) and build.kind == "cpu"
+        installer.install(build.arguments, "torch", names=not of_index)
+        if of_index:
+            say(line_of("torch", installed(self._venv)["torch"]))
         if self.chosen == "cuda" and build_in(self._venv) == "cpu":
             raise InstallError(
                 f"TORCH=cuda: torch {installed(self._venv).get('torch')} was found, which is built for a CPU",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -10,9 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -270,6 +274,53 @@ def test_a_cpu_build_that_no_index_has_is_refused_before_anything_is_fetched(clo
         ],
     )
     assert clone.versions() == {}
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder, on this machine."""
+    handler = functools.partial(QuietHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged."""
+
+
+@pytest.mark.parametrize("by", BY)
+def test_torch_comes_from_the_index_that_is_named(clone: Clone, tmp_path: Path, by: str) -> None:
+    """It has this one package, as those of pytorch.org; all others are where they always are."""
+    (clone.wheels / "torch-2.13.0-py3-none-any.whl").unlink()
+    (tmp_path / "pypi").mkdir()
+    wheel = tmp_path / "whl/cpu/torch/torch-2.13.0+cpu-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    (clone.wheels / wheel.name).rename(wheel)
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    link = f'<a href="{wheel.name.replace("+", "%2B")}#sha256={sha256}">{wheel.name}</a>'
+    (wheel.parent / "index.html").write_text(f"<!DOCTYPE html><html><body>{link}</body></html>")
+    with served(tmp_path) as address:
+        indexes = {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": f"{address}/pypi"}
+        named = {"TORCH_INDEX": f"{address}/whl/cpu", **indexes}
+        code, lines, errors = clone.create(".ready", "run", by=by, **named)
+        assert (code, errors) == (0, "")
+        assert lines[2] == (
+            "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk "
+            "(TORCH_INDEX names its index)"
+        )
+        assert lines[-2:] == ["setup: torch 2.13.0+cpu (192 MB)", "setup: .venv is ready"]
+        assert clone.versions()["torch"] == "2.13.0+cpu"
+
+        missing = {"TORCH_INDEX": f"{address}/whl/cu999", **indexes}
+        code, lines, errors = clone.create(".ready", "run", by=by, **missing)
+    assert (code, errors.splitlines()[-2]) == (2, f"error: {by} could not install torch")
 
 
 @pytest.mark.parametrize(
