@@ -68,7 +68,14 @@ def defconfig(request: Request) -> None:
     # KHARNESS_PRESET is the Makefile's word for what `make defconfig-NAME` names.
     asked = os.environ.get("KHARNESS_PRESET") or request.variables.get("DEFCONFIG", DEFAULT)
     preset = find_preset(request.tree.root, asked)
-    request.write(request.tree.shown(preset), request.tree.read(preset, "preset"), request.command_line())
+    base, command_line = request.tree.read(preset, "preset"), request.command_line()
+    request.write(request.tree.shown(preset), base, command_line)
+    axes_given = any(assignment.symbol == "MATRIX_AXES" for assignment in command_line)
+    models = [request.tree.resolve(*layers).values["MODEL"] for layers in ((base,), (base, command_line))]
+    if models[0] != models[1] and not axes_given:
+        for axes in (assignment for assignment in base if assignment.symbol == "MATRIX_AXES"):
+            told = "make test_matrix compares by them; MATRIX_AXES= leaves them out"
+            print(f"note: {axes} ({axes.origin.where}) stays with another model: {told}")
 
 
 def olddefconfig(request: Request) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kharness.config.config_py import read_values
+from kharness.config.make import targets
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -23,6 +24,20 @@ def test_defconfig_writes_the_default_preset(checkout: Path, kconfig: Run) -> No
     assert output(kconfig("defconfig")) == ".config: defconfigs/default\n"
     assert output(kconfig("defconfig")) == ".config (unchanged): defconfigs/default\n"
     assert read_values(checkout / "config.py")["ENABLE_TRACKIO"] is True
+
+
+def test_defconfig_says_that_axes_stay_where_the_model_changes(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*words: str) -> list[str]:
+        assert targets.run(["defconfig", f"O={tmp_path}", *words], root) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if "MATRIX_AXES=O" in line]
+
+    assert told("MODEL=gpt2") == [
+        "note: MATRIX_AXES=OPTIMIZER=sgd|adamw|muon SEED=1..5 (defconfigs/default:4) stays with another "
+        "model: make test_matrix compares by them; MATRIX_AXES= leaves them out"
+    ]
+    assert told("MODEL=gpt2", "MATRIX_AXES=") == told("MODEL=lenet5") == []
 
 
 @pytest.mark.parametrize(
