@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from monitoring.gpu.aggregates import gpu_points
 from monitoring.journal.records import MEASURING, Record, last_record, parse, parsed
@@ -18,7 +18,7 @@ from monitoring.journal.series.table import BLOCK, SeriesTable
 from monitoring.journal.tail import Tail, inode_and_size
 
 # Bytes that are read at a time: some hundred records, a few milliseconds.
-BATCH = 2**18
+BATCH = 2**16
 
 # A journal that is longer is sampled before it is read, at so many places, in stretches of so many bytes.
 LONG = 2**22
@@ -32,6 +32,10 @@ MARK = 64
 
 # Samples that are taken from a rotated journal at a time.
 SAMPLES_AT_A_TIME = 512
+
+
+_DAMAGED: Record = {}
+"""For a line that holds no record."""
 
 
 class TrainingJournal:
@@ -100,17 +104,17 @@ class TrainingJournal:
                 return bool(lines)
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        ends = list(accumulate(map(len, lines), initial=self._offset))
-        read = [(record, offset) for record, offset in zip(parsed(lines), ends, strict=False) if record]
-        self._offset, self._mark = ends[-1], lines[-1][-MARK:]
-        if self.began is None and read:
-            self.began = _time_of(read[0][0])
-        for event, group in groupby(read, _event_of):
+        offsets = list(accumulate(map(len, lines), initial=self._offset))
+        records = [record or _DAMAGED for record in parsed(lines)]
+        self._offset, self._mark = offsets[-1], lines[-1][-MARK:]
+        if self.began is None:
+            self.began = next(filter(None, map(_time_of, records)), None)
+        for event, first, end in _alike(records):
             if event == "start":
-                for record, _ in group:
+                for record in records[first:end]:
                     self._start(record)
             elif event in MEASURING:
-                self._add(str(event), list(group))
+                self._add(event, records[first:end], offsets[first:end])
         self.version += 1
 
     def _start(self, record: Record) -> None:
@@ -120,8 +124,8 @@ class TrainingJournal:
             for table in self.tables.values():
                 table.cut(gone.start)
 
-    def _add(self, event: str, read: Sequence[tuple[Record, int]]) -> None:
-        records, steps, offsets = _with_steps(event, read, self._step)
+    def _add(self, event: str, records: list[Record], offsets: list[int]) -> None:
+        records, steps, offsets = _with_steps(event, records, offsets, self._step)
         if not records:
             return
         self._step = steps[-1]
@@ -146,17 +150,19 @@ class TrainingJournal:
         except OSError:
             return rows
         lines = text.splitlines(keepends=True)
-        ends = accumulate(map(len, lines), initial=begins)
+        offsets = list(accumulate(map(len, lines), initial=begins))
         named = f'"{event}"'.encode()
-        chosen = [(line, offset) for line, offset in zip(lines, ends, strict=False) if named in line]
-        read = [
-            (record, offset)
-            for record, (_, offset) in zip(parsed([line for line, _ in chosen]), chosen, strict=True)
+        chosen = [row for row, line in enumerate(lines) if named in line]
+        read = parsed([lines[row] for row in chosen])
+        counts = [
+            (record, offsets[row])
+            for record, row in zip(read, chosen, strict=True)
             if record and record.get("event") == event and not self._is_gone(record)
         ]
-        if read:
-            records, steps, offsets = _with_steps(event, read, 0)
-            rows.extend(records[:wanted], steps[:wanted], offsets[:wanted])
+        counts = counts[:wanted]
+        rows.extend(
+            *_with_steps(event, [record for record, _ in counts], [offset for _, offset in counts], 0)
+        )
         return rows
 
     def _is_gone(self, record: Record) -> bool:
@@ -173,19 +179,23 @@ class TrainingJournal:
             if lines and not lines[-1].endswith(b"\n"):
                 lines.pop()
             # the first is the rest of a line
-            read = list(zip(map(parse, lines), ends, strict=False))[1 if place else 0 :]
-            for event, group in groupby(read, _event_of):
-                some = [(record, offset) for record, offset in group if record is not None]
+            skipped = 1 if place else 0
+            records = [parse(line) or _DAMAGED for line in lines[skipped:]]
+            for event, first, end in _alike(records):
+                end = end if place == last else first + 1
                 if event in MEASURING:
-                    found.setdefault(str(event), []).extend(some if place == last else some[:1])
-                    step = _step_of(some[-1][0]) or step
+                    found.setdefault(event, []).extend(
+                        zip(records[first:end], ends[skipped + first :], strict=False)
+                    )
+                    step = _step_of(records[end - 1]) or step
                 elif event == "start" and place == 0:
-                    self.start, self.began = some[0][0], _time_of(some[0][0])
-        for event, read_so in found.items():
-            records, steps, offsets = _with_steps(event, _rising(read_so), step)
+                    self.start, self.began = records[first], _time_of(records[first])
+        for event, read in found.items():
+            kept = _rising(read)
             table = self.tables[event] = SeriesTable(self._reader(event))
             table.sample = Rows()
-            table.sample.extend(records, steps, offsets)
+            some = _with_steps(event, [record for record, _ in kept], [offset for _, offset in kept], step)
+            table.sample.extend(*some)
 
 
 class SampleJournal:
@@ -250,18 +260,26 @@ def _samples(records: Iterable[Record], event: str) -> list[Record]:
     ]
 
 
+def _alike(records: Sequence[Record]) -> Iterator[tuple[str, int, int]]:
+    """The first and the end of each stretch of records that are of one event."""
+    events = [record.get("event") for record in records]
+    end = 0
+    for event, group in groupby(events):
+        first, end = end, end + len(list(group))
+        yield str(event), first, end
+
+
 def _with_steps(
-    event: str, read: Sequence[tuple[Record, int]], step: int
+    event: str, records: list[Record], offsets: list[int], step: int
 ) -> tuple[list[Record], list[int], list[int]]:
     """The records that stand at a step, their steps and offsets; an end stands at the step before it."""
+    steps: list[Any] = [record.get("global_step") for record in records]
     if event == "end":
-        found = [(record, _step_of(record) or step, offset) for record, offset in read]
-    else:
-        found = [
-            (record, at, offset) for record, offset in read if type(at := record.get("global_step")) is int
-        ]
-    records, steps, offsets = map(list, zip(*found, strict=True)) if found else ([], [], [])
-    return records, steps, offsets
+        steps = [it if type(it) is int else step for it in steps]
+    if set(map(type, steps)) == {int}:
+        return records, steps, offsets
+    kept = [row for row, it in enumerate(steps) if type(it) is int]
+    return [records[row] for row in kept], [steps[row] for row in kept], [offsets[row] for row in kept]
 
 
 def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
@@ -287,8 +305,3 @@ def _seq_of(record: Record) -> int:
 def _time_of(record: Record) -> float | None:
     found = record.get("time")
     return float(found) if isinstance(found, (int, float)) else None
-
-
-def _event_of(read: tuple[Record | None, int]) -> object:
-    record = read[0]
-    return None if record is None else record.get("event")

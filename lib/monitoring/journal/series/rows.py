@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from monitoring.journal.records import ENVELOPE, Record
@@ -35,30 +37,25 @@ class Rows:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def extend(self, records: Sequence[Record], steps: Iterable[int], offsets: Iterable[int]) -> None:
-        """Append records: column by column, for a page reads millions."""
+    def extend(self, records: Sequence[Record], steps: Sequence[int], offsets: Sequence[int]) -> None:
+        """Append records, each with its step and with the bytes of the journal before it."""
         row = len(self.steps)
-        self.steps.extend(steps)
-        self.offsets.extend(offsets)
-        self.seqs.extend(_whole([record.get("seq") for record in records]))
-        self.times.extend(_times([record.get("time") for record in records], self.times))
-        shapes = set(map(tuple, records))
-        names = dict.fromkeys(chain.from_iterable(shapes))
-        for name in names:
+        self.steps.extend(array("q", steps))
+        self.offsets.extend(array("q", offsets))
+        columns = _columns(records)
+        self.seqs.extend(_whole(columns.pop("seq", None), len(records)))
+        self.times.extend(_times(columns.pop("time", None), len(records), self.times[-1] if row else 0.0))
+        for name, values in columns.items():
             if name in ENVELOPE:
                 continue
-            values: list[Any] = (
-                [record[name] for record in records]
-                if len(shapes) == 1
-                else [record.get(name) for record in records]
-            )
-            kinds = set(map(type, values))
-            if kinds.isdisjoint(_NUMBERS):
-                continue
-            if not kinds <= _NUMBERS:
-                values = [value if type(value) in _NUMBERS else math.nan for value in values]
-            self._column(name, row).extend(values)
-        if "nonfinite" in names:
+            try:
+                numbers = array("d", values)
+            except TypeError:  # some are no numbers
+                if _NUMBERS.isdisjoint(map(type, values)):
+                    continue
+                numbers = array("d", [it if type(it) in _NUMBERS else math.nan for it in values])
+            self._column(name, row).extend(numbers)
+        if "nonfinite" in columns:
             self._lose(records, row)
 
     def _lose(self, records: Sequence[Record], row: int) -> None:
@@ -116,18 +113,30 @@ class Rows:
         return next((row for row in reversed(rows) if self.times[row] <= time), None)
 
 
-def _whole(values: list[Any]) -> list[int]:
-    if set(map(type, values)) <= {int}:
-        return values
-    return [value if type(value) is int else 0 for value in values]
+def _columns(records: Sequence[Record]) -> dict[str, Sequence[Any]]:
+    """Name -> its value in each record, None where a record has none."""
+    names = list(records[0]) if records else []
+    # all have the same fields, as they nearly always do: two passes in C
+    if len(names) > 1 and set(map(len, records)) == {len(names)}:
+        with contextlib.suppress(KeyError):
+            return dict(zip(names, zip(*map(itemgetter(*names), records), strict=True), strict=True))
+    names = list(dict.fromkeys(chain.from_iterable(records)))
+    return {name: [record.get(name) for record in records] for name in names}
 
 
-def _times(values: list[Any], before: array[float]) -> list[float]:
+def _whole(values: Sequence[Any] | None, num: int) -> array[int]:
+    """Integers; 0 for what is none."""
+    with contextlib.suppress(TypeError, OverflowError):
+        return array("q", values if values is not None else [0] * num)
+    return array("q", [value if type(value) is int else 0 for value in values or [0] * num])
+
+
+def _times(values: Sequence[Any] | None, num: int, before: float) -> array[float]:
     """Times of records; a record without one has that of the record before."""
-    if set(map(type, values)) <= {float, int}:
-        return values
-    found, last = [], before[-1] if before else 0.0
-    for value in values:
-        last = value if type(value) in (float, int) else last
-        found.append(last)
+    with contextlib.suppress(TypeError):
+        return array("d", values if values is not None else [before] * num)
+    found = array("d")
+    for value in values or [None] * num:
+        before = value if type(value) in (float, int) else before
+        found.append(before)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from monitoring.journal.records import Record
 from monitoring.journal.series.rows import Rows
 
 # Rows of a block. Half of it means twice the memory, twice of it means twice the time that a zoom takes.
-BLOCK = 16
+BLOCK = 24
 
 # Cells (rows times metrics) that are held as they are, and rows at least; half of them is folded at a time.
 MOST_CELLS = 131072
@@ -35,7 +35,7 @@ Folded = tuple[list[int], list[float], list[float], list[float], list[int], list
 class Levels:
     """One metric in the blocks that have it, a place in each column per block."""
 
-    blocks: array[int] = field(default_factory=lambda: array("l"))
+    blocks: array[int] = field(default_factory=lambda: array("I"))
     """Numbers of these blocks; they rise."""
     low: array[float] = field(default_factory=lambda: array("d"))
     """Lowest finite value, infinity without any; `high` is the highest, minus infinity without any."""
@@ -125,7 +125,7 @@ class SeriesTable:
         sampled = self.sample.columns if self.sample is not None else ()
         return list(dict.fromkeys([*self.levels, *self.rows.columns, *sampled]))
 
-    def append(self, records: Sequence[Record], steps: Iterable[int], offsets: Iterable[int]) -> None:
+    def append(self, records: Sequence[Record], steps: Sequence[int], offsets: Sequence[int]) -> None:
         """Append records, each with its step and with the bytes of the journal before it."""
         before = len(self.rows)
         self.rows.extend(records, steps, offsets)
@@ -153,8 +153,8 @@ class SeriesTable:
             places, values = rows.points(name) if rows is not None else ((), array("d"))
             if rows is None or not places:
                 continue
-            finite = [value for value in values if value == value]
-            low, high = min([low, *finite]), max([high, *finite])
+            finite = values if not math.isnan(sum(values)) else [it for it in values if it == it]
+            low, high = min(low, min(finite, default=low)), max(high, max(finite, default=high))
             num, nonfinite = num + len(values), nonfinite + len(values) - len(finite)
             last, last_step = values[-1], rows.steps[places[-1]]
         return Figures(num, nonfinite, low, high, last, last_step)

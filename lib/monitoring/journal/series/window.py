@@ -137,13 +137,14 @@ class _Filling:
         self.records_each = 1
         """How many records a bucket holds on an axis that does not rise."""
         self._table, self._name, self._asked = table, name, asked
+        axis: BlockAxis = getattr(table, asked.axis)
+        self._is_rising = axis.is_rising
         self._bucket = -1
         self._num = 0
 
     def count(self, rows: Rows) -> int:
         """How many rows are in the window."""
-        axis, low, high = self._axis(rows), self._asked.low, self._asked.high
-        return sum(1 for row in rows.points(self._name)[0] if low <= axis[row] <= high)
+        return len(self._inside(rows)[0])
 
     def read(self, blocks: Sequence[int]) -> None:
         """Take the rows of some blocks, each as far as it is in the window."""
@@ -152,18 +153,47 @@ class _Filling:
 
     def take(self, rows: Rows) -> None:
         """Take rows as far as they are in the window."""
-        low, high, axis, window = self._asked.low, self._asked.high, self._axis(rows), self.window
+        axis, values = self._inside(rows)
+        first, window = 0, self.window
+        while first < len(axis):
+            end = self._end_of_bucket(axis, first)
+            part = values[first:end]
+            # NaN anywhere makes the sum NaN
+            finite = part if not math.isnan(sum(part)) else [value for value in part if value == value]
+            low, high = (min(finite), max(finite)) if finite else (math.nan, math.nan)
+            found = (axis[end - 1], low, high, part[-1], len(part), len(part) - len(finite))
+            bucket = self._bucket_of(axis[first])
+            if bucket != self._bucket:
+                window.add(axis[first], *found)
+                self._bucket = bucket
+            else:
+                window.merge(*found)
+            self._num += len(part)
+            first = end
+
+    def _inside(self, rows: Rows) -> tuple[Sequence[float], array[float]]:
+        """Where the rows are that are in the window, and their values."""
+        axis: Sequence[float] = rows.steps if self._asked.axis == "steps" else rows.times
+        low, high = self._asked.low, self._asked.high
         places, values = rows.points(self._name)
-        for row, value in zip(places, values, strict=True):
-            x = axis[row]
-            if low <= x <= high:
-                bucket = self._bucket_of(x)
-                if bucket != self._bucket:
-                    window.add(x, x, value, value, value, 1, value != value)
-                    self._bucket = bucket
-                else:
-                    window.merge(x, value, value, value, 1, value != value)
-                self._num += 1
+        if len(places) != len(axis):
+            axis = [axis[row] for row in places]
+        if self._is_rising:
+            inside = slice(bisect_left(axis, low), bisect_right(axis, high))
+            return axis[inside], values[inside]
+        kept = [row for row, x in enumerate(axis) if low <= x <= high]
+        return [axis[row] for row in kept], array("d", [values[row] for row in kept])
+
+    def _end_of_bucket(self, axis: Sequence[float], first: int) -> int:
+        """The place after the last row that is in the bucket of the first one."""
+        if self.every:
+            return first + 1
+        if not self.edges:
+            return min(len(axis), first + self.records_each - self._num % self.records_each)
+        bucket = self._bucket_of(axis[first])
+        if bucket == len(self.edges) - 1:
+            return len(axis)
+        return bisect_left(axis, self.edges[bucket], first)
 
     def summarize(self, levels: Levels, first: int, end: int, span: BlockAxis) -> None:
         """Take blocks by their places in the levels, all of them in one bucket."""
@@ -185,9 +215,6 @@ class _Filling:
         else:
             self.window.merge(x_last, *rest)
         self._num += count
-
-    def _axis(self, rows: Rows) -> array[int] | array[float]:
-        return rows.steps if self._asked.axis == "steps" else rows.times
 
     def _bucket_of(self, x: float) -> int:
         if self.every:
