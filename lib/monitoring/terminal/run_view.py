@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
-from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.record_tail import RecordTail
-from monitoring.journal.records import Record, as_number, parse, read_records
+from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
+from monitoring.journal.series import RunSeries, Window
 from monitoring.journal.structured_log import timestamp
 
-# How much of a long journal is read: some thousand step records.
+# How much of a long journal the state is taken from: some thousand step records.
 LAST_BYTES = 2**20
 
-# Steps that the graphs take of the part before that, each from a stretch of so many bytes.
-EARLIER = 400
-STRETCH = 4096
+# Seconds that a look may read for the graphs: those of a long run are coarse first.
+LOOK_SECONDS = 0.02
 
-# Step records that are kept for the graphs; of more, every second one, then every fourth and so on.
-MOST_POINTS = 1000
-
-# The fields of a step record that a point holds, in its order.
-POINT_FIELDS = ("train_loss", "lr", "grad_norm", "samples_per_sec", "gpu_mem_allocated", "gpu_mem_reserved")
+# Places of a graph, each with the extremes of its records: more than a terminal has columns.
+BUCKETS = 1000
 
 # Alerts that end when the GPU answers again.
 GPU_FAILURES = ("gpu_lost", "gpu_error")
-
-
-class Point(NamedTuple):
-    """One step record; None is not measured."""
-
-    seq: int
-    time: float
-    step: int
-    loss: float | None
-    lr: float | None
-    grad_norm: float | None
-    samples_per_sec: float | None
-    allocated_gb: float | None = None
-    """1e9 bytes, as journals have it."""
-    reserved_gb: float | None = None
 
 
 class RunView:
@@ -60,18 +41,16 @@ class RunView:
         self.directory = directory
         self.rank = RankMetrics()
         """The state and metrics of rank 0."""
-        self.points: list[Point] = []
         self.alert: str | None = None
         """The text of the newest alert that fires; None if none does."""
-        self._every = 1  # one of so many step records is kept
-        self._num_steps = 0
         self._firing: dict[tuple[str, str], str] = {}
         self._run = read_run_json(directory)
         self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
         self._alerts = RecordTail(directory / ALERTS)
         for record, _ in islice(read_records(directory / JOURNAL), 1):
-            self._take(record)  # the length of the training is at the journal's beginning
-        self._earlier = earlier_points(directory / JOURNAL)
+            self.rank.update(record)  # the length of the training is at the journal's beginning
+        self._series = RunSeries(directory, only=(JOURNAL,))
+        self._first: float | None = None  # the first step of the graphs, unless that is the run's
 
     @property
     def name(self) -> str:
@@ -102,37 +81,44 @@ class RunView:
         attempt = self.rank.attempt
         for record in self._journal.new():
             if int(str(record.get("seq") or 0)) > self.rank.last_seq:
-                self._take(record)
-        if self._earlier and self.points:  # before what is read entirely
-            self.points[:0] = rising(self._earlier, before=self.points[0])
-            self._earlier = []
+                self.rank.update(record)
+        with contextlib.suppress(OSError):  # a disk that fails: what was read is shown
+            self._series.refresh(LOOK_SECONDS)
         for alert in self._alerts.new():
             self._take_alert(alert)
         if self.rank.attempt != attempt:
             self._run = read_run_json(self.directory)
 
+    def window(self, metric: str) -> Window:
+        """Return what the graphs show of a metric of steps; nothing where none has it."""
+        try:
+            return self._series.window(metric, lo=self._first, buckets=BUCKETS)
+        except KeyError:
+            return Window()
+
     def reset(self) -> None:
-        """Forget the points of the graphs."""
-        self.points.clear()
-        self._every = 1
+        """Begin the graphs anew at the next step."""
+        self._first = (self.rank.step or 0) + 1
 
     def training_lines(self) -> list[Record]:
-        """Return the points as lines of training_metrics_*.jsonl; what a journal does not hold is null."""
+        """Return the newest steps as lines of training_metrics_*.jsonl; what the journal lacks is null."""
         per_epoch = self.rank.steps_per_epoch
+        steps = [(record, as_number(record["global_step"]) or 0.0) for record in self._series.newest()]
         return [
             {
-                "timestamp": timestamp(point.time),
-                "step": point.step,
-                "epoch": point.step / per_epoch if per_epoch else None,
-                "loss": point.loss,
-                "learning_rate": point.lr,
-                "gradient_norm": point.grad_norm,
-                "throughput_samples_per_sec": point.samples_per_sec,
-                "memory_allocated_mb": _mib(point.allocated_gb),
-                "memory_reserved_mb": _mib(point.reserved_gb),
+                "timestamp": timestamp(as_number(record["time"]) or 0.0),
+                "step": int(step),
+                "epoch": step / per_epoch if per_epoch else None,
+                "loss": record.get("train_loss"),
+                "learning_rate": record.get("lr"),
+                "gradient_norm": record.get("grad_norm"),
+                "throughput_samples_per_sec": record.get("samples_per_sec"),
+                "memory_allocated_mb": _mib(as_number(record.get("gpu_mem_allocated"))),
+                "memory_reserved_mb": _mib(as_number(record.get("gpu_mem_reserved"))),
                 "correlation_id": self.run_id,
             }
-            for point in self.points
+            for record, step in steps
+            if step >= (self._first or 0)
         ]
 
     def seconds_left(self, now: float) -> float | None:
@@ -148,19 +134,6 @@ class RunView:
         attempts: list[Mapping[str, Any]] = self._run["attempts"]
         return attempts[-1]
 
-    def _take(self, record: Record) -> None:
-        gone = self.rank.update(record)
-        if gone:
-            self.points = [point for point in self.points if point.seq not in gone]
-        if record.get("event") == "step" and self.rank.step is not None:
-            self._num_steps += 1
-            if self._num_steps % self._every == 0:
-                self.points.append(_point(record, self.rank.step))
-            if len(self.points) > MOST_POINTS:
-                self.points = self.points[1::2]
-                # half of the points went: the next ones come at the same distance as those that stay
-                self._every *= 2
-
     def _take_alert(self, alert: Record) -> None:
         """An alert fires until its subject is well again, which a later one says."""
         rule, subject = str(alert.get("rule")), str(alert.get("subject") or "")
@@ -172,42 +145,6 @@ class RunView:
         elif alert.get("state") != "resolved" and alert.get("severity") != "info":
             self._firing[rule, subject] = str(alert.get("condition") or alert.get("message"))
         self.alert = list(self._firing.values())[-1] if self._firing else None
-
-
-def earlier_points(journal: Path) -> list[Point]:
-    """Steps at even distances in the part of a long journal that is not read: a look takes milliseconds."""
-    points = []
-    try:
-        with journal.open("rb") as file:
-            length = os.fstat(file.fileno()).st_size - LAST_BYTES
-            for offset in range(0, length, max(STRETCH, length // EARLIER)):
-                file.seek(offset)
-                lines = file.read(STRETCH).split(b"\n")[0 if offset == 0 else 1 : -1]
-                records = (record for record in map(parse, lines) if record is not None)
-                found = next((record for record in records if record.get("event") == "step"), None)
-                step = whole_step(found.get("global_step")) if found is not None else None
-                if found is not None and step is not None:
-                    points.append(_point(found, step))
-    except FileNotFoundError:
-        pass
-    return points
-
-
-def rising(points: Sequence[Point], before: Point) -> list[Point]:
-    """Return points that no later one does again, as after a resume; exact to within their distance."""
-    kept: list[Point] = []
-    least, seq = before.step, before.seq
-    for point in reversed(points):
-        if point.step < least and point.seq < seq:
-            kept.append(point)
-            least, seq = point.step, point.seq
-    return kept[::-1]
-
-
-def _point(record: Record, step: int) -> Point:
-    values = [as_number(record.get(name)) for name in POINT_FIELDS]
-    seq, time = as_number(record.get("seq")), as_number(record.get("time"))
-    return Point(int(seq or 0), time or 0.0, step, *values)
 
 
 def journals(directory: Path) -> dict[Path, float]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring import Run
+from monitoring import Record, Run
 from monitoring.journal.alerts import Alerts
-from monitoring.terminal.panels.run_panel import RunPanel
-from monitoring.terminal.run_view import Point, RunView
+from monitoring.terminal.panels.run_panel import RunPanel, _line
+from monitoring.terminal.run_view import RunView
 
 
 @pytest.fixture
@@ -65,29 +65,43 @@ def test_rule_that_is_resolved_fires_no_longer(run: Path) -> None:
 def test_graphs_of_a_long_run_go_back_to_its_beginning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also over a resume, of which the steps that were done again are shown once."""
     monkeypatch.setattr("monitoring.terminal.run_view.LAST_BYTES", 200_000)
+    monkeypatch.setattr("monitoring.terminal.run_view.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("monitoring.journal.series.journals.LONG", 200_000)
     journal = run / "metrics.jsonl"
     steps = [*range(1, 3001), *range(2001, 9001)]
     with journal.open("ab") as file:
         for seq, step in enumerate(steps, 100):
+            if seq == 3100:
+                gone = {"first_seq": 2100, "last_seq": 3099}
+                again: Record = {"event": "start", "seq": seq, "attempt": 2, "supersedes": gone}
+                file.write(orjson.dumps({**again, "time": 1.0}, option=orjson.OPT_APPEND_NEWLINE))
             place = {"event": "step", "time": 1.0 + seq, "seq": seq, "attempt": 1, "global_step": step}
             file.write(orjson.dumps({**place, "train_loss": 9000.0 - step}, option=orjson.OPT_APPEND_NEWLINE))
     view = RunView(run)
     view.look()
-    shown = [point.step for point in view.points]
-    assert (shown[0], shown[-1], shown) == (shown[0], 9000, sorted(set(shown)))
-    assert shown[0] < 100
+    found = view.window("train_loss")
+    assert found.coarse
+    shown = [*map(int, found.x)]
+    assert (shown[0], found.x_last[-1], shown) == (1, 9000, sorted(set(shown)))
     assert max(later - step for step, later in pairwise(shown)) < 200
-    assert [point for point in view.points if point.loss != 9000.0 - point.step] == []
-    assert [point for point in view.points if 2200 <= point.step <= 3000 and point.seq < 3100] == []
+    assert [(x, loss) for x, loss in zip(found.x, found.max, strict=True) if loss != 9000.0 - x] == []
+    while view.window("train_loss").coarse:
+        view.look()
+    assert sum(view.window("train_loss").count) == 9000
+    assert [line["step"] for line in view.training_lines()][-3:] == [8998, 8999, 9000]
 
 
 def test_columns_of_a_long_run_are_of_steps_and_not_of_records(run: Path) -> None:
     """Records each step at first and each tenth later: a straight line stays straight."""
-    view = RunView(run)
     steps = [*range(1, 101), *range(110, 401, 10)]
-    view.points = [Point(step, 1.0, step, float(step), None, None, None) for step in steps]
+    with (run / "metrics.jsonl").open("ab") as file:
+        for step in steps:
+            place = {"event": "step", "time": 1.0, "seq": step, "attempt": 1, "global_step": step}
+            file.write(orjson.dumps({**place, "train_loss": step}, option=orjson.OPT_APPEND_NEWLINE))
+    view = RunView(run)
+    view.look()
     panel = RunPanel(view, 0.0, 84)
-    shown = panel._by_step([point.loss for point in view.points])
+    shown = panel._by_step(*_line(view.window("train_loss")))
     known = [value for value in shown if value is not None]
     assert [place for place, (one, other) in enumerate(pairwise(known)) if not 5 <= other - one <= 16] == []
     assert "".join(span.text for span in panel.axis()).split()[:4] == ["1", "201", "step", "400"]

@@ -6,7 +6,7 @@ import contextlib
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -106,6 +106,13 @@ class Rows:
             del column[:first]
         for name, rows in self.lost.items():
             self.lost[name] = [row - first for row in rows if row >= first]
+
+    def records(self) -> Iterator[Record]:
+        """The rows as records: `time`, `seq`, `global_step`, and the numbers that they have."""
+        columns = {name: self.column(name) for name in self.columns}
+        for row, (step, time, seq) in enumerate(zip(self.steps, self.times, self.seqs, strict=True)):
+            measured = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
+            yield {"time": time, "seq": seq, "global_step": step, **measured}
 
     def row_before(self, time: float, name: str) -> int | None:
         """The last row up to a time that has a metric."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,7 +14,7 @@ from monitoring.journal.fields import FieldRow, row_of
 from monitoring.journal.fields.row import Better
 from monitoring.journal.files import SAMPLES
 from monitoring.journal.ranks import rank_journals, sample_journals
-from monitoring.journal.records import as_number
+from monitoring.journal.records import Record, as_number
 from monitoring.journal.series.journals import SampleJournal, TrainingJournal
 from monitoring.journal.series.table import SeriesTable
 from monitoring.journal.series.window import Stretch, Window, window_of
@@ -85,8 +85,10 @@ class RunSeries:
     One thread at a time may use it. It only reads; what is wrong with a file is an OSError of `refresh`.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, only: Collection[str] = ()) -> None:
+        """`only` are names of files, if no more than these journals are to be read."""
         self.run_dir = run_dir
+        self._only = only
         self.version = 0
         """Grows whenever the data changed."""
         self.generation = 0
@@ -184,16 +186,30 @@ class RunSeries:
                 found[name] = value
         return found
 
+    def newest(self, *, rank: int = 0) -> Iterator[Record]:
+        """The newest step records of a rank, as far as they are held as they are: their numbers and when.
+
+        Those of a long journal that are not read yet are the sampled ones.
+        """
+        journal = self._ranks.get(rank)
+        table = journal.tables.get("step") if journal is not None else None
+        for rows in (table.rows, table.sample) if table is not None else ():
+            yield from rows.records() if rows is not None else ()
+
     def _find(self) -> Iterator[TrainingJournal | SampleJournal]:
         """The journals that there are, and those that there were."""
         for rank, path in rank_journals(self.run_dir).items():
-            self._ranks.setdefault(rank, TrainingJournal(path))
+            if rank not in self._ranks and self._is_read(path):
+                self._ranks[rank] = TrainingJournal(path)
         for event, kind in SAMPLES.items():
             for host, path in sample_journals(self.run_dir, kind).items():
-                if (event, host) not in self._samples:
+                if (event, host) not in self._samples and self._is_read(path):
                     self._samples[event, host] = SampleJournal(path, event)
         yield from self._ranks.values()
         yield from self._samples.values()
+
+    def _is_read(self, path: Path) -> bool:
+        return not self._only or path.name in self._only
 
     def _columns(self) -> dict[str, tuple[str, dict[Key, _Column]]]:
         """Name -> the kind of record, and the columns by key."""

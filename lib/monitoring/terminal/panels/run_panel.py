@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from monitoring.journal.end_status import COMPLETE
+from monitoring.journal.series import Window
 from monitoring.terminal.display.cells import Line, Span, apart, cell_len, middle, outside
 from monitoring.terminal.display.graphs import axis, beside, graph, is_log_better, logarithms
 from monitoring.terminal.display.numbers import duration, figure
@@ -57,25 +59,23 @@ class RunPanel:
 
     def graphs(self, rows: int) -> list[Line]:
         """Loss and throughput side by side, the newest step on the right."""
-        points = self.run.points
-        gauges = self.run.rank.gauges
-        speeds = [point.samples_per_sec for point in points]
+        gauges, (losses, speeds) = self.run.rank.gauges, self._windows
+        gauge = gauges.get("training_samples_per_second")
         return beside(
             [
-                self._losses([point.loss for point in points], gauges.get("training_loss"), rows),
-                self._graph("samples/s", gauges.get("training_samples_per_second"), speeds, rows, "speed"),
+                self._losses(losses, gauges.get("training_loss"), rows),
+                self._graph("samples/s", gauge, *_line(speeds), rows, "speed"),
             ]
         )
 
     def axis(self) -> Line:
         """Return the steps at the ends of the graphs."""
-        points = self.run.points
-        if not points:
+        if self._steps is None:
             return []
-        left, each = self._columns()
+        (first, last), (left, each) = self._steps, self._columns(self._steps)
         ends = (left, left + each * (self._half // 2))
-        known = [f"{step}" if step >= points[0].step else "" for step in ends]
-        one = axis(known[0], known[1], f"step {points[-1].step}", self._half, "loss")
+        known = [f"{step}" if step >= first else "" for step in ends]
+        one = axis(known[0], known[1], f"step {last}", self._half, "loss")
         return [*one, *one]
 
     def numbers(self) -> Line:
@@ -92,33 +92,45 @@ class RunPanel:
     def _half(self) -> int:
         return max(1, self.width // 2 - 2)
 
-    def _columns(self) -> tuple[int, int]:
+    @cached_property
+    def _windows(self) -> tuple[Window, Window]:
+        """Losses and throughput."""
+        return self.run.window("train_loss"), self.run.window("samples_per_sec")
+
+    @property
+    def _steps(self) -> tuple[int, int] | None:
+        """The first and the last step of the graphs."""
+        known = [window for window in self._windows if window]
+        if not known:
+            return None
+        return int(min(window.x[0] for window in known)), int(max(window.x_last[-1] for window in known))
+
+    def _columns(self, steps: tuple[int, int]) -> tuple[int, int]:
         """Return the step that the left end of a graph stands for, and how many steps a column does.
 
         Whole numbers of steps since the first one, so that columns stay as they are while steps come.
         """
-        first, last = self.run.points[0].step, self.run.points[-1].step
+        first, last = steps
         each = max(1, math.ceil((last - first + 1) / self._half))
         return first + each * ((last - first) // each - self._half + 1), each
 
-    def _by_step(self, values: Sequence[float | None]) -> list[float | None]:
-        if not values:
+    def _by_step(self, steps: Sequence[float], values: Sequence[float | None]) -> list[float | None]:
+        if self._steps is None:
             return []
-        steps = [float(point.step) for point in self.run.points]
-        left, each = self._columns()
+        left, each = self._columns(self._steps)
         part = (steps, [math.nan if value is None else value for value in values])
         return columns([part], left, each, self._half)
 
-    def _losses(
-        self, values: Sequence[float | None], gauge: tuple[float, int] | None, rows: int
-    ) -> list[Line]:
+    def _losses(self, losses: Window, gauge: tuple[float, int] | None, rows: int) -> list[Line]:
+        steps, values = _line(losses)
         is_log = is_log_better(values) if self.log_loss is None else self.log_loss
-        return self._graph("loss", gauge, values, rows, "loss", is_log=is_log)
+        return self._graph("loss", gauge, steps, values, rows, "loss", is_log=is_log)
 
     def _graph(
         self,
         name: str,
         gauge: tuple[float, int] | None,
+        steps: Sequence[float],
         values: Sequence[float | None],
         rows: int,
         style: str,
@@ -132,7 +144,18 @@ class RunPanel:
         if is_log and known:
             values, low, high = logarithms(values), math.log10(low), math.log10(high)
         top = high if high > low else low + 1.0
-        return graph(heading, self._by_step(values), self._half, rows, low, top, style, style)
+        return graph(heading, self._by_step(steps, values), self._half, rows, low, top, style, style)
+
+
+def _line(window: Window) -> tuple[list[float], list[float | None]]:
+    """Steps and values of a graph: of a bucket its lowest and its highest value; None is not finite."""
+    steps: list[float] = []
+    values: list[float | None] = []
+    for x, x_last, low, high in zip(window.x, window.x_last, window.min, window.max, strict=True):
+        found = {x: low, x_last: high}
+        steps += found
+        values += [value if value == value else None for value in found.values()]
+    return steps, values
 
 
 def _words(parts: Sequence[str]) -> str:
