@@ -39,9 +39,6 @@ MOST_FIELDS = 4096
 # Bytes at the end of a file that are searched first for its last line: some thirty records.
 LAST_BYTES = 16384
 
-# Records that are read at a time fit into the second-level cache with what is parsed of them.
-BATCH = 32768
-
 # How every line is encoded; numpy scalars are numbers like any other.
 JSON_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
@@ -70,19 +67,6 @@ def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
         record = parse(line)
         if record is not None:
             yield record, offset
-
-
-def record_batches(path: Path, size: int = BATCH) -> Iterator[list[Record]]:
-    """Yield the records of `read_records` in lists of some `size` bytes, for readers of whole journals."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        while lines := file.readlines(size):
-            if not lines[-1].endswith(b"\n"):
-                lines.pop()
-            yield [record for record in parsed(lines) if record is not None]
 
 
 def parsed(lines: Sequence[bytes]) -> list[Record | None]:

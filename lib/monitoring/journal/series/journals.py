@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -12,12 +15,12 @@ from typing import Any, BinaryIO
 
 from monitoring.gpu.aggregates import gpu_points
 from monitoring.journal.records import MEASURING, Record, last_record, parse, parsed
-from monitoring.journal.run_state import superseded
+from monitoring.journal.run_state import RunState
 from monitoring.journal.series.rows import Rows
 from monitoring.journal.series.table import BLOCK, SeriesTable
 from monitoring.journal.tail import Tail, inode_and_size
 
-# Bytes that are read at a time: some hundred records, a few milliseconds.
+# Bytes that are read at a time: they fit into the second-level cache with what is parsed of them.
 BATCH = 2**16
 
 # A journal that is longer is sampled before it is read, at so many places, in stretches of so many bytes.
@@ -41,12 +44,16 @@ _DAMAGED: Record = {}
 class TrainingJournal:
     """The journal of a rank: records that measure, without those that a later attempt does again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, whole: Sequence[str] | None = None) -> None:
+        """`whole` are metrics of steps, if all rows of these, and of no others, are to be held."""
         self.path = path
         self.tables: dict[str, SeriesTable] = {}
         """By event."""
-        self.start: Record = {}
-        """The newest start record."""
+        self._whole = whole
+        self.state = RunState()
+        """The state of the run by all records but those of steps."""
+        self.nonfinite = array("q")
+        """`seq` of the records that count in which a value was NaN or infinite."""
         self.began: float | None = None
         """Time of the first record, UTC epoch seconds."""
         self.generation = 0
@@ -56,7 +63,7 @@ class TrainingJournal:
         self._begin()
 
     def _begin(self) -> None:
-        self.tables, self.start, self.began = {}, {}, None
+        self.tables, self.state, self.nonfinite, self.began = {}, RunState(), array("q"), None
         self._gone: list[range] = []
         self._offset, self._inode, self._mark = 0, 0, b""
         self._step = 0
@@ -75,7 +82,7 @@ class TrainingJournal:
             if self._inode and (status.st_ino != self._inode or not self._continues(file, status.st_size)):
                 self._renew()
             self._inode = status.st_ino
-            if self._offset == 0 and not self._is_sampled and status.st_size > LONG:
+            if self._offset == 0 and not self._is_sampled and status.st_size > LONG and until < math.inf:
                 self._is_sampled = True
                 self._sample(file, status.st_size)
                 self.version += 1
@@ -110,17 +117,21 @@ class TrainingJournal:
         if self.began is None:
             self.began = next(filter(None, map(_time_of, records)), None)
         for event, first, end in _alike(records):
-            if event == "start":
-                for record in records[first:end]:
-                    self._start(record)
-            elif event in MEASURING:
-                self._add(event, records[first:end], offsets[first:end])
+            part = records[first:end]
+            for record in part if event != "step" else ():
+                self._note(record)
+            self.nonfinite.extend(
+                [_seq_of(record) for record in part if record.get("nonfinite")]
+            )
+            if event in MEASURING:
+                self._add(event, part, offsets[first:end])
         self.version += 1
 
-    def _start(self, record: Record) -> None:
-        self.start = record
-        if gone := superseded(record):
+    def _note(self, record: Record) -> None:
+        """Take a record that is no step: of a start record what a later attempt does again."""
+        if gone := self.state.update(record):
             self._gone.append(gone)
+            del self.nonfinite[bisect_left(self.nonfinite, gone.start) :]
             for table in self.tables.values():
                 table.cut(gone.start)
 
@@ -131,7 +142,9 @@ class TrainingJournal:
         self._step = steps[-1]
         table = self.tables.get(event)
         if table is None:
-            table = self.tables[event] = SeriesTable(self._reader(event))
+            chosen = self._whole if event == "step" else None
+            table = SeriesTable(self._reader(event), names=chosen, whole=self._whole is not None)
+            self.tables[event] = table
         table.append(records, steps, offsets)
 
     def _reader(self, event: str) -> Callable[[SeriesTable, int, int], Rows]:
@@ -189,7 +202,7 @@ class TrainingJournal:
                     )
                     step = _step_of(records[end - 1]) or step
                 elif event == "start" and place == 0:
-                    self.start, self.began = records[first], _time_of(records[first])
+                    self.state.start, self.began = records[first], _time_of(records[first])
         for event, read in found.items():
             kept = _rising(read)
             table = self.tables[event] = SeriesTable(self._reader(event))
@@ -278,7 +291,7 @@ def _with_steps(
         steps = [it if type(it) is int else step for it in steps]
     if set(map(type, steps)) == {int}:
         return records, steps, offsets
-    kept = [row for row, it in enumerate(steps) if type(it) is int]
+    kept = [row for row, it in enumerate(steps) if isinstance(it, int)]
     return [records[row] for row in kept], [steps[row] for row in kept], [offsets[row] for row in kept]
 
 

@@ -23,7 +23,9 @@ class Rows:
     `lost` tells apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        """`names`, if given, are all metrics that are taken."""
+        self._names = names
         self.steps = array("q")
         self.times = array("d")
         """UTC epoch seconds."""
@@ -42,7 +44,7 @@ class Rows:
         row = len(self.steps)
         self.steps.extend(array("q", steps))
         self.offsets.extend(array("q", offsets))
-        columns = _columns(records)
+        columns = _columns(records, self._names)
         self.seqs.extend(_whole(columns.pop("seq", None), len(records)))
         self.times.extend(_times(columns.pop("time", None), len(records), self.times[-1] if row else 0.0))
         for name, values in columns.items():
@@ -55,7 +57,7 @@ class Rows:
                     continue
                 numbers = array("d", [it if type(it) in _NUMBERS else math.nan for it in values])
             self._column(name, row).extend(numbers)
-        if "nonfinite" in columns:
+        if any(columns.get("nonfinite", ())):
             self._lose(records, row)
 
     def _lose(self, records: Sequence[Record], row: int) -> None:
@@ -93,6 +95,19 @@ class Rows:
     def _all(self) -> tuple[array[int] | array[float], ...]:
         return (self.steps, self.times, self.seqs, self.offsets, *self.columns.values())
 
+    def finite(self, name: str) -> tuple[array[int], array[float]]:
+        """The steps and values of a metric where it is a finite number.
+
+        Metrics that every record has share their steps: a thousand runs fit into memory.
+        """
+        rows, values = self.points(name)
+        if math.isnan(sum(values)):
+            rows = array("q", [row for row, value in zip(rows, values, strict=True) if value == value])
+            values = array("d", [value for value in values if value == value])
+        if len(rows) == len(self):
+            return self.steps, values
+        return array("q", [self.steps[row] for row in rows]), values
+
     def cut(self, keep: int) -> None:
         """Keep the first rows only."""
         for column in self._all():
@@ -120,8 +135,11 @@ class Rows:
         return next((row for row in reversed(rows) if self.times[row] <= time), None)
 
 
-def _columns(records: Sequence[Record]) -> dict[str, Sequence[Any]]:
+def _columns(records: Sequence[Record], chosen: Sequence[str] | None) -> dict[str, Sequence[Any]]:
     """Name -> its value in each record, None where a record has none."""
+    if chosen is not None:
+        names = ["seq", "time", "nonfinite", *chosen]
+        return {name: [record.get(name) for record in records] for name in names}
     names = list(records[0]) if records else []
     # all have the same fields, as they nearly always do: two passes in C
     if len(names) > 1 and set(map(len, records)) == {len(names)}:

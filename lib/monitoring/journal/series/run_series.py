@@ -137,7 +137,8 @@ class RunSeries:
     @property
     def axes(self) -> Mapping[X, float]:
         """The axes that this run has -> how much of it a step is; of time 1."""
-        start = next((journal.start for journal in self._ranks.values() if journal.start), {})
+        starts = (journal.state.start for journal in self._ranks.values())
+        start = next(filter(None, starts), {})
         batch, tokens = as_number(start.get("batch_size")), as_number(start.get("tokens_per_sample"))
         found: dict[X, float] = {"step": 1.0, "time": 1.0}
         if batch:

@@ -96,9 +96,19 @@ class Figures(NamedTuple):
 class SeriesTable:
     """One kind of record in one journal."""
 
-    def __init__(self, read: Callable[[SeriesTable, int, int], Rows]) -> None:
-        """`read` returns the rows of the blocks from one number up to another from the journal again."""
-        self.rows = Rows()
+    def __init__(
+        self,
+        read: Callable[[SeriesTable, int, int], Rows],
+        *,
+        names: Sequence[str] | None = None,
+        whole: bool = False,
+    ) -> None:
+        """`read` returns the rows of the blocks from one number up to another from the journal again.
+
+        `names`, if given, are all metrics that are taken; `whole` holds all rows, and makes no blocks.
+        """
+        self._whole = whole
+        self.rows = Rows(names)
         """The newest rows."""
         self.sample: Rows | None = None
         """A few of the rows that are not read yet; None where all are."""
@@ -132,7 +142,7 @@ class SeriesTable:
         _note(self.steps, self.rows.steps, before)
         _note(self.times, self.rows.times, before)
         most = max(FEWEST_ROWS, MOST_CELLS // (1 + len(self.rows.columns)))
-        if len(self.rows) > most:
+        if len(self.rows) > most and not self._whole:
             self._fold(max(1, (len(self.rows) - most // 2) // BLOCK))
 
     def read_to(self, offset: int | None) -> None:
