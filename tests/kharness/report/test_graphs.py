@@ -47,14 +47,14 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: MatrixDirectory) -> N
 def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: MatrixDirectory) -> None:
     draw_all(collect(matrix.directory), ["training_loss"])
     rows = csv_rows(matrix.directory, "training_loss")
-    assert rows[0] == ["variant", "run", "num_runs", "global_step", "train_loss"]
-    assert [row[3:] for row in rows if row[:3] == ["sgd", "", "2"]] == [
+    assert rows[0] == ["variant", "run", "num_runs", "global_step", "train_loss", "lowest", "highest"]
+    assert [row[3:5] for row in rows if row[:3] == ["sgd", "", "2"]] == [
         ["1.0", "2.25"],
         ["2.0", "1.25"],
         ["3.0", "0.5"],
         ["4.0", "0.5"],
     ]
-    assert [row[3:] for row in rows if row[1] == "optimizer-adam_seed-2"] == [["1.0", "3.0"]]
+    assert [row[3:5] for row in rows if row[1] == "optimizer-adam_seed-2"] == [["1.0", "3.0"]]
     assert [row[4] for row in rows if row[:3] == ["adam", "", "1"]] == ["4.0", "2.0", "1.0", "0.5"]
 
 
@@ -63,9 +63,24 @@ def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: Make) -> 
     made.add({"SEED": "1"}, make.training([float(n) for n in range(1, 251)], [0.5], 0.5))
     draw_all(collect(made.directory), ["training_loss"])
     rows = csv_rows(made.directory, "training_loss")
-    assert rows[1] == ["lenet5", "seed-1", "1", "2.0", "2.0"]
+    assert rows[1] == ["lenet5", "seed-1", "1", "2.0", "2.0", "1.0", "3.0"]
     # Step 250 would be alone in its bin of three, and a single step is no mean.
-    assert rows[83] == ["lenet5", "seed-1", "1", "248.5", "248.5"]
+    assert rows[83] == ["lenet5", "seed-1", "1", "248.5", "248.5", "247.0", "250.0"]
+
+
+def test_a_spike_of_one_step_is_in_the_picture_and_its_table(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
+    for seed in ("1", "2"):
+        losses = [9e5 if seed == "2" and step == 501 else 1.0 for step in range(1, 1001)]
+        made.add({"SEED": seed}, make.training(losses, [0.5], 0.5))
+    draw_all(collect(made.directory), ["training_loss"])
+    rows = csv_rows(made.directory, "training_loss")
+    spikes = [(row[1], row[3], row[6]) for row in rows[1:] if float(row[6]) > 1]
+    assert spikes == [("seed-2", "505.5", "900000.0"), ("", "505.5", "900000.0")]
+    summary = collect(made.directory)
+    figure = training_loss.draw(summary)
+    assert figure.axes[0].get_yscale() == "log"
+    assert figure.axes[0].get_ylim()[1] > 9e5
 
 
 def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: Make) -> None:
@@ -73,7 +88,7 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: Make) ->
     made.add({"SEED": "1"}, make.training([1.0, 1.0, 1.0], [0.5], 0.5))
     made.add({"SEED": "2"}, make.training([3.0, 3.0], [0.5], 0.5))
     draw_all(collect(made.directory), ["training_loss"])
-    mean = [row[3:] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
+    mean = [row[3:5] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
     assert mean == [["1.0", "2.0"], ["2.0", "2.0"]]
 
 
@@ -205,7 +220,7 @@ def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: Make
     stems = [path.stem for path in draw_all(collect(made.directory))]
     assert [stem for stem in stems if stem in {*DRAWN, *LEFT_OUT}] == DRAWN
     assert csv_rows(made.directory, "training_loss") == [
-        ["variant", "run", "num_runs", "global_step", "train_loss"]
+        ["variant", "run", "num_runs", "global_step", "train_loss", "lowest", "highest"]
     ]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
@@ -48,6 +48,19 @@ class Curve:
     num_runs: int
     steps: Sequence[float]
     values: Sequence[float]
+    lows: Sequence[float] = ()
+    """Lowest value of the steps that a point stands for, `highs` the highest; of a mean those of its runs."""
+    highs: Sequence[float] = ()
+
+
+class Bin(NamedTuple):
+    """Some steps in a row, as a point of a curve."""
+
+    step: float
+    """Their mean."""
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -91,22 +104,23 @@ def _curves(summary: Summary, read: Callable[[RunData], Series], scale: float, s
         if complete:
             # Only where every run has a point: a mean must not jump because a run has ended.
             shared = set(complete[0]).intersection(*complete[1:])
-            mean = {
-                key: (complete[0][key][0], math.fsum(bins[key][1] for bins in complete) / len(complete))
-                for key in sorted(shared)
-            }
+            mean = {key: _mean([bins[key] for bins in complete]) for key in sorted(shared)}
             found.append(_curve(variant.label, "", True, len(complete), mean))
     return found
 
 
-def curve_numbers(found: Sequence[Curve], value_name: str) -> Numbers:
-    """One row per point; an empty run is the mean, and `num_runs` says of how many."""
+def curve_numbers(found: Sequence[Curve], value_name: str, *, extremes: bool = False) -> Numbers:
+    """One row per point; an empty run is the mean, and `num_runs` says of how many.
+
+    `extremes` adds the lowest and the highest value of the steps that a point stands for.
+    """
+    num = 4 if extremes else 2
     return Numbers(
-        ["variant", "run", "num_runs", "global_step", value_name],
+        ["variant", "run", "num_runs", "global_step", *(value_name, "lowest", "highest")[: num - 1]],
         [
-            [curve.variant, curve.run, curve.num_runs, step, value]
+            [curve.variant, curve.run, curve.num_runs, *point[:num]]
             for curve in found
-            for step, value in zip(curve.steps, curve.values, strict=True)
+            for point in zip(curve.steps, curve.values, curve.lows, curve.highs, strict=True)
         ],
     )
 
@@ -117,7 +131,7 @@ def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: i
     if any(not curve.complete for curve in found):
         subtitle += "   dotted: a run that did not complete"
     if size > 1:
-        subtitle += f"   each point: mean of {size} steps"
+        subtitle += f"   each point: mean of {size} steps, area: their range"
     labels = list(dict.fromkeys(curve.variant for curve in found))
     if len(labels) <= MAX_TOGETHER and any(turn.of > 1 for turn in turns([_drawn(c) for c in found])):
         subtitle += "   striped: exactly equal curves"
@@ -150,6 +164,8 @@ def _one_panel(
         own = [(curve, turn_of[id(curve)]) for curve in found if curve.variant == label]
         marker = MARKERS[i] if look.markers else None
         _plot(axes, own, PALETTE[i], marker)
+        for steps, lows, highs in _areas([curve for curve, _ in own]):
+            axes.fill_between(steps, lows, highs, color=PALETTE[i], alpha=0.12, lw=0, zorder=2)
         handles.append(Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=words))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
     _scale(axes, found, look)
@@ -196,6 +212,10 @@ def _plot_panels(panels: Panels, found: Sequence[Curve], labels: Sequence[str]) 
         if curve.variant not in number:
             continue
         line = panels.place(number[curve.variant], curve.steps, curve.values)
+        for steps, lows, highs in _areas([curve]):
+            outline = [*steps, *reversed(steps)], [*lows, *reversed(highs)]
+            place = panels.place(number[curve.variant], *outline)
+            panels.area(place, color=PALETTE[0], alpha=0.12, lw=0, zorder=2)
         if not curve.run:
             means.append(line)
         elif curve.complete:
@@ -212,6 +232,13 @@ def _plot_panels(panels: Panels, found: Sequence[Curve], labels: Sequence[str]) 
     panels.points([line for line in means if len(line) == 1], color=color, marker="o", ms=5, zorder=4)
     panels.lines(dotted, colors=color, linewidths=1.3, linestyles=[ALONE.dashes(dotted=True)], zorder=3)
     panels.points(ends, color=color, marker="x", ms=6, mew=1.5, zorder=5)
+
+
+def _areas(own: Sequence[Curve]) -> Iterator[tuple[Sequence[float], Sequence[float], Sequence[float]]]:
+    """Steps, lowest and highest values of the runs whose points are means of several different values."""
+    for curve in own:
+        if curve.run and list(curve.lows) != list(curve.highs):
+            yield curve.steps, curve.lows, curve.highs
 
 
 def _names(found: Sequence[Curve], labels: Sequence[str]) -> list[str]:
@@ -266,7 +293,7 @@ def _extremes(found: Sequence[Curve]) -> Curve:
     Of values up to 100 the highest below it too, which a scale of the error needs.
     """
     steps = [step for curve in found if curve.steps for step in (curve.steps[0], curve.steps[-1])]
-    values = [value for curve in found for value in curve.values]
+    values = [value for curve in found for value in (*curve.values, *curve.lows, *curve.highs)]
     below = [value for value in values if value < 100]
     highest = [min(values), max(values), *([max(below)] if below else [])]
     return Curve("", "", True, 0, [min(steps), max(steps)], highest)
@@ -327,7 +354,7 @@ def _scale(axes: Axes, found: Sequence[Curve], look: Look, num_ticks: int = 7) -
     axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks - 1, integer=True))
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
-    values = [value for curve in found for value in curve.values]
+    values = [value for curve in found for value in (*curve.values, *curve.lows, *curve.highs)]
     scale = _scale_of(_extremes(found), look)
     if scale == "log":
         _logarithmic(axes, values, num_ticks)
@@ -370,23 +397,28 @@ def _logarithmic_error(axes: Axes, values: Sequence[float], num_ticks: int) -> N
     axes.set_ylim(100 - low, 100 - max(high, floor))
 
 
-def _binned(series: Series, scale: float, size: int) -> dict[int, tuple[float, float]]:
-    """Bin number to (mean step, mean value); a last bin that is less than half full joins the one before."""
+def _binned(series: Series, scale: float, size: int) -> dict[int, Bin]:
+    """Number of the bin -> its point; a last bin that is less than half full joins the one before."""
     import numpy as np
 
-    steps = np.frombuffer(series.steps, dtype=np.int64)
-    keys, bins = np.unique((steps - 1) // size, return_inverse=True)
-    columns = [np.bincount(bins, weights) for weights in (steps, np.frombuffer(series.values), None)]
-    sums = dict(zip(keys.tolist(), np.stack(columns, axis=1).tolist(), strict=True))
-    if len(sums) > 1:
-        before, last = list(sums)[-2:]
-        if 2 * sums[last][2] < sums[before][2]:
-            sums[before] = [a + b for a, b in zip(sums[before], sums.pop(last), strict=True)]
-    return {key: (step / n, value / n * scale) for key, (step, value, n) in sums.items()}
+    steps, values = np.frombuffer(series.steps, dtype=np.int64), np.frombuffer(series.values)
+    keys, bins, counts = np.unique((steps - 1) // size, return_inverse=True, return_counts=True)
+    if len(keys) > 1 and 2 * counts[-1] < counts[-2]:
+        bins[bins == len(keys) - 1] -= 1
+        keys, counts = keys[:-1], np.bincount(bins)
+    lows, highs = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
+    np.minimum.at(lows, bins, values)
+    np.maximum.at(highs, bins, values)
+    means = [np.bincount(bins, weights) / counts for weights in (steps, values)]
+    columns = (means[0], means[1] * scale, lows * scale, highs * scale)
+    return dict(zip(keys.tolist(), map(Bin, *(column.tolist() for column in columns)), strict=True))
 
 
-def _curve(
-    variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, tuple[float, float]]
-) -> Curve:
-    steps = [step for step, _ in bins.values()]
-    return Curve(variant, run, complete, num_runs, steps, [value for _, value in bins.values()])
+def _mean(bins: Sequence[Bin]) -> Bin:
+    """The point of several runs."""
+    value = math.fsum(one.value for one in bins) / len(bins)
+    return Bin(bins[0].step, value, min(one.low for one in bins), max(one.high for one in bins))
+
+
+def _curve(variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, Bin]) -> Curve:
+    return Curve(variant, run, complete, num_runs, *map(list, zip(*bins.values(), strict=True)))

@@ -16,8 +16,9 @@ LOOK = Look("Training loss", "training loss (nats)", "train_loss", scale="log")
 
 
 def numbers(summary: Summary) -> Numbers:
-    """The loss of each run and the mean of each variant, both as drawn: averaged over a few steps."""
-    return curve_numbers(curves(summary, _loss, size=bin_size(summary, _loss)), LOOK.value_name)
+    """The loss of each run and the mean of each variant, as drawn: means and extremes of a few steps."""
+    found = curves(summary, _loss, size=bin_size(summary, _loss))
+    return curve_numbers(found, LOOK.value_name, extremes=True)
 
 
 def draw(summary: Summary) -> Figure:

@@ -120,9 +120,7 @@ class TrainingJournal:
             part = records[first:end]
             for record in part if event != "step" else ():
                 self._note(record)
-            self.nonfinite.extend(
-                [_seq_of(record) for record in part if record.get("nonfinite")]
-            )
+            self.nonfinite.extend([_seq_of(record) for record in part if record.get("nonfinite")])
             if event in MEASURING:
                 self._add(event, part, offsets[first:end])
         self.version += 1

@@ -60,6 +60,16 @@ class Window:
         self.count.append(count)
         self.nonfinite.append(nonfinite)
 
+    def extend(self, axis: Sequence[float], values: Sequence[float]) -> None:
+        """Add a bucket for each of some records."""
+        for column, found in (
+            *((self.x, axis), (self.x_last, axis)),
+            *((self.min, values), (self.max, values), (self.last, values)),
+        ):
+            column.extend(array("d", found))
+        self.count.extend(array("q", [1]) * len(axis))
+        self.nonfinite.extend([value != value for value in values])
+
     def merge(self, x_last: float, low: float, high: float, last: float, count: int, nonfinite: int) -> None:
         """Add to the last bucket."""
         self.x_last[-1] = x_last
@@ -155,6 +165,9 @@ class _Filling:
         """Take rows as far as they are in the window."""
         axis, values = self._inside(rows)
         first, window = 0, self.window
+        if self.every:
+            window.extend(axis, values)
+            first = len(axis)
         while first < len(axis):
             end = self._end_of_bucket(axis, first)
             part = values[first:end]
@@ -186,8 +199,6 @@ class _Filling:
 
     def _end_of_bucket(self, axis: Sequence[float], first: int) -> int:
         """The place after the last row that is in the bucket of the first one."""
-        if self.every:
-            return first + 1
         if not self.edges:
             return min(len(axis), first + self.records_each - self._num % self.records_each)
         bucket = self._bucket_of(axis[first])
@@ -217,8 +228,6 @@ class _Filling:
         self._num += count
 
     def _bucket_of(self, x: float) -> int:
-        if self.every:
-            return self._num
         # the last edge is the window's own end
         return (
             bisect_right(self.edges, x, 0, len(self.edges) - 1)
