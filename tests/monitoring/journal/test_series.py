@@ -19,7 +19,7 @@ from monitoring.gpu.sample import GpuSample
 from monitoring.journal.lineage import counting, superseding
 from monitoring.journal.records import MEASURING, points
 from monitoring.journal.rotating_journal import RotatingJournal
-from monitoring.journal.series import RunSeries, Window, journals, table
+from monitoring.journal.series import RunSeries, Window, journals, last_values, table
 from monitoring.journal.series.run_series import X
 
 Point = tuple[float, float]
@@ -90,6 +90,10 @@ def test_two_ranks_of_a_resumed_run_as_the_lineage_has_them(tmp_path: Path) -> N
             assert same(all_of(series, name, rank), expected(tmp_path / journal, "step", name)), (rank, name)
     assert same(all_of(series, "val_loss"), expected(tmp_path / "metrics.jsonl", "eval", "val_loss"))
     assert len(all_of(series, "val_loss")) == 10
+    ends = {name: (found.value, found.kind) for name, found in last_values(tmp_path).items()}
+    lasts = {name: (it.last, it.kind) for name, it in series.metrics.items() if 0 in it.keys}
+    assert ends == lasts
+    assert last_values(tmp_path)["val_loss"].step == 100
     info = series.metrics["train_loss"]
     assert (info.kind, info.keys, info.count, info.nonfinite) == ("step", (0, 1), 100, 1)
     assert (info.unit, info.better, info.max, info.last, info.last_step) == ("nats", "down", 1e6, 1.01, 100)

@@ -10,8 +10,9 @@ the last value of each block of records stay in memory, with where the block sta
 takes these, and reads the records themselves again where it zooms in to them.
 """
 
+from monitoring.journal.series.ends import LastValue, last_values
 from monitoring.journal.series.journals import TrainingJournal
 from monitoring.journal.series.run_series import RunSeries, SeriesInfo
 from monitoring.journal.series.window import Window
 
-__all__ = ["RunSeries", "SeriesInfo", "TrainingJournal", "Window"]
+__all__ = ["LastValue", "RunSeries", "SeriesInfo", "TrainingJournal", "Window", "last_values"]

@@ -165,15 +165,11 @@ class TrainingJournal:
         named = f'"{event}"'.encode()
         chosen = [row for row, line in enumerate(lines) if named in line]
         read = parsed([lines[row] for row in chosen])
-        counts = [
-            (record, offsets[row])
-            for record, row in zip(read, chosen, strict=True)
-            if record and record.get("event") == event and not self._is_gone(record)
-        ]
-        counts = counts[:wanted]
-        rows.extend(
-            *_with_steps(event, [record for record, _ in counts], [offset for _, offset in counts], 0)
-        )
+        counts = [place for place, record in enumerate(read) if record and record.get("event") == event]
+        if self._gone:
+            counts = [place for place in counts if not self._is_gone(read[place] or _DAMAGED)]
+        records = [read[place] or _DAMAGED for place in counts[:wanted]]
+        rows.extend(*_with_steps(event, records, [offsets[chosen[place]] for place in counts[:wanted]], 0))
         return rows
 
     def _is_gone(self, record: Record) -> bool:
