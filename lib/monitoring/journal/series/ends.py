@@ -1,4 +1,4 @@
-"""The last values of a run by the end of its journal alone, so that a thousand runs are listed in a second."""
+"""The last values of a run by the end of its journal alone, for lists of a thousand runs."""
 
 from __future__ import annotations
 

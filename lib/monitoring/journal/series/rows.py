@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -129,10 +129,16 @@ class Rows:
             measured = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
             yield {"time": time, "seq": seq, "global_step": step, **measured}
 
-    def row_before(self, time: float, name: str) -> int | None:
-        """The last row up to a time that has a metric."""
-        rows, _ = self.points(name)
-        return next((row for row in reversed(rows) if self.times[row] <= time), None)
+    def row_before(self, time: float, name: str, *, is_rising: bool) -> int | None:
+        """The last row up to a time that has a metric; `is_rising` if no time is before an earlier row's."""
+        if name not in self.columns:
+            return None
+        column, lost = self.column(name), self.lost.get(name, ())
+        end = bisect_right(self.times, time) if is_rising else len(column)
+        for row in range(end - 1, -1, -1):
+            if self.times[row] <= time and (column[row] == column[row] or row in lost):
+                return row
+        return None
 
 
 def _columns(records: Sequence[Record], chosen: Sequence[str] | None) -> dict[str, Sequence[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -171,18 +171,20 @@ class SeriesTable:
 
     def value_at(self, name: str, time: float) -> float | None:
         """The last value of a metric up to a time, UTC epoch seconds; None before the first."""
+        rising = self.times.is_rising
         for rows in (self.sample, self.rows):
-            row = rows.row_before(time, name) if rows is not None else None
+            row = rows.row_before(time, name, is_rising=rising) if rows is not None else None
             if rows is not None and row is not None:
                 return rows.column(name)[row]
         levels = self.levels.get(name, Levels())
-        for place in reversed(range(len(levels.blocks))):
+        end = bisect_right(self.times.low, time) if rising else self.num_blocks
+        for place in range(bisect_left(levels.blocks, end) - 1, -1, -1):
             block = levels.blocks[place]
             if self.times.high[block] <= time:
                 return levels.last[place]
             if self.times.low[block] <= time:
                 rows = self.blocks(block, block + 1)
-                if (row := rows.row_before(time, name)) is not None:
+                if (row := rows.row_before(time, name, is_rising=rising)) is not None:
                     return rows.column(name)[row]
         return None
 
