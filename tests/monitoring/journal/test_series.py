@@ -293,6 +293,7 @@ def test_samples_of_gpus_and_hosts_through_rotation(tmp_path: Path) -> None:
                     "aggregate_stats": aggregate(gpus),
                 }
             )
+        journal.append({"event": "gpu", "time": 2e9, "multi_gpu_data": None})
         journal.close()
     assert (tmp_path / "gpu_stats.jsonl.2").exists()
     series = RunSeries(tmp_path)
@@ -346,3 +347,32 @@ def test_the_values_as_of_a_moment(tmp_path: Path) -> None:
     assert series.value_at(1e9) == {}
     assert series.value_at(1e9 + 150.5) == {"loss": -150.0, "rare": 100.0}
     assert series.value_at(1e9 + 8999.5) == {"loss": -8999.0, "rare": 8900.0}
+
+
+ODD: dict[str, list[object]] = {
+    "global_step": [2**63, "7", None, 1.5, []],
+    "nonfinite": [[["loss"]], "loss", {}, ["unknown", "seq"]],
+    "seq": [2**64 - 1, "x", None],
+    "time": ["now", None, []],
+    "loss": ["high", [1.0], {"a": 1}, 2**64 - 1, True],
+}
+
+
+@pytest.mark.parametrize(("name", "odd"), [(name, odd) for name in ODD for odd in ODD[name]])
+def test_an_odd_record_costs_no_other(tmp_path: Path, name: str, odd: object) -> None:
+    good: list[Record] = [
+        {"event": "step", "time": 1e9 + n, "seq": n, "attempt": 1, "global_step": n, "loss": n / 2}
+        for n in range(1, 100)
+    ]
+    write(tmp_path / "metrics.jsonl", [*good[:50], {**good[50], name: odd}, *good[51:]])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"event": "st\n[]\n' + orjson.dumps({**good[0], "global_step": 100}) + b"\n")
+    series = RunSeries(tmp_path)
+    series.refresh()
+    found = all_of(series, "loss")
+    wanted = [(record["global_step"], record["loss"]) for record in [*good[:50], *good[51:]]]
+    assert [point for point in found if point in wanted] == wanted
+    assert found[-1] == (100.0, 0.5)
+    assert len(found) in (99, 100)
+    assert len(series.window("loss", x="time", buckets=7)) <= 7
+    assert set(last_values(tmp_path)) == {"loss"}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import as_number, parsed, points
+from monitoring.journal.series.rows import lost_names
 from monitoring.journal.series.run_series import KINDS
 
 # Some forty step records, and what stands between them.
@@ -34,9 +35,8 @@ def last_values(run_dir: Path) -> dict[str, LastValue]:
     found: dict[tuple[str, str], LastValue] = {}
     for record in counting(record for record in parsed(_lines(run_dir / JOURNAL)) if record is not None):
         kind, step = str(record.get("event")), as_number(record.get("global_step"))
-        lost = record.get("nonfinite")
-        values = {name: math.nan for name in lost if isinstance(name, str)} if isinstance(lost, list) else {}
-        for name, value in {**values, **points(record)}.items():
+        lost = dict.fromkeys(lost_names(record), math.nan)
+        for name, value in {**lost, **points(record)}.items():
             found[kind, name] = LastValue(float(value), None if step is None else int(step), kind)
     named: dict[str, LastValue] = {}
     for kind in KINDS:

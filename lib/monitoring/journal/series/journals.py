@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from monitoring.gpu.aggregates import gpu_points
+from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, whole_step
 from monitoring.journal.records import MEASURING, Record, last_record, parse, parsed
 from monitoring.journal.run_state import RunState
 from monitoring.journal.series.rows import Rows
@@ -257,14 +258,15 @@ class SampleJournal:
 
 def _samples(records: Iterable[Record], event: str) -> list[Record]:
     """Samples with their points on top, as the records of a training have them."""
+    found = [record for record in records if record.get("event") == event]
     if event != "gpu":
-        return [record for record in records if record.get("event") == event]
+        return found
     kept = ("time", "seq", "global_step")
-    return [
-        {**{name: record.get(name) for name in kept}, **gpu_points(record)}
-        for record in records
-        if record.get("event") == event
-    ]
+    samples = []
+    for record in found:
+        with contextlib.suppress(KeyError, TypeError, AttributeError):  # a sample of somebody else's making
+            samples.append({**{name: record.get(name) for name in kept}, **gpu_points(record)})
+    return samples
 
 
 def _alike(records: Sequence[Record]) -> Iterator[tuple[str, int, int]]:
@@ -278,15 +280,16 @@ def _alike(records: Sequence[Record]) -> Iterator[tuple[str, int, int]]:
 
 def _with_steps(
     event: str, records: list[Record], offsets: list[int], step: int
-) -> tuple[list[Record], list[int], list[int]]:
+) -> tuple[list[Record], array[int], list[int]]:
     """The records that stand at a step, their steps and offsets; an end stands at the step before it."""
     steps: list[Any] = [record.get("global_step") for record in records]
     if event == "end":
         steps = [it if type(it) is int else step for it in steps]
-    if set(map(type, steps)) == {int}:
-        return records, steps, offsets
-    kept = [row for row, it in enumerate(steps) if isinstance(it, int)]
-    return [records[row] for row in kept], [steps[row] for row in kept], [offsets[row] for row in kept]
+    with contextlib.suppress(TypeError, OverflowError):
+        return records, array("q", steps), offsets
+    kept = [row for row, it in enumerate(steps) if isinstance(it, int) and FIRST_STEP <= it <= LAST_STEP]
+    rest = array("q", [steps[row] for row in kept])
+    return [records[row] for row in kept], rest, [offsets[row] for row in kept]
 
 
 def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
@@ -300,13 +303,11 @@ def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
 
 
 def _step_of(record: Record) -> int:
-    step = record.get("global_step")
-    return step if isinstance(step, int) else 0
+    return whole_step(record.get("global_step")) or 0
 
 
 def _seq_of(record: Record) -> int:
-    seq = record.get("seq")
-    return seq if isinstance(seq, int) else 0
+    return whole_step(record.get("seq")) or 0
 
 
 def _time_of(record: Record) -> float | None:

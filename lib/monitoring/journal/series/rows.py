@@ -6,11 +6,12 @@ import contextlib
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
+from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import ENVELOPE, Record
 
 _NUMBERS = {float, int, bool}
@@ -39,7 +40,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def extend(self, records: Sequence[Record], steps: Sequence[int], offsets: Sequence[int]) -> None:
+    def extend(self, records: Sequence[Record], steps: Iterable[int], offsets: Iterable[int]) -> None:
         """Append records, each with its step and with the bytes of the journal before it."""
         row = len(self.steps)
         self.steps.extend(array("q", steps))
@@ -63,11 +64,9 @@ class Rows:
     def _lose(self, records: Sequence[Record], row: int) -> None:
         """Note where a value was NaN or infinite, which is null in a journal."""
         for place, record in enumerate(records, row):
-            lost = record.get("nonfinite")
-            for name in lost if isinstance(lost, list) else ():
-                if isinstance(name, str) and name not in ENVELOPE and record.get(name, "") is None:
-                    self.lost.setdefault(name, []).append(place)
-                    self._column(name, 0)
+            for name in lost_names(record):
+                self.lost.setdefault(name, []).append(place)
+                self._column(name, 0)
 
     def _column(self, name: str, row: int) -> array[float]:
         """The column of a metric, filled up to a row: one that begins late or pauses has NaN in between."""
@@ -141,6 +140,13 @@ class Rows:
         return None
 
 
+def lost_names(record: Record) -> list[str]:
+    """The metrics of a record that were NaN or infinite, which are null in a journal."""
+    names = record.get("nonfinite")
+    found = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return [name for name in found if name not in ENVELOPE and record.get(name, "") is None]
+
+
 def _columns(records: Sequence[Record], chosen: Sequence[str] | None) -> dict[str, Sequence[Any]]:
     """Name -> its value in each record, None where a record has none."""
     if chosen is not None:
@@ -159,7 +165,7 @@ def _whole(values: Sequence[Any] | None, num: int) -> array[int]:
     """Integers; 0 for what is none."""
     with contextlib.suppress(TypeError, OverflowError):
         return array("q", values if values is not None else [0] * num)
-    return array("q", [value if type(value) is int else 0 for value in values or [0] * num])
+    return array("q", [whole_step(value) or 0 for value in values or ()])
 
 
 def _times(values: Sequence[Any] | None, num: int, before: float) -> array[float]:

@@ -17,7 +17,7 @@ from monitoring.journal.records import Record
 from monitoring.journal.series.rows import Rows
 
 # Rows of a block. Half of it means twice the memory, twice of it means twice the time that a zoom takes.
-BLOCK = 24
+BLOCK = 32
 
 # Cells (rows times metrics) that are held as they are, and rows at least; half of them is folded at a time.
 MOST_CELLS = 131072
