@@ -52,7 +52,6 @@ LISTS_OF_NAMES = {
     "monitoring.samplers.nvidia": "which number of the driver's is which value",
     "monitoring.telemetry.load_balance": "what its table calls the phases of a step",
     "monitoring.telemetry.phases": "the phases in the order of a step, by which loops mark them",
-    "monitoring.terminal.run_view": "the order of a point's values",
     "monitoring.terminal.panels.run_panel": "which numbers of a run have room beside its graphs",
     "monitoring.verbose_logging.resources": "which value of a sample each documented name is",
 }
