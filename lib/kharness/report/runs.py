@@ -101,7 +101,7 @@ class RunData:
             return "stopped early"
         return f"{self.status}, unstable" if self.unstable else self.status
 
-    @property
+    @cached_property
     def last_step(self) -> int | None:
         """The highest step that any series holds."""
         return max((series.steps[-1] for series in self.series.values() if series), default=None)

@@ -149,15 +149,14 @@ def lost_names(record: Record) -> list[str]:
 
 def _columns(records: Sequence[Record], chosen: Sequence[str] | None) -> dict[str, Sequence[Any]]:
     """Name -> its value in each record, None where a record has none."""
-    if chosen is not None:
-        names = ["seq", "time", "nonfinite", *chosen]
-        return {name: [record.get(name) for record in records] for name in names}
+    wanted = None if chosen is None else {"seq", "time", "nonfinite", *chosen}
     names = list(records[0]) if records else []
     # all have the same fields, as they nearly always do: two passes in C
     if len(names) > 1 and set(map(len, records)) == {len(names)}:
         with contextlib.suppress(KeyError):
-            return dict(zip(names, zip(*map(itemgetter(*names), records), strict=True), strict=True))
-    names = list(dict.fromkeys(chain.from_iterable(records)))
+            found = zip(names, zip(*map(itemgetter(*names), records), strict=True), strict=True)
+            return {name: values for name, values in found if wanted is None or name in wanted}
+    names = list(wanted or dict.fromkeys(chain.from_iterable(records)))
     return {name: [record.get(name) for record in records] for name in names}
 
 
