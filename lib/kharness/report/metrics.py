@@ -146,9 +146,9 @@ def _at_end_or_last(name: str) -> _Read:
 
 
 def _last_train_loss(run: RunData) -> float | None:
-    """Return the last epoch's mean; without epochs the mean over the last tenth of the steps."""
+    """Return the last epoch's mean; of a complete run without epochs that of the last tenth of its steps."""
     epochs, steps = run.metric("epoch", "train_loss"), run.metric("step", "train_loss").values
-    if epochs or not steps:
+    if epochs or not steps or not run.complete:
         return epochs.last
     return statistics.fmean(steps[-math.ceil(len(steps) / 10) :])
 

@@ -49,7 +49,7 @@ def test_a_cell_whose_directory_is_gone_is_missing(matrix: MatrixDirectory) -> N
 
 def test_a_metric_that_no_run_has_is_null_not_zero(matrix: MatrixDirectory) -> None:
     sgd = collect(matrix.directory).variants[0]
-    assert sgd.statistic(METRIC["train_loss"]) == Statistic(0, None, None)
+    assert sgd.statistic(METRIC["sparsity"]) == Statistic(0, None, None)
 
 
 def test_axes_without_a_seed_make_one_variant_a_cell(tmp_path: Path, make: Make) -> None:
