@@ -95,7 +95,9 @@ class Installer:
             command = [self.uv, "pip", "install", "--dry-run", "--no-deps", "--reinstall", "--quiet"]
             command += ["--python", self._python, *self._index(), f"{name}==={version}"]
             return (
-                subprocess.run(command, capture_output=True, check=False, env=self._with_cert()).returncode
+                subprocess.run(
+                    command, capture_output=True, check=False, env=self._for_installer()
+                ).returncode
                 == 0
             )
         command = [*self._pip(), "index", "versions", name]
@@ -124,22 +126,26 @@ class Installer:
         options += [f"--index={url}" for url in settings.get("extra-index-url", "").split()]
         options += [f"--find-links={place}" for place in settings.get("find-links", "").split()]
         options += ["--no-index"] if settings.get("no-index", "false") not in ("0", "false") else []
-        # pip takes the best version of all indexes, uv otherwise that of the first one with the package
-        return [*options, "--index-strategy=unsafe-best-match"] if options else []
+        return options
 
-    def _with_cert(self) -> dict[str, str]:
-        cert = pip_settings().get("cert") if self.uv else None
-        return {**({"SSL_CERT_FILE": cert} if cert else {}), **self._environment}
+    def _for_installer(self) -> dict[str, str]:
+        if not self.uv:
+            return self._environment
+        # pip takes the best version of all indexes, uv otherwise that of the first one with the package
+        added = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+        if cert := pip_settings().get("cert"):
+            added["SSL_CERT_FILE"] = cert
+        return {**added, **self._environment}
 
     def _run(self, command: Sequence[str], failure: str, hint: str, *, names: bool = True) -> None:
         """On a terminal the installer shows its own progress, elsewhere a line per package is printed."""
         if sys.stdout.isatty() and sys.stderr.isatty():
-            if subprocess.run(command, check=False, env=self._with_cert()).returncode != 0:
+            if subprocess.run(command, check=False, env=self._for_installer()).returncode != 0:
                 raise InstallError(failure, hint=hint)
             return
         last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._with_cert()
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._for_installer()
         ) as running:
             assert running.stdout is not None
             for line in running.stdout:

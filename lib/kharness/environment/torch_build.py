@@ -95,10 +95,7 @@ class TorchChoice:
         if self.index:
             known: Kind | None = "cpu" if self.index.rstrip("/").endswith("/cpu") else None
             option = "--index" if installer.uv else "--extra-index-url"
-            only = ("--index-strategy=unsafe-best-match",) if installer.uv else ()
-            return Build(
-                known, (plain, f"{option}={self.index}", *only), False, "TORCH_INDEX names its index"
-            )
+            return Build(known, (plain, f"{option}={self.index}"), False, "TORCH_INDEX names its index")
         if kind == "cpu":
             if installer.offers("torch", f"{self.version}+cpu"):
                 return Build("cpu", (f"torch==={self.version}+cpu",), False, why)
