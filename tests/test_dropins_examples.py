@@ -29,6 +29,8 @@ from kharness.training.datasets import DATASETS, check_dataset, load_dataset
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.pruning import PRUNING_METHODS, Pruner, build_pruner
 from kharness.training.run_directory import enabled_followers
+from monitoring.bridge.source import Reported, Watched
+from monitoring.bridge.sources import SOURCE_KINDS
 from monitoring.dropins import DropIns
 from monitoring.errors import UserError
 from monitoring.follower import EXPORTERS, TRACKERS, RunInfo, follower_module, follower_options
@@ -69,7 +71,7 @@ EXAMPLES: list[tuple[DropIns, str, dict[str, str], dict[str, object]]] = [
     (RULES, "data_wait", {"ALERT_DATA_WAIT": "y", "ALERT_DATA_WAIT_LIMIT": "0.25"}, {"limit": 0.25}),
     (LAUNCHERS, "nice", {"LAUNCHER": "nice", "LAUNCHER_NICE_INCREMENT": "3"}, {"increment": 3}),
 ]
-WITHOUT_ENTRY = [(SAMPLERS, "npu"), (GRAPH_MODULES, "test_loss")]
+WITHOUT_ENTRY = [(SAMPLERS, "npu"), (SOURCE_KINDS, "progress_txt"), (GRAPH_MODULES, "test_loss")]
 
 Values = Mapping[str, Any]
 Nodes = Callable[[Path], list[Any]]
@@ -173,7 +175,7 @@ def test_file_and_entry_add_one_thing_with_its_options(
     assert asdict(kind.options(name, configured(extended_tree, asked))) == options
 
 
-@pytest.mark.parametrize(("kind", "name"), WITHOUT_ENTRY, ids=["sampler", "graph"])
+@pytest.mark.parametrize(("kind", "name"), WITHOUT_ENTRY, ids=["sampler", "source", "graph"])
 def test_file_alone_adds_what_has_no_options(
     kind: DropIns, name: str, add: Callable[[DropIns, str], None]
 ) -> None:
@@ -294,6 +296,19 @@ def test_added_sampler_samples(add: Callable[[DropIns, str], None], tmp_path: Pa
     (tmp_path / "sys/class/npu/npu0/busy_percent").write_text("40\n")
     sampler = SAMPLERS.load("npu").probe(tmp_path)
     assert [(sample.name, sample.utilization_percent) for sample in sampler.sample()] == [("npu0", 40.0)]
+
+
+def test_added_source_is_found_and_read(add: Callable[[DropIns, str], None], tmp_path: Path) -> None:
+    add(SOURCE_KINDS, "progress_txt")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/progress.txt").write_text("Epoch\tLossPi\n0\t-0.5\n1\t-0.25\n2\t-0.1")
+    watched = Watched(tmp_path / "run", tmp_path, started=0.0)
+    (source,) = SOURCE_KINDS.load("progress_txt").find(watched)
+    assert list(source.read(0)) == [
+        Reported({"Epoch": 0.0, "LossPi": -0.5}, 1),
+        Reported({"Epoch": 1.0, "LossPi": -0.25}, 2),
+    ]
+    assert list(source.read(2)) == []
 
 
 def test_added_graph_is_drawn(add: Callable[[DropIns, str], None], tmp_path: Path) -> None:
