@@ -80,10 +80,13 @@ def test_every_variable_of_the_table_that_names_a_path_is_here() -> None:
         "FAIL_ON_REGRESSION",
         "FILTER",
         "FOLLOW",
+        "HOST",
         "INSTALL",
         "KEEP",
         "MIRROR",
         "ONLY",
+        "PORT",
+        "READ_ONLY",
     }
     others |= {"CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "STEP", "STOP"}
     others |= {"SEED", "SIMULATE", "SORT", "SYMBOL", "THEME", "TOLERANCE", "TRACKER"}

@@ -245,7 +245,12 @@ def installed(name: str) -> str | None:
 def test_what_pip_installs_is_there() -> None:
     """Ours from a folder, for no index has it, with extras it has; of others what is installed here fits."""
     project = tomllib.loads((ROOT / "lib/pyproject.toml").read_text())["project"]
-    for word in [word for command in called("pip") for word in command.words[2:]]:
+    words = [word for command in called("pip") for word in command.words[2:]]
+    files = [words.pop(at + 1) for at in reversed(range(len(words))) if words[at] == "-r"]
+    words = [word for word in words if word != "-r"] + [
+        line for file in files for line in (ROOT / file).read_text().splitlines()
+    ]
+    for word in words:
         if word.startswith("./"):
             extras = re.findall(r"\[(.*)\]", word)
             assert set(",".join(extras).split(",")) - {""} <= set(project["optional-dependencies"]), word

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitoring.errors import MissingPackage, MonitoringError, PortTakenError, UserError, report_error
+from monitoring.host.name import host_name
 from monitoring.web.guard import AccessGuard, kept_token, own_names
 
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ def serve(
         from monitoring.web.app import Answers
         from monitoring.web.folders import RunIndex
     except ImportError as error:
-        raise MissingPackage(
-            f"the page needs {error.name}", hint="pip install 'kharness-monitoring[web]'"
-        ) from error
+        raise MissingPackage(f"the page needs {error.name}", hint="pip install starlette uvicorn") from error
     index = RunIndex(folders)
     answers = Answers(index, read_only=read_only)
     guard: App = AccessGuard(answers.app(), token=token, port=own_port, hosts=own_names(host))
@@ -145,7 +144,7 @@ def _cannot_listen(where: str, error: Exception) -> PortTakenError:
 
 def address(host: str, port: int, token: str) -> str:
     """Return the address that opens the page, with its token."""
-    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    shown = {"0.0.0.0": host_name(), "::": host_name()}.get(host, host)
     shown = f"[{shown}]" if ":" in shown else shown
     return f"http://{shown}:{port}/?token={token}"
 
@@ -156,7 +155,7 @@ def lines(host: str, port: int, token: str, environ: Mapping[str, str], *, wante
     said.append(f"dashboard: {address(host, port, token)}")
     if environ.get("SSH_CONNECTION") and host in (HOST, "localhost", "::1"):
         user, here = environ.get("USER") or "USER", environ["SSH_CONNECTION"].split()
-        server = here[2] if len(here) == 4 else socket.gethostname()
+        server = here[2] if len(here) == 4 else host_name()
         said.append(f"from your own machine: ssh -L {port}:127.0.0.1:{port} {user}@{server}")
     if host not in (HOST, "localhost", "::1"):
         said.append(

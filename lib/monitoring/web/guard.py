@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from monitoring.host.name import host_name
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -156,7 +158,7 @@ def own_names(host: str) -> set[str]:
     """Return the names under which a server that listens there is reached."""
     if host in LOOPBACK:
         return set()
-    names = {host, socket.gethostname()}
+    names = {host, host_name()}
     if host in ("0.0.0.0", "::"):
         names.add(socket.getfqdn())
     return names
