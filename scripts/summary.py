@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.config.output import fitted
+from kharness.config.output import say
 from kharness.report.graphs import warnings_of
 from kharness.report.report import report_lines, told_regressions, write_files
 from kharness.report.summary import collect
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)
     told, code = told_regressions(summary, variables)
-    print(fitted("\n".join([f"{summary.title}:", *report_lines(summary), *told])), flush=True)
+    say("\n".join([f"{summary.title}:", *report_lines(summary), *told]))
     written = write_files(summary)
     print("\n".join([*map(shown, written), *(f"warning: {line}" for line in warnings_of(summary))]))
     return code

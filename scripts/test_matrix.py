@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.config.output import fitted
+from kharness.config.output import say
 from kharness.config.tree import Tree
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.given_axes import given_axes
@@ -66,7 +66,7 @@ def introduce(plan: Plan) -> None:
     """Print what is about to run, and which requests do not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
     headline = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
-    print(fitted("\n".join([headline, *plan.note_lines()])), flush=True)
+    say("\n".join([headline, *plan.note_lines()]))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
-    "kharness.environment": frozenset({"kharness.config.errors"}),
+    "kharness.environment": frozenset({"kharness.config.errors", "kharness.config.output"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
     "kharness.runs.bar_line": frozenset({"tqdm"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program for every combination of the axes, then compare."""
-    from kharness.config.output import fitted
+    from kharness.config.output import say
     from kharness.matrix.commands.axes import parse_axis
     from kharness.matrix.commands.planned import prepare_matrix
     from kharness.matrix.planning.matrix_json import Plan, planned_content
@@ -104,7 +104,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     )
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
-    print(fitted("\n".join([head, *plan.note_lines()])), flush=True)
+    say("\n".join([head, *plan.note_lines()]))
     with RunnerLock(plan.directory):
         expected = expected_seconds(plan.launches, plan.directory.parent)
         return supervise(
@@ -139,11 +139,12 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Write the report of a run or a matrix again."""
+    from kharness.config.output import say
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
 
     directory = (options.directory or options.results / LATEST).resolve()
-    return told_report(directory, partial(print, flush=True), _judged(options))
+    return told_report(directory, say, _judged(options))
 
 
 def target(name: str, words: Sequence[str]) -> int:

@@ -56,6 +56,11 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, 79, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
+def say(text: str) -> None:
+    """Print `text`, fitted to the terminal, and flush."""
+    print(fitted(text), flush=True)
+
+
 def fitted(text: str) -> str:
     """Text for standard output: on a terminal no line is wider than it, elsewhere lines stay as they are."""
     import sys

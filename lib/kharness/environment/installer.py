@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import collections
+import fcntl
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import termios
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+from kharness.config.output import fitted
 from kharness.environment.locks import InstallError, normalized, rounded, site_packages, sizes
 
 HINT = "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again"
@@ -24,6 +28,11 @@ LAST_LINES = 20
 NAMED = re.compile(
     r"(?:Collecting| \+) ([^\s=]+)={2,3}([^\s(]+)|Processing (?:\S*/)?([^\s/-]+)-([^\s-]+)-\S+\.whl"
 )
+
+# How far a download is, in the bar that pip draws on a terminal.
+FETCHED = re.compile(r"[\d.]+/[\d.]+ [kMG]?B\b.*")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+UNPACKS = "Installing collected packages: "
 
 # Where uv is told an index by its user, it needs none of pip's.
 OF_UV = (
@@ -73,13 +82,13 @@ class Installer:
         """lib/ where it lies, built with the pinned setuptools, so that nothing unpinned is fetched."""
         self.install(["--no-deps", "--no-build-isolation", "-e", str(root)], "kharness", names=False)
 
-    def install(self, arguments: Sequence[str], what: str, *, names: bool = True) -> None:
+    def install(self, arguments: Sequence[str], what: str, *, names: bool = True, hint: str = HINT) -> None:
         """InstallError with what the installer said where it fails."""
         if self.uv:
             command = [self.uv, "pip", "install", "--python", self._python, *self._index()]
         else:
             command = [*self._pip(), "install", "--no-compile"]
-        self._run([*command, *arguments], f"{self.name} could not install {what}", HINT, names=names)
+        self._run([*command, *arguments], f"{self.name} could not install {what}", hint, names=names)
 
     def uninstall(self, names: Sequence[str]) -> None:
         command = (
@@ -138,23 +147,64 @@ class Installer:
         return {**added, **self._environment}
 
     def _run(self, command: Sequence[str], failure: str, hint: str, *, names: bool = True) -> None:
-        """On a terminal the installer shows its own progress, elsewhere a line per package is printed."""
-        if sys.stdout.isatty() and sys.stderr.isatty():
+        """Print a line per package; on a terminal also how far pip is, or all that uv shows there."""
+        terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        if terminal and self.uv:
             if subprocess.run(command, check=False, env=self._for_installer()).returncode != 0:
                 raise InstallError(failure, hint=hint)
             return
         last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._for_installer()
-        ) as running:
-            assert running.stdout is not None
-            for line in running.stdout:
-                last.append(line)
+        # on a terminal of its own pip draws its bar, and would wait for an answer to a question nobody sees
+        reader, writer = _terminal_like_ours() if terminal else os.pipe()
+        environment = {**self._for_installer(), "PIP_NO_INPUT": "1"}
+        with subprocess.Popen(command, stdout=writer, stderr=writer, env=environment) as running:
+            os.close(writer)
+            for line in _parts(reader):
+                if FETCHED.search(line):
+                    _show(FETCHED.findall(line)[0] if terminal else "")
+                    continue
+                last.append(f"{line}\n")
                 if names and (named := NAMED.match(line)):
+                    _show("")
                     say(line_of(named[1] or named[3], named[2] or named[4]))
+                elif terminal and names and line.startswith(UNPACKS):
+                    _show(f"unpacking {len(line.split(','))} packages" if "," in line else "unpacking")
+            _show("")
         if running.returncode != 0:
             sys.stderr.writelines(last)
             raise InstallError(failure, hint=hint)
+
+
+def _terminal_like_ours() -> tuple[int, int]:
+    """Descriptors (reader, writer) of a new terminal of the size of that of standard output."""
+    reader, writer = pty.openpty()
+    size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, size)
+    return reader, writer
+
+
+def _parts(reader: int) -> Iterator[str]:
+    """Return lines, and the states of a bar that is drawn over itself, without colors; closes `reader`."""
+    left = ""
+    with open(reader, "rb", buffering=0) as source:
+        while True:
+            try:
+                content = source.read(65536)
+            except OSError:  # a terminal ends so where a pipe is empty
+                content = b""
+            *parts, left = re.split(r"[\r\n]+", left + content.decode(errors="replace"))
+            yield from filter(None, (ESCAPES.sub("", part) for part in parts))
+            if not content:
+                break
+    if left:
+        yield ESCAPES.sub("", left)
+
+
+def _show(state: str) -> None:
+    """Have it in the last line of a terminal until the next line or state comes."""
+    if sys.stdout.isatty():
+        sys.stdout.write(f"\r\x1b[2K  {state}" if state else "\r\x1b[2K")
+        sys.stdout.flush()
 
 
 def _venv_hint() -> str:
@@ -189,8 +239,8 @@ def pip_settings() -> dict[str, str]:
 
 
 def say(line: str) -> None:
-    """Print; a reader that is gone, or a terminal that is closed, is no reason to stop a set-up."""
+    """Print, fitted to the terminal; a reader that left, or a closed terminal, stops no set-up."""
     try:
-        print(line, flush=True)
+        print(fitted(line), flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

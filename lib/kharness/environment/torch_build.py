@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kharness.environment.installer import Installer, line_of, say
+from kharness.environment.installer import HINT, Installer, line_of, say
 from kharness.environment.locks import (
     FOLDER,
     InstallError,
@@ -29,6 +29,12 @@ CHOICES = ("auto", "cpu", "cuda")
 
 # The builds that the default index has not are in one that PyTorch's page names.
 CPU_INDEX = 'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU'
+
+BY_UV = "--torch-backend=cpu"
+FROM_PYTORCH = (
+    "uv has this build from download.pytorch.org; TORCH_INDEX= names another index with it, and TORCH=cuda "
+    "takes the build of the default index"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class TorchChoice:
             if installer.offers("torch", f"{self.version}+cpu"):
                 return Build("cpu", (f"torch==={self.version}+cpu",), False, why)
             if installer.uv:
-                return Build("cpu", (plain, "--torch-backend=cpu"), False, why)
+                return Build("cpu", (plain, BY_UV), False, why)
             if self.chosen == "cpu":
                 raise InstallError(
                     f"TORCH=cpu: pip's indexes have no build of torch {self.version} for a CPU alone",
@@ -141,7 +147,8 @@ class TorchChoice:
             installer.install_locked(FOLDER / "cuda.txt")
         # pip names what was asked for; which build an index gave is known afterwards
         of_index = bool(self.index) and build.kind == "cpu"
-        installer.install(build.arguments, "torch", names=not of_index)
+        hint = FROM_PYTORCH if BY_UV in build.arguments else HINT
+        installer.install(build.arguments, "torch", names=not of_index, hint=hint)
         if of_index:
             say(line_of("torch", installed(self._venv)["torch"]))
         if self.chosen == "cuda" and build_in(self._venv) == "cpu":

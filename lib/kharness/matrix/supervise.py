@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
-from kharness.config.output import fitted
+from kharness.config.output import say
 from kharness.config.writing import guarded
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
@@ -133,9 +133,9 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     """
     # The pictures of a thousand cells take hundreds of megabytes.
     for line in told:
-        print(fitted(line), flush=True)
+        say(line)
     with hangup_ignored():
-        code = apart(partial(report, directory), _say)
+        code = apart(partial(report, directory), say)
     plan = read_plan(directory)
     names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]
     missing = [name for name in names if name not in plan.quarantine and _is_missing(directory / name)]
@@ -150,11 +150,9 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     """
     clock = SteadyClock()
     # For one run there is nothing to share, so that a process of its own starts sooner.
-    with Signals() as signals, closing(open_launcher("local", STARTS_NO_SERVERS, _say)) as launcher:
+    with Signals() as signals, closing(open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout)
-        told = _told(
-            [launch.directory], signals, _say, root, since=clock.earliest(), patience=SINGLE_PATIENCE
-        )
+        told = _told([launch.directory], signals, say, root, since=clock.earliest(), patience=SINGLE_PATIENCE)
     # A training that is refused has said why.
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
@@ -239,7 +237,3 @@ def _exit_code(outcome: Outcome) -> int:
     if outcome.attempt.signal is not None:
         return 128 + outcome.attempt.signal
     return outcome.attempt.exit_code or EXIT_FAILED
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)

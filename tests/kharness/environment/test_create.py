@@ -8,10 +8,12 @@ import functools
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
+import termios
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +22,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from monitoring.errors import folded
 
 UV = Path(sys.executable).with_name("uv")
 WITH_UV = pytest.mark.skipif(not UV.exists(), reason="uv is not installed")
@@ -188,6 +192,48 @@ def test_set_up_says_what_it_brings_and_how_large_before_it_begins(clone: Clone,
     assert clone.versions() == {**everything, "torch": "2.13.0+cpu"}
 
     assert clone.create(".ready", "run", by=by) == (0, [], "")
+
+
+def test_on_a_terminal_pip_shows_how_far_it_is_and_leaves_a_line_per_package(
+    clone: Clone, tmp_path: Path
+) -> None:
+    noise = base64.b85encode(random.Random(1).randbytes(800_000)).decode()
+    sha256 = clone.wheel("menu_maker", "1.0", {"menu_maker/noise.txt": noise})
+    (clone.root / "requirements/config.txt").write_text(f"menu_maker==1.0 --hash=sha256:{sha256}\n")
+    # what this folder's links point at is fetched: a file of it would be read where it lies
+    links = "".join(f'<a href="{path.name}">{path.name}</a>' for path in clone.wheels.iterdir())
+    (clone.wheels / "links.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
+    with served(clone.wheels) as address:
+        command = [sys.executable, "scripts/environment.py", "create", ".venv/.ready-config", "config"]
+        environment = clone.environment("pip", PIP_FIND_LINKS=f"{address}/links.html", TERM="xterm")
+        raw = on_terminal(command, clone.root, environment, columns=60)
+    shown = re.sub(r"[^\n]*\r\x1b\[2K", "", raw.replace("\r\n", "\n")).splitlines()
+    lines = [
+        f"setup: making .venv with {sys.executable}",
+        "setup: pip brings menu-maker into .venv: about 146 KB to fetch, 507 KB on the disk",
+        "setup: menu-maker 1.0 (146 KB)",
+        "setup: .venv is ready",
+    ]
+    assert shown == [part for line in lines for part in folded(line, 60)]
+    assert re.search(r"\x1b\[2K  [\d.]+/[\d.]+ [kM]B \S", raw)
+    assert "\x1b[2K  unpacking\r" in raw
+
+
+def on_terminal(command: list[str], root: Path, environment: dict[str, str], *, columns: int) -> str:
+    """All that a command, which must succeed, writes to a terminal."""
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, columns))
+    written = b""
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while content := os.read(master, 65536):
+                written += content
+    os.close(master)
+    assert process.returncode == 0, written
+    return written.decode()
 
 
 @WITH_UV

@@ -128,11 +128,13 @@ def test_matrix_gets_on_while_its_terminal_takes_nothing(checkout: Checkout, on_
         assert "[3/3] seed-3: complete: 60 steps in " in "\n".join(terminal.read_to_end())
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: OnTerminal) -> None:
-    with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb") as terminal:
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines_that_fit(on_terminal: OnTerminal) -> None:
+    with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb", columns=60) as terminal:
         terminal.read_to_end()
     assert "\x1b" not in terminal.raw
     assert "[1/1] seed-1\r\n" in terminal.raw
+    assert [line for line in terminal.raw.split("\r\n") if len(line) > 60 and " " in line.strip()] == []
+    assert "\r\nnot in these columns: " in terminal.raw
 
 
 def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout) -> None:
