@@ -7,10 +7,10 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import BaseRoute
 
 T = TypeVar("T")
 
@@ -62,14 +63,30 @@ class BadRequest(UserError):
     """A request that no page of ours sends."""
 
 
+class Addition(Protocol):
+    """Pages of another package."""
+
+    name: str
+    """Part of the addresses of its files: `page/NAME/…`."""
+    folder: Path
+    script: str
+    style: str
+
+    def routes(self, answers: Answers) -> Sequence[BaseRoute]:
+        """Return what it answers; UserError of a handler is a sentence on the page."""
+
+
 class Answers:
     """Everything that the page asks for."""
 
-    def __init__(self, index: RunIndex, *, read_only: bool = False) -> None:
+    def __init__(
+        self, index: RunIndex, *, read_only: bool = False, additions: Sequence[Addition] = ()
+    ) -> None:
         self.index = index
         self.details = RunDetails(read_only=read_only)
         self.charts = Charts()
         self.read_only = read_only
+        self.additions = additions
         self.started = time.time()
         self._hanging: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="read")
@@ -78,6 +95,19 @@ class Answers:
             for path in sorted(PAGE.rglob("*"))
             if path.is_file()
         }
+        for addition in additions:
+            self._add(addition)
+
+    def _add(self, addition: Addition) -> None:
+        """Serve the files of an addition; its script runs before the page's own, its style after it."""
+        for path in sorted(addition.folder.iterdir()):
+            name = f"{addition.name}/{path.name}"
+            self._files[name] = (path.read_bytes(), TYPES.get(path.suffix, "text/plain"))
+        page, kind = self._files["index.html"]
+        tags = f'<link rel="stylesheet" href="page/{addition.name}/{addition.style}">\n  '
+        tags += f'<script type="module" src="page/{addition.name}/{addition.script}"></script>\n  '
+        own = b'<script type="module" src="page/main.js">'
+        self._files["index.html"] = (page.replace(own, tags.encode() + own), kind)
 
     def app(self) -> Starlette:
         """Return the application, without the guard."""
@@ -99,6 +129,7 @@ class Answers:
             Route("/api/environment", self.environment),
             Route("/api/picture", self.picture),
             Route("/api/control", self.control, methods=["POST"]),
+            *(route for addition in self.additions for route in addition.routes(self)),
         ]
         errors: dict[Any, Any] = {
             UserError: self._refused,
@@ -292,21 +323,40 @@ class Answers:
         return row
 
     async def _patiently(self, row: RunRow, read: Callable[[], T]) -> T:
-        """Return what a function reads of a run; UserError where its files do not answer in time."""
-        if self._hanging[row.id] >= MOST_HANGING:
-            raise BadRequest(f"{row.facts['name']}: its files do not answer")
+        return await self.patiently(row.id, read, name=str(row.facts["name"]))
+
+    async def patiently(self, key: str, read: Callable[[], T], *, name: str = "") -> T:
+        """Return what a function reads of a run or folder; UserError where files do not answer in time."""
+        problem = f"{name or key}: its files do not answer"
+        if self._hanging[key] >= MOST_HANGING:
+            raise BadRequest(problem)
         task = asyncio.get_running_loop().run_in_executor(self._pool, read)
         done, _ = await asyncio.wait({task}, timeout=PATIENCE)
         if not done:
-            self._hanging[row.id] += 1
-            task.add_done_callback(lambda late: self._answered(row, late))
-            raise BadRequest(f"{row.facts['name']}: its files do not answer")
+            self._hanging[key] += 1
+            task.add_done_callback(lambda late: self._answered(key, late))
+            raise BadRequest(problem)
         return done.pop().result()
 
-    def _answered(self, row: RunRow, late: asyncio.Future[Any]) -> None:
+    def _answered(self, key: str, late: asyncio.Future[Any]) -> None:
         """Note that files that did not answer in time do so again."""
-        self._hanging[row.id] -= 1
+        self._hanging[key] -= 1
         late.exception()  # nobody waits for what it was
+
+    # ------------------------------------------------------------- what additions are made from
+
+    def all_rows(self) -> list[RunRow]:
+        """Return the runs that were found, for an addition that has been asked something."""
+        self.index.asked()
+        with self.index.lock:
+            return list(self.index.rows.values())
+
+    def json(self, content: object) -> Response:
+        return _json(content)
+
+    async def content(self, request: Request) -> Mapping[str, Any]:
+        """Return the JSON object of a request. BadRequest for anything else."""
+        return await _content(request)
 
     # ------------------------------------------------------------- errors
 

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from monitoring.host.name import host_name
 from monitoring.web.guard import AccessGuard, kept_token, own_names
 
 if TYPE_CHECKING:
+    from monitoring.web.app import Addition
     from monitoring.web.guard import App
 
 PORT = 8501
@@ -64,10 +65,12 @@ def serve(
     port: int | None = None,
     read_only: bool = False,
     browser: bool = True,
+    additions: Callable[[], Sequence[Addition]] = tuple,
 ) -> int:
     """Print the address at once and serve the page until Ctrl-C; PortTakenError, MissingPackage.
 
     The socket accepts connections before the server is imported: whoever is quicker waits a moment.
+    `additions` makes the pages of other packages once that is so.
     """
     check_folders(folders)
     listening = listen(host, port)
@@ -83,7 +86,7 @@ def serve(
     except ImportError as error:
         raise MissingPackage(f"the page needs {error.name}", hint="pip install starlette uvicorn") from error
     index = RunIndex(folders)
-    answers = Answers(index, read_only=read_only)
+    answers = Answers(index, read_only=read_only, additions=additions())
     guard: App = AccessGuard(answers.app(), token=token, port=own_port, hosts=own_names(host))
     config = uvicorn.Config(
         guard,

@@ -1,5 +1,6 @@
 // The first page: what runs, is it healthy, is it better; the table of runs, and the charts of those chosen.
 
+import { panels, sections } from "./additions.js";
 import { ago, duration, h, swatch, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { now, post, store } from "./net.js";
@@ -22,13 +23,14 @@ export class Home {
       h("div", { class: "bar" }, this.all, this.count, h("span", { class: "grow" }), this.menu), this.table.element);
     this.element = h("div", { class: "home" }, h("h1", { class: "hidden" }, "Runs"), left, this.panel);
     this.board = new Board({ runs: () => this.selected().map((id) => store.rows.get(id)).filter(Boolean) });
+    this.sections = sections.map((Section) => new Section());
     this.drawMenu();
     this.rows();
     this.filter();
     this.drawPanel();
   }
 
-  get elements() { return [this.tiles, this.element]; }
+  get elements() { return [this.tiles, ...this.sections.map((one) => one.element), this.element]; }
 
   close() { this.board.close(); }
 
@@ -129,14 +131,23 @@ export class Home {
     const tab = (name, title) => h("button", { type: "button", "aria-pressed": String(view.panel === name), onclick: () => change({ panel: name }) }, title);
     const tabs = [tab("charts", "Charts"), tab("differences", "Differences")];
     if (view.panel === "differences") {
-      this.panel.replaceChildren(h("div", { class: "bar" }, tabs), this.differences());
+      const added = h("div", { class: "added" });
+      this.panel.replaceChildren(h("div", { class: "bar" }, tabs), this.differences(added));
+      this.addTo(added);
     } else {
       this.panel.replaceChildren(boardBar(tabs), this.board.element);
       this.board.update();
     }
   }
 
-  differences() {
+  async addTo(place) {
+    const ids = this.selected().slice(0, 50);
+    if (ids.length < 2) return;
+    const parts = await Promise.all(panels.map((make) => make(ids).catch(() => null)));
+    place.replaceChildren(...parts.filter(Boolean));
+  }
+
+  differences(added) {
     const rows = this.selected().map((id) => store.rows.get(id)).filter(Boolean);
     const texts = (name) => rows.map((row) => (name in row.options ? String(row.options[name]) : "–"));
     const differing = tellingOptions().filter((name) => new Set(texts(name)).size > 1);
@@ -145,7 +156,7 @@ export class Home {
     const body = differing.map((name) => h("tr", {}, h("th", { scope: "row" }, name), texts(name).slice(0, 50).map((text) => h("td", { class: "value" }, text))));
     const metrics = Object.keys(store.metrics).filter((name) => store.metrics[name].better !== "neither" && store.metrics[name].kind === "result" && rows.some((row) => name in row.metrics));
     const numbers = metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), rows.slice(0, 50).map((row) => h("td", { class: "value" }, withUnit(row.metrics[name], store.metrics[name].unit)))));
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "differences" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)));
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "differences" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)), added);
   }
 
   // Ask which runs fulfill the filter: the server has the one parser of its language.
@@ -175,6 +186,7 @@ export class Home {
 
   onRows(changed, isWhole) {
     this.rows();
+    for (const one of this.sections) one.onRows(changed, isWhole);
     if (view.where) {
       clearTimeout(this.waiting);
       this.waiting = setTimeout(() => this.filter(), 300);

@@ -1,5 +1,6 @@
 // Begins the page: chooses what is shown by the address, and passes on changes, views and keys.
 
+import { pageOf } from "./additions.js";
 import { ago, duration, h, replace } from "./dom.js";
 import { Home, setWhere } from "./home.js";
 import { begin, now, onRows, store } from "./net.js";
@@ -13,15 +14,16 @@ const problems = document.getElementById("problems");
 const help = document.getElementById("help");
 
 let shown = null;
-let shownRun = null;
+let shownPlace = null;
 
 function show() {
-  const run = view.run;
-  if (shown && shownRun === run) return false;
+  const [name, Page] = view.run ? ["run", RunPage] : pageOf(view) ?? ["", Home];
+  const place = `${name} ${view[name] ?? ""}`;
+  if (shown && shownPlace === place) return false;
   shown?.close();
-  shownRun = run;
+  shownPlace = place;
   document.title = "kharness";
-  shown = run ? new RunPage() : new Home();
+  shown = new Page();
   replace(main, shown.elements);
   return true;
 }
@@ -71,7 +73,7 @@ function onKey(event) {
   } else if (event.key === "c") [...(shown.board?.charts.values() ?? [])].find((chart) => chart.element.matches(":hover"))?.copyHovered();
   else if (event.key === "Escape") {
     if (view.zoom) change({ zoom: null });
-    else if (view.run) change({ run: "" }, { isNewPage: true });
+    else if (view.run || view.matrix) change({ run: "", matrix: "" }, { isNewPage: true });
     else return;
   } else if (!shown.onKey(event.key)) return;
   event.preventDefault();
@@ -87,12 +89,12 @@ where.addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(() => change({ where: where.value }), 150);
 });
-document.querySelector(".filter").addEventListener("submit", (event) => { event.preventDefault(); change({ where: where.value, run: "" }); });
+document.querySelector(".filter").addEventListener("submit", (event) => { event.preventDefault(); change({ where: where.value, run: "", matrix: "" }); });
 document.getElementById("help-button").addEventListener("click", openHelp);
 document.querySelector(".brand").addEventListener("click", (event) => {
   event.preventDefault();
   setWhere("");
-  change({ run: "", zoom: null }, { isNewPage: true });
+  change({ run: "", matrix: "", zoom: null }, { isNewPage: true });
 });
 document.addEventListener("keydown", onKey);
 onView((names) => { if (!show()) shown.onView(names); });
