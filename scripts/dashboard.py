@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
@@ -17,6 +18,9 @@ from kharness.config.places import asked_path
 from kharness.runs.latest import latest_link
 from monitoring.errors import PortTakenError
 from monitoring.web.command import HOST, serve
+
+if TYPE_CHECKING:
+    from kharness.pages.addition import MatrixPages
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,9 +46,17 @@ def main(argv: Sequence[str]) -> int:
             host=host,
             port=asked_port(variables.get("PORT")),
             read_only=asked_yes(variables.get("READ_ONLY")),
+            additions=pages,
         )
     except PortTakenError as error:
         raise error.options_are(port="make dashboard PORT=", host="make dashboard HOST=") from error
+
+
+def pages() -> list[MatrixPages]:
+    """The pages of matrices and sweeps."""
+    from kharness.pages.addition import MatrixPages  # once the address is printed
+
+    return [MatrixPages()]
 
 
 def asked_port(text: str | None) -> int | None:

@@ -67,6 +67,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.judging.statistics": frozenset({"scipy"}),
     "kharness.report.writing.html": frozenset({"jinja2", "markupsafe"}),
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
+    "kharness.pages": frozenset(
+        {"kharness.config", "kharness.matrix", "kharness.report", "kharness.runs", "monitoring"}
+    ),
+    "kharness.pages.addition": frozenset({"starlette"}),
     "kharness.cli": frozenset(
         {"kharness.config", "kharness.matrix", "kharness.report", "kharness.runs", "monitoring"}
     ),
@@ -149,6 +153,11 @@ FLOORS: dict[str, list[str]] = {
         "compare writing",
         "gpu_report",
         "report",
+    ],
+    "kharness.pages": [
+        "commands importance kept origins recorded_look",
+        "matrix sweep",
+        "addition",
     ],
 }
 # Optional, or slow to import.

@@ -45,6 +45,7 @@ TARGETS = {
     "reproduce": "run it again and say whether it is bit-equal",
     "test-rerun": "run cells again from scratch",
     "sync": "bring the trackers up to date",
+    "dashboard": "every run, matrix and sweep in a browser, live",
     "gputop": "GPUs and a run, live in this terminal",
 }
 

@@ -21,7 +21,12 @@ def results_directory(configured: str, output: Path) -> Path:
 
 def has_plan(directory: Path) -> bool:
     """Whether it is the directory of a matrix."""
-    return (directory / MATRIX_JSON).is_file()
+    return plan_path(directory).is_file()
+
+
+def plan_path(directory: Path) -> Path:
+    """Where the plan of a matrix lies."""
+    return directory / MATRIX_JSON
 
 
 def stamp(now: datetime | None = None) -> str:

@@ -40,6 +40,7 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
         "decisive_metric_note": conclusions.metric_note or None,
         "decisive_metrics": {workload: metric.name for workload, (metric, _) in conclusions.metrics.items()},
         "baseline": conclusions.baseline or None,
+        "explanation": explanation(conclusions) if conclusions.comparisons else None,
         "comparisons": [_comparison_json(comparison) for comparison in conclusions.comparisons],
         "main_effects": [
             {**_comparison_json(effect), "over": list(effect.over)} for effect in conclusions.effects
@@ -188,6 +189,7 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "budget_unit": comparison.budget_unit,
         "budgets": [_budget_json(budget) for budget in comparison.budgets],
         "failures": list(comparison.failures),
+        "sentence": comparison_sentence(comparison),
     }
 
 

@@ -1,0 +1,1 @@
+"""Pages that kharness adds to the page of runs: matrices, sweeps, and where options come from."""

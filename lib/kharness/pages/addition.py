@@ -1,0 +1,97 @@
+"""Adds matrices, sweeps and the origins of options to the page of runs that `monitoring.web` serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kharness.pages.matrix import MatrixFiles, Rows
+from kharness.pages.origins import MOST_RUNS, compared_options
+from kharness.pages.sweep import SweepFiles
+from monitoring.errors import UserError
+from monitoring.web.rows import RunRow
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+    from monitoring.web.app import Answers
+
+# Of more matrices the newest are listed.
+MOST_LISTED = 100
+
+
+class MatrixPages:
+    """The addition: which matrices there are follows from the runs that were found, and no other can be asked
+    for.
+    """
+
+    name = "kharness"
+    folder = Path(__file__).resolve().parent / "page"
+    script = "main.js"
+    style = "pages.css"
+
+    def __init__(self) -> None:
+        self._matrices = MatrixFiles()
+        self._sweeps = SweepFiles()
+
+    def routes(self, answers: Answers) -> Sequence[BaseRoute]:
+        """Return what the pages ask for."""
+        from starlette.routing import Route
+
+        async def matrices(request: Request) -> Response:
+            rows = answers.all_rows()
+            return answers.json({"matrices": await answers.patiently("matrices", lambda: self.listed(rows))})
+
+        async def matrix(request: Request) -> Response:
+            wanted, rows = request.query_params.get("id", ""), answers.all_rows()
+            return answers.json(await answers.patiently(wanted, lambda: self.shown(wanted, rows)))
+
+        async def options(request: Request) -> Response:
+            ids = (await answers.content(request)).get("ids")
+            if not isinstance(ids, list) or len(ids) > MOST_RUNS:
+                raise UserError(f"ids is a list of at most {MOST_RUNS} runs")
+            known = {row.id: row.directory for row in answers.all_rows()}
+            wanted = [known[one] for one in ids if isinstance(one, str) and one in known]
+            if len(wanted) < len(ids):
+                raise UserError("there is no such run any more")
+            return answers.json(await answers.patiently("options", lambda: compared_options(wanted)))
+
+        return [
+            Route("/api/kharness/matrices", matrices),
+            Route("/api/kharness/matrix", matrix),
+            Route("/api/kharness/options", options, methods=["POST"]),
+        ]
+
+    def listed(self, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+        """Return all matrices and sweeps that have begun, the newest first."""
+        found = []
+        for name, (directory, cells) in folders(rows).items():
+            brief = self._matrices.brief(directory, cells)
+            if brief is not None:
+                found.append({"id": name, **brief})
+        return sorted(found, key=lambda one: -one["created"])[:MOST_LISTED]
+
+    def shown(self, wanted: str, rows: Sequence[RunRow]) -> dict[str, Any]:
+        """Return a matrix or sweep by its id. UserError for one that no run was found in."""
+        place = folders(rows).get(wanted)
+        if place is None:
+            raise UserError("there is no such matrix (any more)")
+        directory, cells = place
+        whole = self._matrices.whole(directory, cells)
+        plan = self._matrices.plan(directory)
+        if plan is not None and plan["kind"] == "sweep":
+            whole["sweep"] = self._sweeps.of(directory, plan)
+        return whole
+
+
+def folders(rows: Sequence[RunRow]) -> Mapping[str, tuple[Path, Rows]]:
+    """Return the folders that runs are in, by id: their path, and the runs in them by name."""
+    found: dict[str, tuple[Path, dict[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        name = row.id.rpartition("/")[0]
+        if name:
+            found.setdefault(name, (row.directory.parent, {}))[1][row.directory.name] = row.facts
+    return found

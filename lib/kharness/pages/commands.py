@@ -1,0 +1,81 @@
+"""Commands that a page tells: to record a look, to finish what is planned, to add seeds."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kharness.config.record import read_record
+from kharness.runs.command import COMMAND_JSON
+from kharness.runs.latest import shown
+
+SEED = "SEED"
+
+# Symbols that say what a matrix is, or how its runs are followed, and not what is trained.
+_OWN = ("MATRIX_AXES", "SEED", "TRACKER_RUN_NAME")
+
+
+def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
+    """Whether a matrix runs anybody's command (`kharness matrix`) and no training of the tree."""
+    cells = plan["cells"]
+    return bool(cells) and os.path.exists(directory / cells[0]["name"] / COMMAND_JSON)
+
+
+def record_command(directory: Path, *, of_commands: bool) -> str:
+    """Return the command that records a look: the report, as it is now."""
+    place = shlex.quote(shown(directory))
+    return f"kharness report {place}" if of_commands else f"make summary RUN={place}"
+
+
+def continue_command(directory: Path, *, of_commands: bool) -> str:
+    """Return the command that runs what is planned and not complete."""
+    place = shlex.quote(shown(directory))
+    return f"kharness continue {place}" if of_commands else f"make continue RUN={place}"
+
+
+def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
+    """Return the command that plans the same matrix with so many seeds; empty where that is unknown.
+
+    The values that the command line gave the first cell are repeated, so that the question stays the same.
+    """
+    axes = [
+        f"{axis['symbol']}={'|'.join(axis['values'])}"
+        for axis in plan["axes"]
+        if axis["symbol"] != SEED and not axis.get("included")
+    ]
+    have: Sequence[str] = next((axis["values"] for axis in plan["axes"] if axis["symbol"] == SEED), [])
+    wanted = more_seeds(have, seeds)
+    if is_of_commands(directory, plan):
+        words = [f"-a {shlex.quote(axis.lower().replace('|', ','))}" for axis in axes]
+        return f"kharness matrix {' '.join([*words, f'-a seed={wanted}'])} -- …" if have else ""
+    if any(axis.get("fragments") for axis in plan["axes"]):
+        return ""
+    first = directory / plan["cells"][0]["name"] if plan["cells"] else directory
+    given = {
+        one.symbol: one.value
+        for one in read_record(first).asked
+        if one.origin.kind == "make variable" and one.symbol not in _OWN
+    }
+    words = [f"CONFIG_{name}={value}" for name, value in given.items()]
+    for name in ("include", "exclude"):
+        if plan.get(name):
+            words.append(f"CONFIG_MATRIX_{name.upper()}={plan[name]}")
+    return shlex.join(
+        ["make", "test_matrix", f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}", *words]
+    )
+
+
+def more_seeds(have: Sequence[str], count: int) -> str:
+    """Return an axis with `count` seeds that begin with those there are: `1..10`, else `7|9|10|11`."""
+    numbers = [int(seed) for seed in have if seed.isdecimal()]
+    if len(numbers) < len(have):
+        return "|".join(have)
+    first = numbers[0] if numbers else 1
+    if numbers == list(range(first, first + len(numbers))):
+        return f"{first}..{first + max(count, len(numbers)) - 1}"
+    free = (number for number in range(max(numbers) + 1, max(numbers) + count + 1))
+    more = [str(next(free)) for _ in range(max(0, count - len(numbers)))]
+    return "|".join([*have, *more])

@@ -1,0 +1,231 @@
+"""What the page shows of a matrix: its cells by status, its variants by seeds, and the last recorded look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kharness.pages import commands
+from kharness.pages.kept import Kept
+from kharness.pages.recorded_look import headlines, next_look, read_look, shown_look
+from kharness.report.collection import REPLICATE_AXIS, variant_labels
+from kharness.report.judging.interim_looks import Looks
+from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import STOPPED_EARLY
+from kharness.runs.files import STATUS_JSON, SUMMARY_JSON
+from kharness.runs.matrix_plan import known_failures, read_matrix_json
+from kharness.runs.rundir import plan_path
+from kharness.runs.status import (
+    COMPLETE,
+    INTERRUPTED,
+    KILLED,
+    PENDING,
+    RUNNING,
+    TIMEOUT,
+    Attempt,
+    RunStatus,
+    failed_before,
+    read_status,
+)
+from monitoring.errors import UserError
+
+# How a cell is told that the matrix ended because it was losing.
+STOPPED = "stopped early"
+
+# As a cell goes through them.
+ORDER = (COMPLETE, RUNNING, PENDING, STOPPED, INTERRUPTED, "silent", "died", TIMEOUT, KILLED)
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""Name of a cell -> what is known of its run: `id`, `status`, `step`, `steps`, `left`, `errors`."""
+
+# What a runner's word `running` stands for where its process is gone, and what a run without make is.
+_LIVE = {RUNNING: RUNNING, "waiting": RUNNING}
+
+
+class MatrixFiles:
+    """Reads the files of matrices, each again only when it has changed; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._plans = Kept[dict[str, Any] | None](lambda path: read_matrix_json(path.parent), None)
+        self._statuses = Kept[RunStatus | None](_status, None)
+        self._looks = Kept[dict[str, Any] | None](read_look, None)
+
+    def plan(self, directory: Path) -> dict[str, Any] | None:
+        """Return matrix.json; None for a directory without one, MatrixError for one that cannot be read."""
+        return self._plans.of(plan_path(directory))
+
+    def look(self, directory: Path) -> tuple[dict[str, Any] | None, str]:
+        """Return the recorded look, or None and the reason why it cannot be shown, empty without one."""
+        try:
+            return self._looks.of(directory / SUMMARY_JSON), ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return None, f"{SUMMARY_JSON} cannot be read: {error}"
+
+    def cells(self, directory: Path, plan: Mapping[str, Any], rows: Rows) -> list[dict[str, Any]]:
+        """Return each cell of the plan with its status."""
+        known = known_failures(plan)
+        return [
+            {
+                "place": place,
+                **_cell(cell, self._statuses.of(directory / cell["name"] / STATUS_JSON), rows, known),
+            }
+            for place, cell in enumerate(plan["cells"])
+        ]
+
+    def brief(self, directory: Path, rows: Rows) -> dict[str, Any] | None:
+        """Return a matrix or sweep for a list: its name, cells by status and verdicts; None for no matrix."""
+        try:
+            plan = self.plan(directory)
+        except MatrixError as error:
+            return {"title": directory.name, "problem": str(error), "created": 0.0}
+        if plan is None:
+            return None
+        look, problem = self.look(directory)
+        counts = Counter(
+            str(rows[name]["status"]) for cell in plan["cells"] if (name := cell["name"]) in rows
+        )
+        if waiting := len(plan["cells"]) - sum(counts.values()):
+            counts[PENDING] += waiting
+        return {
+            **_about(directory, plan),
+            "counts": counts,
+            "problem": problem,
+            "look": look
+            and {
+                "recorded": look["recorded"],
+                "baseline": look.get("baseline"),
+                "metric": look.get("decisive_metric"),
+                "unit": (look.get("metrics") or {}).get(look.get("decisive_metric"), {}).get("unit", ""),
+                "since": max(0, counts[COMPLETE] - sum(run["status"] == COMPLETE for run in look["runs"])),
+                "compared": len(look["comparisons"]),
+                "shown": [
+                    {name: one.get(name) for name in ("variant", "verdict", "difference", "low", "high")}
+                    for one in headlines(look)
+                ],
+            },
+        }
+
+    def whole(self, directory: Path, rows: Rows) -> dict[str, Any]:
+        """Return all that the page of a matrix shows. UserError for a directory that is none."""
+        plan = self.plan(directory)
+        if plan is None:
+            raise UserError(f"{directory.name} is no matrix any more")
+        cells = self.cells(directory, plan, rows)
+        of_commands = commands.is_of_commands(directory, plan)
+        variants = _variants(plan, cells)
+        seeds_of = {one["label"]: {cell["seed"]: cell["status"] for cell in one["cells"]} for one in variants}
+        look, problem = self.look(directory)
+        shown = shown_look(look, seeds_of, REPLICATE_AXIS) if look else None
+        seeds_now = min((len(_complete(one)) for one in variants), default=0)
+        due = next_look(shown, seeds_now) if shown else _first_look(plan, seeds_now)
+        planned = min((len(one["cells"]) for one in variants), default=0)
+        unfinished = sum(cell["status"] not in (COMPLETE, STOPPED) for cell in cells)
+        return {
+            **_about(directory, plan),
+            "axes": [{"symbol": axis["symbol"], "values": axis["values"]} for axis in plan["axes"]],
+            "seed_axis": REPLICATE_AXIS,
+            "statuses": _counted(cells),
+            "variants": variants,
+            "look": shown,
+            "problem": problem,
+            "next_look": due,
+            "seeds": seeds_now,
+            "refused": [{"name": one["name"], "reason": one["reason"]} for one in plan["refused"]],
+            "git": plan.get("git"),
+            "versions": plan.get("versions"),
+            "commands": {
+                "record": commands.record_command(directory, of_commands=of_commands),
+                "continue": commands.continue_command(directory, of_commands=of_commands)
+                if unfinished
+                else "",
+                "seeds": commands.seeds_command(directory, plan, due) if due and due > planned else "",
+            },
+        }
+
+
+def _status(path: Path) -> RunStatus | None:
+    try:
+        return read_status(path.parent)
+    except MatrixError:
+        return None
+
+
+def _about(directory: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "title": directory.name,
+        "kind": plan["kind"],
+        "model": plan["model"],
+        "created": plan["created"],
+        "num_cells": len(plan["cells"]),
+    }
+
+
+def _cell(
+    cell: Mapping[str, Any], written: RunStatus | None, rows: Rows, known: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return one cell; its journal says more than its status.json where no runner follows it."""
+    name, row = cell["name"], rows.get(cell["name"], {})
+    status: str = PENDING
+    reason, cause = "", ""
+    attempts: Sequence[Attempt] = ()
+    if written is not None:
+        last = written.last
+        status, attempts = str(written.status), tuple(written.attempts)
+        reason, cause = (last.reason or "" if last else ""), (last.cause or "" if last else "")
+    if row and (written is None or status in (PENDING, RUNNING)):
+        status = _LIVE.get(str(row["status"]), str(row["status"]))
+    if cause == STOPPED_EARLY and status != COMPLETE:
+        status = STOPPED
+    return {
+        "name": name,
+        "id": row.get("id"),
+        "values": cell["values"],
+        "seed": cell["values"].get(REPLICATE_AXIS, ""),
+        "status": status,
+        "reason": reason,
+        "attempts": len(attempts),
+        "unstable": status == COMPLETE and bool(failed_before(attempts)),
+        "known_failure": known.get(name, ""),
+        "step": row.get("step"),
+        "steps": row.get("steps"),
+        "left": row.get("left"),
+        "errors": row.get("errors", 0),
+    }
+
+
+def _variants(plan: Mapping[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cells by what differs beside the seed, in the order of the plan, labeled as reports do."""
+    groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for cell in cells:
+        key = tuple(one for one in cell["values"].items() if one[0] != REPLICATE_AXIS)
+        groups.setdefault(key, []).append(cell)
+    axes = {axis["symbol"]: axis["values"] for axis in plan["axes"]}
+    included = [axis["symbol"] for axis in plan["axes"] if axis.get("included")]
+    labels = variant_labels([dict(key) for key in groups], axes, included)
+    return [
+        {"label": label or plan["model"], "values": dict(key), "cells": group}
+        for label, (key, group) in zip(labels, groups.items(), strict=True)
+    ]
+
+
+def _complete(variant: Mapping[str, Any]) -> list[str]:
+    return [cell["name"] for cell in variant["cells"] if cell["status"] == COMPLETE]
+
+
+def _counted(cells: list[dict[str, Any]]) -> dict[str, int]:
+    counts = Counter(cell["status"] for cell in cells)
+    return {name: counts[name] for name in sorted(counts, key=_place)}
+
+
+def _place(status: str) -> int:
+    return ORDER.index(status) if status in ORDER else len(ORDER)
+
+
+def _first_look(plan: Mapping[str, Any], seeds_now: int) -> int | None:
+    """Return the number of seeds of the first verdict; None once it is reached."""
+    seeds = plan.get("seeds") or {}
+    planned, first = seeds.get("planned") or 0, len(seeds.get("first") or ())
+    looks = Looks(planned or first, fixed=bool(planned))
+    return looks.first if seeds_now < looks.first else None
