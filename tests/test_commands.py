@@ -7,7 +7,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -228,12 +227,12 @@ def of_others() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", of_others(), ids=" ".join)
-def test_program_of_a_package_has_it(words: tuple[str, ...]) -> None:
+def test_program_of_a_package_has_it(words: tuple[str, ...], warm_trackers: WarmPython) -> None:
     program = installed(words[0])
     if program is None:
         pytest.skip(f"{words[0]} is not installed")
     sub = [word for word in words[1:] if word[0] != "-"]
-    shown = subprocess.run([program, *sub, "--help"], capture_output=True, text=True)
+    shown = warm_trackers.run([program, *sub, "--help"])  # each is a file that its Python reads
     assert shown.returncode == 0, shown.stderr
     assert [word for word in words[1:] if word not in shown.stdout] == []
 

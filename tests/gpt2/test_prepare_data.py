@@ -47,7 +47,7 @@ def test_prepared_tokens_are_shown(prepare: Prepare, tmp_path: Path) -> None:
 
 def test_mistakes_are_one_error(prepare: Prepare, tmp_path: Path) -> None:
     for flags, error in (
-        (("--show",), "manifest.json does not exist\nhint: make data prepares the DATASET of .config, "),
+        (("--show",), "manifest.json does not exist\nhint: make data with the same options prepares it, "),
         (("--from", "/nowhere"), "error: --from /nowhere is not a folder\n"),
         (("--tokenizer", "gpt2", "--tokenizer-vocabulary", "/nowhere"), "/nowhere holds no vocabulary"),
         (("--no-such-flag",), "error: unrecognized arguments: --no-such-flag\n"),

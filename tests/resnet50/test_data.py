@@ -83,13 +83,13 @@ def test_training_pictures_are_augmented_and_others_are_not(digits: PictureSplit
         (
             {"DATASET": "fashion-mnist", "DATA_DIR": "/nowhere"},
             "/nowhere/fashion-mnist/train-images-idx3-ubyte.gz does not exist",
-            "make data fetches it; DATASET=digits needs no download",
+            "make data CONFIG_MODEL_RESNET50=y fetches it; DATASET=digits needs no download",
         ),
         (
             {"DATASET": "cifar10", "DATA_DIR": "/nowhere"},
             "/nowhere/cifar-10-batches-py or /nowhere/cifar-10-batches-bin does not exist, "
             "or not with all its files",
-            "make data CONFIG_DATASET=cifar10, or unpack CIFAR-10 there, or set DATA_DIR",
+            "make data CONFIG_MODEL_RESNET50=y CONFIG_DATASET=cifar10, or unpack it there",
         ),
     ],
     ids=["size", "one", "fashion", "cifar"],

@@ -54,6 +54,8 @@ class Installer:
         self.name = "uv" if uv else "pip"
         self._venv = venv
         self._python = str((venv / "bin" / "python").absolute())
+        self._reaches: bool | None = None
+        """Whether this Python's pip installs into the environment; None before it was tried."""
         # PYTHONPATH has our own modules, which no installer needs
         self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -118,7 +120,10 @@ class Installer:
         """pip with its options: that of the environment, else this Python's for the environment."""
         if not self._has_pip():
             command = [sys.executable, "-m", "pip", "--python", self._python, "--disable-pip-version-check"]
-            if subprocess.run([*command, "--version"], capture_output=True, check=False).returncode == 0:
+            if self._reaches is None:
+                tried = subprocess.run([*command, "--version"], capture_output=True, check=False)
+                self._reaches = tried.returncode == 0
+            if self._reaches:
                 return command
             self.add_pip()
         return [self._python, "-m", "pip", "--disable-pip-version-check"]

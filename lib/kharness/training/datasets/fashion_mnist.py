@@ -42,7 +42,9 @@ CLASSES = (
 )
 
 
-FETCHED = FetchedDigits(FASHION_MNIST, hint="make data fetches it; DATASET=digits needs no download")
+FETCHED = FetchedDigits(
+    FASHION_MNIST, hint="make data CONFIG_MODEL_RESNET50=y fetches it; DATASET=digits needs no download"
+)
 
 Options = DataFolder
 fetch, check, count = FETCHED.fetch, FETCHED.check, FETCHED.count

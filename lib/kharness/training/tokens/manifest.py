@@ -21,7 +21,7 @@ FORMAT = 1
 TOKEN_BYTES = 2
 _BLOCK = 1 << 20
 _HINT = "make data prepares it again"
-_HINT_MISSING = "make data prepares the DATASET of .config, gpt2/prepare_data.py that of its flags"
+_HINT_MISSING = "make data with the same options prepares it, gpt2/prepare_data.py with the same flags"
 
 
 @dataclass(frozen=True)

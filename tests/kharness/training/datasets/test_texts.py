@@ -130,7 +130,7 @@ def test_what_is_not_prepared_is_refused(config: dict[str, Any], root: Path, nam
         with pytest.raises(DatasetError, match=r"manifest\.json does not exist") as caught:
             look(name, config, root)
         assert caught.value.hint == (
-            "make data prepares the DATASET of .config, gpt2/prepare_data.py that of its flags"
+            "make data with the same options prepares it, gpt2/prepare_data.py with the same flags"
         )
 
 

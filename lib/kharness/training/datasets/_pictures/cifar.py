@@ -118,7 +118,7 @@ class Cifar:
         shown = " or ".join(f"{places[0] / folder}" for folder in wanted)
         raise DatasetError(
             f"{shown} does not exist, or not with all its files",
-            hint=f"make data CONFIG_DATASET={self.folder}, or unpack {self.name} there, or set DATA_DIR",
+            hint=f"make data CONFIG_MODEL_RESNET50=y CONFIG_DATASET={self.folder}, or unpack it there",
         )
 
     def read(self, places: Sequence[Path]) -> PictureSet:
