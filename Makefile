@@ -55,7 +55,7 @@ override config_targets := menuconfig oldconfig olddefconfig defconfig savedefco
 ifeq ($(filter verify-environment,$(setup))$(wildcard $(setup)),)
 ifeq ($(filter-out $(config_targets) defconfig-%,$(KHARNESS_GOALS)),)
 override setup := $(VENV)/.ready-config
-else ifeq ($(KHARNESS_GOALS),gputop)
+else ifeq ($(filter-out gputop watch,$(KHARNESS_GOALS)),)
 override setup := $(VENV)/.ready-dashboard
 endif
 endif
@@ -209,7 +209,11 @@ dashboard: $(setup)		##* every run in a browser, live: RUN=dir[:dir …] (defaul
 	@$(python) scripts/dashboard.py
 
 .PHONY: gputop
-gputop: $(setup)		##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
+gputop: $(setup)		##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) METRIC=… THEME=… SORT=… SIMULATE=n
+	@$(python) scripts/gputop.py
+
+.PHONY: watch
+watch: $(setup)			## make gputop, where there is no GPU: a run, live in this terminal: RUN=dir METRIC=name
 	@$(python) scripts/gputop.py
 
 ##@ Working on kharness

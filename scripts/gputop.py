@@ -1,8 +1,9 @@
-"""GPUs and a run, live in this terminal: gputop.py [RUN=dir] [THEME=name] [SORT=column] [SIMULATE=n].
+"""GPUs and a run, live in this terminal: gputop.py [RUN=dir] [METRIC=name] [THEME=name] [SORT=column] …
 
 RUN is a run or a matrix, shown with the GPUs as it records them, if it does. Without RUN the GPUs are all of
 this machine, with the newest run next to them. SIMULATE=4 shows four GPUs that do not exist, and
-says so. THEME and SORT are what the keys `t` and `<` `>` choose. `make gputop` calls it.
+says so. METRIC is what the run's second graph shows, as the key `n` chooses it; THEME and SORT are what `t`
+and `<` `>` choose. `make gputop` calls it, and `make watch`, its name where there is no GPU.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     options = shown(variables, make_variables.output_directory(variables, ROOT))
     options += chosen("THEME", variables.get("THEME"), THEMES)
     options += chosen("SORT", variables.get("SORT"), COLUMNS)
+    if variables.get("METRIC"):
+        options += [f"--metric={variables['METRIC']}"]
     if "SIMULATE" in variables:
         options += ["--simulate", number(variables["SIMULATE"])]
     return gpu_dashboard.main(options)

@@ -216,6 +216,7 @@ LOCKS = tuple(f"requirements/{part}.txt" for part in ("config", "dashboard", "ru
         (["menuconfig"], ".ready-config"),
         (["defconfig-pruning", "olddefconfig"], ".ready-config"),
         (["gputop", "SIMULATE=4"], ".ready-dashboard"),
+        (["watch", "METRIC=val_loss"], ".ready-dashboard"),
         (["defconfig", "train"], ".ready"),
     ],
 )

@@ -47,7 +47,11 @@ TARGETS = {
     "sync": "bring the trackers up to date",
     "dashboard": "every run, matrix and sweep in a browser, live",
     "gputop": "GPUs and a run, live in this terminal",
+    "watch": "gputop, where there is no GPU",
 }
+
+# Targets whose script has another name.
+SCRIPTS = {"watch": "gputop"}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -150,7 +154,9 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def target(name: str, words: Sequence[str]) -> int:
     """Do what the make target of that name does, on the results in this folder."""
-    script = Path(__file__).resolve().parents[2] / "scripts" / f"{name.replace('-', '_')}.py"
+    script = (
+        Path(__file__).resolve().parents[2] / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
+    )
     if not script.is_file():
         raise MatrixError(f"kharness {name} needs a checkout", hint="run it in one: make help")
     named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))

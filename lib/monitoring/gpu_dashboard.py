@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         label=f"{SIMULATED}  {given.label}".rstrip() if given.simulate else given.label,
         theme=given.theme,
         sort=given.sort,
+        metric=given.metric,
         source=live,
     )
     return app.run(mouse=given.mouse)
@@ -90,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         help=f"of processes: {', '.join(COLUMNS)}; default: {SORT_VARIABLE}, else {DEFAULT_SORT}",
     )
+    parser.add_argument("--metric", help="of the run, in its second graph; default: throughput")
     parser.add_argument("--no-mouse", dest="mouse", action="store_false", help="leave it to the terminal")
     return parser
 

@@ -54,11 +54,13 @@ class Dashboard:
         label: str = "",
         theme: str | None = None,
         sort: str = DEFAULT_SORT,
+        metric: str | None = None,
         source: LiveGpus | None = None,
     ) -> None:
         """`gpu` None: the samples that the run records, if any, else all GPUs of this machine.
 
-        `source` is those of this machine, where they are sampled already.
+        `metric` is that of the second graph; None: throughput. `source` is those of this machine, where they
+        are sampled already.
         """
         self.ended = False
         self.theme = theme or default_theme(os.environ)
@@ -72,6 +74,7 @@ class Dashboard:
         self._history = GraphHistory()
         self._selected: int | None = None
         self._log_loss: bool | None = None
+        self._metric = metric
         self._message, self._told = "", 0.0
         self._host_line: HostLine | None = None
         self._looks: ProcessLooks | None = None
@@ -156,10 +159,10 @@ class Dashboard:
         source, run, now = self._source, self._run, time.time()
         panel = None
         if run is not None:
-            from monitoring.terminal.panels.run_panel import RunPanel
+            from monitoring.terminal.panels.run_panel import SPEED, RunPanel
 
             place = self._runs.place() if self._runs is not None else None
-            panel = RunPanel(run, now, width, place, self._log_loss)
+            panel = RunPanel(run, now, width, place, self._log_loss, self._metric or SPEED)
         return View(
             width=width,
             height=height,
@@ -305,6 +308,8 @@ class Dashboard:
             "-": lambda: self._zoom(1),
             "h": self._next_host,
             "l": self._toggle_log,
+            "n": lambda: self._next_metric(1),
+            "N": lambda: self._next_metric(-1),
             "t": self._next_theme,
             "m": self._toggle_mouse,
             **dict.fromkeys("TKI", lambda: self._ask(key)),
@@ -331,6 +336,8 @@ class Dashboard:
             self._zoom(1, around=True)
         elif kind == "loss":
             self._toggle_log()
+        elif kind == "speed":
+            self._next_metric(1)
         elif kind == "run":
             self._turn(1)
 
@@ -402,6 +409,16 @@ class Dashboard:
         self._log_loss = {None: True, True: False, False: None}[self._log_loss]
         axis = {None: "where it shows more", True: "log", False: "linear"}[self._log_loss]
         self._tell(f"axis of the losses: {axis}")
+
+    def _next_metric(self, by: int) -> None:
+        """Show another metric of the run in the second graph."""
+        names = self._run.metrics() if self._run is not None else []
+        if not names:
+            self._tell("the run has no other metric yet")
+            return
+        place = names.index(self._metric) if self._metric in names else -1 if by > 0 else 0
+        self._metric = names[(place + by) % len(names)]
+        self._tell(f"{self._metric}, {names.index(self._metric) + 1} of {len(names)} metrics")
 
     def _next_theme(self) -> None:
         names = list(THEMES)

@@ -43,6 +43,7 @@ class RunView:
         """The state and metrics of rank 0."""
         self.alert: str | None = None
         """The text of the newest alert that fires; None if none does."""
+        self.num_firing = 0
         self._firing: dict[tuple[str, str], str] = {}
         self._run = read_run_json(directory)
         self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
@@ -96,6 +97,10 @@ class RunView:
         except KeyError:
             return Window()
 
+    def metrics(self) -> list[str]:
+        """Return what the second graph can show: every metric that the run has recorded but the loss."""
+        return [name for name in self._series.metrics if name != "train_loss"]
+
     def reset(self) -> None:
         """Begin the graphs anew at the next step."""
         self._first = (self.rank.step or 0) + 1
@@ -145,6 +150,7 @@ class RunView:
         elif alert.get("state") != "resolved" and alert.get("severity") != "info":
             self._firing[rule, subject] = str(alert.get("condition") or alert.get("message"))
         self.alert = list(self._firing.values())[-1] if self._firing else None
+        self.num_firing = len(self._firing)
 
 
 def journals(directory: Path) -> dict[Path, float]:

@@ -19,6 +19,7 @@ import pytest
 from monitoring import Run
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
+from monitoring.journal.alerts import Alerts
 from monitoring.terminal.app import Dashboard
 from monitoring.terminal.display.cells import Line
 from monitoring.terminal.display.graphs import graph_rows
@@ -324,6 +325,46 @@ def test_q_quits(run: Path) -> None:
 
     look(app, SMALL, "q")
     assert app.ended
+
+
+def test_n_shows_another_metric_of_the_run(run: Path) -> None:
+    write(
+        run / "metrics.jsonl",
+        *(
+            {"event": "eval", "time": time.time(), "seq": 20 + step, "attempt": 1, "global_step": step}
+            | {"split": "val", "val_loss": 3.0 / step}
+            for step in (4, 8)
+        ),
+    )
+    app = Dashboard(run=run)
+    look(app, SMALL)
+    assert app._run is not None
+    names = app._run.metrics()
+    assert "val_loss" in names
+    assert "train_loss" not in names
+    headings = []
+    for _ in names:
+        shown = look(app, SMALL, "n")
+        headings.append(next(line for line in shown if line.startswith(" loss "))[40:].strip())
+    assert headings[names.index("val_loss")] == "val_loss 0.375 (0.375–0.75)"
+    assert [one.split(" ")[0] for one in headings] == [
+        "samples/s" if n == "samples_per_sec" else n for n in names
+    ]
+    back = look(app, SMALL, "N")
+    assert f"{names[-2]}, {len(names) - 1} of {len(names)} metrics" in back[-1]
+
+
+def test_a_metric_can_be_asked_for_before_the_run_has_it(run: Path) -> None:
+    [line] = [line for line in look(Dashboard(run=run, metric="wer"), SMALL) if line.startswith(" loss ")]
+    assert line[40:].strip() == "wer"
+
+
+def test_of_several_alerts_the_newest_is_shown_and_the_others_are_counted(run: Path) -> None:
+    alerts = Alerts(run)
+    for rule in ("loss_plateau", "gradient_norm", "step_time"):
+        alerts.add(rule, "warning", f"{rule} fires", state="firing", subject=None)
+    alerts.close()
+    assert " ! step_time fires  (+2)" in look(Dashboard(run=run), SMALL)
 
 
 def test_s_saves_the_documented_files(run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ HELP = """\
  q quit     ? this help, and any key closes it     Ctrl-Z suspend   h next host
  s save the newest samples (gpu_metrics_*.jsonl, training_metrics_*.jsonl)
  + - zoom: 1 min, 5 min, 30 min, 4 h, all that the run recorded   r reset graphs
- l log axis of the losses   t theme: dark, light, mono, safe   m mouse on, off
+ n N another metric in the second graph   l log axis of the losses
+ t theme: dark, light, mono, safe   m mouse on, off
  ↑ ↓ graphs and processes of one GPU, or of all   ← → another run that trains
 
  Processes

@@ -23,6 +23,10 @@ NUMBERS = {
 }
 
 
+SPEED = "samples_per_sec"
+"""The metric of the second graph, unless a person has chosen another one."""
+
+
 @dataclass(frozen=True)
 class RunPanel:
     """A run to be shown."""
@@ -35,6 +39,8 @@ class RunPanel:
     """The watched run's place among those that train, from 1, and their number."""
     log_loss: bool | None = None
     """Whether the losses have a log axis; None: where that shows more."""
+    metric: str = SPEED
+    """Metric of the second graph."""
 
     def state(self) -> Line:
         """Return its name, and how far it is."""
@@ -58,13 +64,16 @@ class RunPanel:
         )
 
     def graphs(self, rows: int) -> list[Line]:
-        """Loss and throughput side by side, the newest step on the right."""
-        gauges, (losses, speeds) = self.run.rank.gauges, self._windows
-        gauge = gauges.get("training_samples_per_second")
+        """Loss and throughput (or the chosen metric) side by side, the newest step on the right."""
+        gauges, (losses, chosen) = self.run.rank.gauges, self._windows
+        gauge, name = gauges.get("training_samples_per_second"), "samples/s"
+        if self.metric != SPEED:
+            name = middle(self.metric, max(8, self._half // 2))
+            gauge = (float(chosen.last[-1]), int(chosen.x_last[-1])) if chosen else None
         return beside(
             [
                 self._losses(losses, gauges.get("training_loss"), rows),
-                self._graph("samples/s", gauge, *_line(speeds), rows, "speed"),
+                self._graph(name, gauge, *_line(chosen), rows, "speed"),
             ]
         )
 
@@ -85,8 +94,11 @@ class RunPanel:
         return [Span(f" {'  '.join(known) or 'no step is recorded yet'}", "", "run")]
 
     def alert(self) -> Line:
-        """Return the newest alert that fires."""
-        return [outside(f" ! {self.run.alert}", self.width, "bad")]
+        """Return the newest alert that fires, and how many others do."""
+        others = self.run.num_firing - 1
+        more = f"  (+{others})" if others > 0 else ""
+        text = middle(str(self.run.alert), max(8, self.width - 3 - len(more)))
+        return [outside(f" ! {text}{more}", self.width, "bad")]
 
     @property
     def _half(self) -> int:
@@ -94,8 +106,8 @@ class RunPanel:
 
     @cached_property
     def _windows(self) -> tuple[Window, Window]:
-        """Losses and throughput."""
-        return self.run.window("train_loss"), self.run.window("samples_per_sec")
+        """Losses, and throughput or what was chosen."""
+        return self.run.window("train_loss"), self.run.window(self.metric)
 
     @property
     def _steps(self) -> tuple[int, int] | None:
