@@ -74,13 +74,22 @@ def options(tree: Tree) -> list[Option]:
 
 
 def option(tree: Tree, name: str) -> Option:
-    """One symbol, with or without CONFIG_; ConfigError with the nearest known names if it is unknown."""
-    return _option(tree, tree.symbol(name.removeprefix("CONFIG_")))
+    """One symbol as it is in this configuration; its name with or without CONFIG_.
+
+    What another model has of it is left out. ConfigError with the nearest known names if it is unknown.
+    """
+    return _option(tree, tree.symbol(name.removeprefix("CONFIG_")), here=True)
 
 
-def _option(tree: Tree, symbol: Any) -> Option:
-    node = next((n for n in symbol.nodes if n.prompt), symbol.nodes[0])
+def _option(tree: Tree, symbol: Any, *, here: bool = False) -> Option:
+    places = [n for n in symbol.nodes if here and tree.holds(n.dep)] or symbol.nodes
+    node = next((n for n in places if n.prompt), places[0])
     members = tree.aliases.get(symbol.name, {})
+    if here:
+        reached = {
+            value: m for value, m in members.items() if tree.holds(tree.kconf.syms[m].choice.direct_dep)
+        }
+        members = reached or members
     choice: Any = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
     choice_node: Any = choice.nodes[0] if choice else None
     if members:
@@ -97,7 +106,7 @@ def _option(tree: Tree, symbol: Any) -> Option:
         prompt=node.prompt[0] if node.prompt else "",
         help=(choice_node.help if members else node.help) or "",
         menu=_menu_path(node),
-        where=tree.place(symbol),
+        where=f"{node.filename}:{node.linenr}" if here else tree.place(symbol),
         value_type=tree.value_types.get(symbol.name),
         ranges=tuple((low.str_value, high.str_value, tree.condition(c)) for low, high, c in node.orig_ranges),
         defaults=_until_unconditional((value, tree.condition(c)) for value, c in defaults),

@@ -127,7 +127,7 @@ class Tree:
             if value not in members:
                 raise ConfigError(
                     f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
-                    hint=did_you_mean(value, members) or f"give {' or '.join(members)}",
+                    hint=did_you_mean(value, members) or f"see `make configwhy SYMBOL={name}`",
                 )
             return [Assignment(members[value], "y", origin)]
         if name in self._stand_ins:
@@ -324,6 +324,10 @@ class Tree:
     def place(self, symbol: Any) -> str:
         """Where a symbol is defined: `lenet5/Kconfig:33`."""
         return f"{symbol.nodes[0].filename}:{symbol.nodes[0].linenr}"
+
+    def holds(self, expression: Any) -> bool:
+        """Whether an expression is not n in this configuration."""
+        return bool(self._lib.expr_value(expression))
 
     def condition(self, expression: Any) -> str:
         """An expression as written in Kconfig; empty if it always holds."""

@@ -135,7 +135,7 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Check
         2,
         [
             "error: MATRIX_AXES: OPTIMIZER=lion is not one of adam, sgd",
-            "hint: give adam or sgd",
+            "hint: see `make configwhy SYMBOL=OPTIMIZER`",
         ],
     )
 

@@ -103,7 +103,7 @@ def test_refused_cells_are_listed_and_nothing_is_made(checkout: Checkout) -> Non
         [
             "no .config yet: starting from defconfigs/default",
             "error: 2 values of MATRIX_AXES are refused",
-            "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
+            "  OPTIMIZER=lion is not one of adam, sgd (see `make configwhy SYMBOL=OPTIMIZER`)",
             "  SEED=1|101: SEED=101 is outside 0..100 (give a value from 0 to 100)",
             "hint: fix MATRIX_AXES",
         ],

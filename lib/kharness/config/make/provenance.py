@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kharness.config import dotconfig
-from kharness.config.assignment import Resolved, origin_text, show
+from kharness.config.assignment import Origin, Resolved, origin_text, show
 from kharness.config.describe import Option, option
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
@@ -21,7 +21,8 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
         origin = resolved.origins[about.name]
         because = f", {_default_because(tree, about)}" if origin.kind == "default" else ""
         yield f"{show(about.name, tree.current(about.name))}{because}"
-        yield f"  from       {origin_text(origin)}"
+        of_default = Origin("default", about.where)
+        yield f"  from       {origin_text(of_default if origin.kind == 'default' else origin)}"
     else:
         yield f"{about.name} has no value: {tree.unmet(about.name)}"
     for assignment in resolved.set_aside:
@@ -34,7 +35,7 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
         decides = [] if about.members else tree.defaults_depend_on(about.name)
         yield f"  default    {about.default_text}{_now(tree, decides)}"
     if about.choice:
-        chosen = _chosen(tree, about.name)
+        chosen = _chosen(tree, about)
         yield f"  choice     {about.choice}: {chosen}=y ({_chosen_by(resolved, chosen)})"
     if about.depends:
         yield f"  depends    {about.depends}{_now(tree, tree.depends_on(about.name))}"
@@ -89,10 +90,8 @@ def _values(tree: Tree, name: str, asked: str) -> dict[str, str]:
     }
 
 
-def _chosen(tree: Tree, name: str) -> str:
-    symbol = tree.kconf.syms[name]
-    members = tree.aliases.get(name)
-    choice = tree.kconf.syms[next(iter(members.values()))].choice if members else symbol.choice
+def _chosen(tree: Tree, about: Option) -> str:
+    choice = tree.kconf.syms[next(iter(about.members.values()), about.name)].choice
     return str(choice.selection.name) if choice.selection else "nothing"
 
 

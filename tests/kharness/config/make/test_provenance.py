@@ -77,6 +77,16 @@ def test_configwhy_gives_the_short_answer_first(
     assert second.startswith("  from       ")
 
 
+def test_configwhy_of_what_each_model_has_tells_that_of_the_chosen_one(shipped_tree: Tree) -> None:
+    resolved = shipped_tree.resolve(shipped_tree.assignments("MODEL", "lenet5", Origin("make")))
+    lines = dict(line.split(maxsplit=1) for line in list(explain(shipped_tree, resolved, "DATASET"))[1:])
+    assert lines["type"] == "one of mnist-subset, mnist"
+    assert lines["choice"].startswith("Dataset: DATASET_MNIST_SUBSET=y")
+    assert lines["depends"].startswith("MODEL_LENET5 ")
+    assert lines["from"].startswith("default lenet5/Kconfig:")
+    assert lines["defined"].startswith("lenet5/Kconfig:")
+
+
 def test_configwhy_tells_preset_make_variable_and_choice(kconfig: Run) -> None:
     output(kconfig("defconfig", DEFCONFIG="lenet5-mnist", CONFIG_OPTIMIZER="adam", TRACKER="both"))
     assert why(kconfig, "BATCH_SIZE")[:2] == [

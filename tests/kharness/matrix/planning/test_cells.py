@@ -94,7 +94,7 @@ def test_trackers_and_plain_symbols_can_be_axes(tree: Tree) -> None:
 def test_all_values_that_no_cell_can_take_are_listed_at_once(tree: Tree) -> None:
     assert refusal(tree, "OPTIMIZER=sgd|lion SEED=1|x RATE=3") == [
         "3 values of MATRIX_AXES are refused",
-        "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
+        "  OPTIMIZER=lion is not one of adam, sgd (see `make configwhy SYMBOL=OPTIMIZER`)",
         "  SEED=x is not an int (its value is: int from 0 to 100)",
         "  RATE=3: unknown symbol (`make menuconfig` finds symbols with /)",
     ]
