@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.tree import Tree
 from kharness.matrix.planning.matrix_json import Plan
@@ -56,12 +57,8 @@ def introduce(plan: Plan) -> None:
     """Print what is about to be tried, and what is not."""
     ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
     method = plan.settings["SWEEP_METHOD"]
-    print(
-        f"sweep: {method}, {counted(num_trials(plan), 'trial')} ({ranges}) in {shown(plan.directory)}",
-        flush=True,
-    )
-    for line in plan.note_lines():
-        print(line)
+    head = f"sweep: {method}, {counted(num_trials(plan), 'trial')} ({ranges})\n  in {shown(plan.directory)}"
+    say("\n".join([head, *plan.note_lines()]))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from kharness.config.assignment import Layer, Origin, origin_text
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.presets import DEFAULT, find_preset, listing, starting_layer
 from kharness.config.tree import CONFIG, Tree
@@ -194,7 +195,7 @@ def configwhy(request: Request) -> None:
     name = request.needs("SYMBOL", "make configwhy SYMBOL=LEARNING_RATE")
     base = starting_layer(request.tree, request.directory)
     resolved = request.tree.resolve(base, request.command_line())
-    print("\n".join(why(request.tree, resolved, name)))
+    say("\n".join(why(request.tree, resolved, name)))
 
 
 def configdiff(request: Request) -> None:
@@ -203,7 +204,7 @@ def configdiff(request: Request) -> None:
 
     example = "make configdiff A=results/a/adam B=results/a/sgd"
     a, b = request.needs("A", example), request.needs("B", example)
-    print("\n".join(differences(request.tree, a, b)) or "no difference")
+    say("\n".join(differences(request.tree, a, b)) or "no difference")
 
 
 def _start(request: Request) -> tuple[str, Layer]:

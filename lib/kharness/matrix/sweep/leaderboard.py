@@ -264,7 +264,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
     say("\n".join(lines))
     write_leaderboard(board, directory, say)
-    say(f"leaderboard: {directory / LEADERBOARD_MD}")
+    say(f"leaderboard: {shown(directory / LEADERBOARD_MD)}")
     return 0 if board.rows else EXIT_FAILED
 
 

@@ -6,6 +6,7 @@ this side of a GPU, which nothing waits for.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import sys
@@ -43,7 +44,8 @@ class EpochBar(NoBar):
         self._num_epochs, self._num_steps = num_epochs, num_steps
         self._initial = batches.position if num_epochs else step
         self._drawn = False
-        self._began = self._now = self._next = 0.0
+        self._began = self._now = 0.0
+        self._next = math.inf  # a single step that is checked is not shown
 
     @contextmanager
     def shown(self) -> Iterator[None]:

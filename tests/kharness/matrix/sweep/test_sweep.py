@@ -50,7 +50,7 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> N
     lines = output.splitlines()
     name = checkout.latest.name
     assert lines[1] == (
-        f"sweep: grid, 6 trials (LEARNING_RATE=1e-3|0.02|1 NUM_STEPS=1:1:2) in results/{name}"
+        f"sweep: grid, 6 trials (LEARNING_RATE=1e-3|0.02|1 NUM_STEPS=1:1:2)\n  in results/{name}"
     )
     begin = lines.index(f"{name}: val_loss (smaller is better), 6 configurations")
     assert lines[begin + 2 : begin + 9] == [

@@ -116,6 +116,15 @@ def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path
     assert terminal.lines() == before
 
 
+def test_step_outside_of_a_training_draws_nothing(journal: Path, terminal: Terminal) -> None:
+    """As that of `make check-model`, which began nowhere: its pace would be that of the clock."""
+    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
+    with terminal.attached():
+        bar = open_bar(journal, batches, step=0, num_epochs=3, num_steps=12)
+        bar.step(1)
+    assert (type(bar), terminal.lines()) == (EpochBar, [])
+
+
 def test_training_without_a_number_of_epochs_is_one_bar(tmp_path: Path, terminal: Terminal) -> None:
     with shown(terminal, tmp_path / "no.jsonl", num_epochs=0) as (bar, _):
         bar.end_epoch(4)
