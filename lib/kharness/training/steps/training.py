@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import PREDICTIONS, WEIGHTS
@@ -325,7 +326,7 @@ class Training(Generic[DataT]):
         named = {f"{split}_{name}": value for name, value in metrics.items()}
         self._log_eval(split, named)
         if self.step == 0:
-            print(f"step 0/{self.num_steps}  {_shown(named)}", flush=True)
+            say(f"step 0/{self.num_steps}  {_shown(named)}")
         elif split == "val":
             self._validation = named
 
@@ -368,7 +369,7 @@ class Training(Generic[DataT]):
     def _print_uploads(self) -> None:
         if self.world.is_main:
             for tracker, command in upload_commands(self._run.directory).items():
-                print(f"{tracker} has this run offline; it is uploaded by {command}")
+                say(f"{tracker} has this run offline; it is uploaded by {command}")
 
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
         if self.world.is_main:
@@ -427,7 +428,7 @@ class Training(Generic[DataT]):
         if epoch:
             self._end_epoch(epoch, validation)
         elif validation:
-            print(f"step {self.step}/{self.num_steps}  {_shown(validation)}", flush=True)
+            say(f"step {self.step}/{self.num_steps}  {_shown(validation)}")
         if "val_accuracy" in validation:
             self._setup.progress.note_accuracy(validation["val_accuracy"])
         is_best = "val_loss" in validation and self._checkpoints.improves(
@@ -446,12 +447,9 @@ class Training(Generic[DataT]):
         if self.world.is_main:
             self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         self.bar.end_epoch(self.step)
-        shown = _shown({"loss": train_loss, **validation})  # which fits into 80 columns
+        shown = _shown({"loss": train_loss, **validation})
         of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
-        print(
-            f"epoch {epoch}{of}  step {self.step}  {shown}  {measured['epoch_seconds']:.1f} s",
-            flush=True,
-        )
+        say(f"epoch {epoch}{of}  step {self.step}  {shown}  {measured['epoch_seconds']:.1f} s")
         if self.world.is_main and self.step == self.num_steps:
             done = self.step / self._setup.batches.steps_per_epoch
             journal = self._run.directory / JOURNAL
