@@ -45,6 +45,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "gpu_sample": ({"CONTESTANTS": ["kharness, 30 values"], "SECONDS": 1}, []),
     "long_runs": ({}, ["100", "2"]),
     "plan_matrix": ({}, ["4", "1"]),
+    "matrix_page": ({"SEEDS": 2}, ["4", "1"]),
     "pooling": ({}, ["2", "3", "5"]),
     "power_bound": ({}, ["200"]),
     "report_matrix": ({"SEEDS": [5]}, ["4", "30"]),

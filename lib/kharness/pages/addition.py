@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kharness.pages.matrix import MatrixFiles, Rows
 from kharness.pages.origins import MOST_RUNS, compared_options
-from kharness.pages.sweep import SweepFiles
 from monitoring.errors import UserError
 from monitoring.web.rows import RunRow
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
+    from kharness.pages.sweep import SweepFiles
     from monitoring.web.app import Answers
 
 # Of more matrices the newest are listed.
@@ -35,7 +35,7 @@ class MatrixPages:
 
     def __init__(self) -> None:
         self._matrices = MatrixFiles()
-        self._sweeps = SweepFiles()
+        self._sweeps: SweepFiles | None = None
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
         """Return what the pages ask for."""
@@ -83,6 +83,9 @@ class MatrixPages:
         whole = self._matrices.whole(directory, cells)
         plan = self._matrices.plan(directory)
         if plan is not None and plan["kind"] == "sweep":
+            from kharness.pages.sweep import SweepFiles  # with all that plans a sweep
+
+            self._sweeps = self._sweeps or SweepFiles()
             whole["sweep"] = self._sweeps.of(directory, plan)
         return whole
 

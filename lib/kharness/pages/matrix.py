@@ -10,7 +10,6 @@ from typing import Any
 from kharness.pages import commands
 from kharness.pages.kept import Kept
 from kharness.pages.recorded_look import headlines, next_look, read_look, shown_look
-from kharness.report.collection import REPLICATE_AXIS, variant_labels
 from kharness.report.judging.interim_looks import Looks
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -117,7 +116,7 @@ class MatrixFiles:
         variants = _variants(plan, cells)
         seeds_of = {one["label"]: {cell["seed"]: cell["status"] for cell in one["cells"]} for one in variants}
         look, problem = self.look(directory)
-        shown = shown_look(look, seeds_of, REPLICATE_AXIS) if look else None
+        shown = shown_look(look, seeds_of, commands.SEED) if look else None
         seeds_now = min((len(_complete(one)) for one in variants), default=0)
         due = next_look(shown, seeds_now) if shown else _first_look(plan, seeds_now)
         planned = min((len(one["cells"]) for one in variants), default=0)
@@ -125,7 +124,7 @@ class MatrixFiles:
         return {
             **_about(directory, plan),
             "axes": [{"symbol": axis["symbol"], "values": axis["values"]} for axis in plan["axes"]],
-            "seed_axis": REPLICATE_AXIS,
+            "seed_axis": commands.SEED,
             "statuses": _counted(cells),
             "variants": variants,
             "look": shown,
@@ -182,7 +181,7 @@ def _cell(
         "name": name,
         "id": row.get("id"),
         "values": cell["values"],
-        "seed": cell["values"].get(REPLICATE_AXIS, ""),
+        "seed": cell["values"].get(commands.SEED, ""),
         "status": status,
         "reason": reason,
         "attempts": len(attempts),
@@ -197,9 +196,11 @@ def _cell(
 
 def _variants(plan: Mapping[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the cells by what differs beside the seed, in the order of the plan, labeled as reports do."""
+    from kharness.report.collection import variant_labels  # with NumPy, which no list of matrices needs
+
     groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for cell in cells:
-        key = tuple(one for one in cell["values"].items() if one[0] != REPLICATE_AXIS)
+        key = tuple(one for one in cell["values"].items() if one[0] != commands.SEED)
         groups.setdefault(key, []).append(cell)
     axes = {axis["symbol"]: axis["values"] for axis in plan["axes"]}
     included = [axis["symbol"] for axis in plan["axes"] if axis.get("included")]

@@ -72,6 +72,11 @@ def test_a_matrix_opens_with_its_verdicts_and_tells_what_came_since(page: Browse
         "Number(document.querySelector(`.verdict svg ${name}`).getAttribute(at === 2 ? 'x2' : 'x1')))"
     )
     assert zero < low < high
+    # and all on one scale, so that zero is below zero
+    zeros = "[...document.querySelectorAll('.verdict .zero')].map(one => one.getBoundingClientRect().x)"
+    for width in (1440, 1100, 390):
+        page.call("Emulation.setDeviceMetricsOverride", **{**WIDE, "width": width})
+        page.until(f"innerWidth === {width} && new Set({zeros}).size === 1")
 
 
 def test_a_cell_shows_its_status_and_opens_its_run(page: Browser) -> None:

@@ -7,7 +7,7 @@ import { command, differenceWords, plural, signOf, svg, verdictPill, when } from
 import { SweepParts } from "./sweep.js";
 
 // So many comparisons are drawn before anybody asks for all.
-const FIRST = 30;
+const FIRST = 15;
 
 // Seconds between two looks at a matrix whose runs train.
 const EVERY = 2;
@@ -135,7 +135,8 @@ export class MatrixPage {
   forest(comparisons, unit, isEffect = false) {
     if (!comparisons.length) return null;
     const order = { better: 0, "the same": 1, worse: 3 };
-    const sorted = [...comparisons].sort((a, b) => (order[a.verdict] ?? 2) - (order[b.verdict] ?? 2));
+    const size = (one) => Math.abs(one.difference ?? 0);
+    const sorted = [...comparisons].sort((a, b) => (order[a.verdict] ?? 2) - (order[b.verdict] ?? 2) || size(b) - size(a));
     const shown = this.isAll ? sorted : sorted.slice(0, FIRST);
     const edges = shown.flatMap((one) => [one.low ?? one.difference, one.high ?? one.difference]).filter((one) => typeof one === "number");
     const low = Math.min(0, ...edges), high = Math.max(0, ...edges), width = high - low || 1;
@@ -212,7 +213,7 @@ export class MatrixPage {
     const rows = cells.slice(0, 200).map((cell) => h("tr", {}, h("th", { scope: "row" }, cell.id ? h("a", { href: addressOf({ matrix: "", run: cell.id, tab: "log", zoom: null }) }, cell.name) : cell.name), h("td", {}, h("span", { class: `pill ${signOf(cell.status)[1] === "bad" ? "failed" : "interrupted"}` }, cell.unstable ? "unstable" : cell.status)),
       h("td", {}, cell.reason || (cell.unstable ? `complete at attempt ${cell.attempts}` : "–"), cell.known_failure ? h("span", { class: "soft" }, ` known: ${cell.known_failure}`) : null)));
     const refused = found.refused.map((one) => h("tr", {}, h("th", { scope: "row" }, one.name), h("td", {}, h("span", { class: "pill" }, "refused")), h("td", {}, one.reason)));
-    return h("section", { class: "card", "aria-label": "not complete" }, h("h2", {}, "Not complete, unstable, refused"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "not complete" }, h("table", { class: "plain" }, h("tbody", {}, rows, refused))));
+    return h("section", { class: "card", "aria-label": "not complete" }, h("h2", {}, "Not complete, unstable, refused"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table of runs that are not complete" }, h("table", { class: "plain" }, h("tbody", {}, rows, refused))));
   }
 
   // ------------------------------------------------------------- changes

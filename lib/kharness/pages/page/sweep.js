@@ -71,7 +71,7 @@ export class SweepParts {
       const ticks = [low, (low + high) / 2, high].map((value) => [svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }), svg("text", { class: "axis", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, number(value, 3))]);
       const points = known.map((trial) => this.link(trial, svg("circle", { class: trial.value === best ? "point best" : "point", cx: x(trial.at), cy: y(trial.value), r: trial.value === best ? 5 : 3.5 }, titled(`trial ${trial.at + 1}: ${metric} ${number(trial.value, 6)}${trial.value > high || trial.value < low ? ", beyond the axis" : ""}\n${words(trial.values)}`))));
       const failed = trials.map((trial, at) => ({ ...trial, at })).filter((trial) => trial.state === "failed").map((trial) => svg("text", { class: "cross", x: x(trial.at), y: height - bottom - 2, "text-anchor": "middle" }, "✕", titled(`trial ${trial.at + 1}: ${trial.reason}`)));
-      replace(place, svg("svg", { width, height, role: "img", "aria-label": `${metric} of ${trials.length} trials in their order; the best is ${best === null ? "unknown" : number(best, 6)}` }, ticks, svg("path", { class: "running-best", d: line || null }), points, failed,
+      replace(place, svg("svg", { width, height, role: "group", "aria-label": `${metric} of ${trials.length} trials in their order; the best is ${best === null ? "unknown" : number(best, 6)}` }, ticks, svg("path", { class: "running-best", d: line || null }), points, failed,
         svg("text", { class: "axis", x: left, y: height - 6 }, "trial 1"), svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${trials.length}`)));
     };
     this.observers.push(drawnByWidth(place, draw));
@@ -121,10 +121,10 @@ export class SweepParts {
       const drawn = axes.map((axis, at) => [svg("line", { class: "axis-line", x1: x(at), x2: x(at), y1: top, y2: height - bottom }),
         svg("text", { class: "axis name", x: x(at), y: 14, "text-anchor": "middle" }, axis.name.length > 18 ? `${axis.name.slice(0, 17)}…` : axis.name, titled(axis.name)),
         axis.ticks.map(([share, text]) => svg("text", { class: "axis tick", x: x(at) + 4, y: top + (height - top - bottom) * (1 - share) + (share > 0.99 ? -4 : share < 0.01 ? 11 : 4) }, text))]);
-      replace(place, svg("svg", { width, height, role: "img", "aria-label": `parallel coordinates of ${trials.length} trials over ${axes.map((axis) => axis.name).join(", ")}` }, lines, drawn));
+      replace(place, svg("svg", { width, height, role: "group", "aria-label": `parallel coordinates of ${trials.length} trials over ${axes.map((axis) => axis.name).join(", ")}` }, lines, drawn));
     };
     this.observers.push(drawnByWidth(place, draw));
-    return h("section", { class: "card", "aria-label": "parallel coordinates" }, h("h2", {}, "Every complete trial"), h("p", { class: "soft small" }, `A line is a trial; the stronger its color, the better, and the best is green. Click one for its run.${every > 1 ? ` ${trials.length} of ${all.length} are drawn, evenly by rank.` : ""}`), h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "parallel coordinates, scrollable" }, place));
+    return h("section", { class: "card", "aria-label": "parallel coordinates" }, h("h2", {}, "Every complete trial"), h("p", { class: "soft small" }, `A line is a trial; the stronger its color, the better, and the best is green. Click one for its run.${every > 1 ? ` ${trials.length} of ${all.length} are drawn, evenly by rank.` : ""}`), h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "picture of all trials" }, place));
   }
 
   // ------------------------------------------------------------- the leaderboard
@@ -141,7 +141,7 @@ export class SweepParts {
       return h("tr", {}, h("td", {}, href ? h("a", { href }, String(row.rank)) : String(row.rank)), hasRanges ? h("td", {}, row.rank_range ? (row.rank_range[0] === row.rank_range[1] ? String(row.rank_range[0]) : `${row.rank_range[0]} to ${row.rank_range[1]}`) : "–") : null,
         symbols.map((name) => h("td", { class: "value" }, short(row.values[name]))), h("td", { class: "number" }, number(row.mean, 6), row.standard_deviation === null ? "" : h("span", { class: "soft" }, ` ± ${number(row.standard_deviation, 3)}`)), h("td", { class: "number soft" }, number(row.best_validation, 6)), h("td", { class: "soft" }, trial));
     });
-    return h("section", { class: "card", "aria-label": "leaderboard" }, h("h2", {}, "Leaderboard"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "leaderboard" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body))),
+    return h("section", { class: "card", "aria-label": "leaderboard" }, h("h2", {}, "Leaderboard"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table of leaderboard" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body))),
       rows.length > 500 ? h("p", { class: "soft small" }, `and ${rows.length - 500} more, in leaderboard.md`) : null);
   }
 }
