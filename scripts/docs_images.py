@@ -1,7 +1,8 @@
-"""Record the first run for the README and the quickstart: train, kill, continue, verdict (make docs-images).
+"""Record the first run for the README: train, kill, continue, verdict, page (make docs-images).
 
 The first matrix of a copy of this checkout, in a real terminal: what is typed, killed and printed is real,
-and the header has the true time. The same matrix gives the graphs in docs/images and the table between
+and the header has the true time. At its end `make dashboard` is typed there, and Chromium opens the address
+that it prints. The same matrix gives the graphs and the screenshots in docs/images, and the table between
 `<!-- first run -->` and `<!-- end of first run -->` of docs/quickstart.md.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
+import json
 import os
 import pty
 import re
@@ -22,7 +25,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,8 +56,16 @@ PERIOD = 0.4
 """Seconds between two looks at what runs; each key is a look of its own."""
 PLAYED = 15.0
 """Seconds in which the picture shows all that is not typed."""
-KEY, PAUSE, LAST = 0.06, 1.2, 7.0
+KEY, PAUSE, LAST = 0.06, 1.2, 6.0
 """Seconds that the picture shows a key, a command before its Enter, and the end."""
+READ = 4.0
+"""Seconds that it shows the verdict, and the page of all runs."""
+
+LOSSES = "kharness.shown.board?.charts.get('train_loss')?.lines.length"
+ALL_RUNS = f"{LOSSES} >= 8 && document.querySelector('.matrix-card .line') !== null"
+MATRIX = "document.querySelectorAll('.cells .cell').length && document.querySelectorAll('.verdict').length"
+WIDE = (1440, 900)
+"""Size of the screenshots in docs/dashboard.md."""
 
 PAPER, INK, DIM = "#16181d", "#d6d9e0", "#7d8590"
 COLORS = {
@@ -80,6 +91,8 @@ class Frame:
     at: float
     shown: float
     panes: tuple[Rows, ...]
+    page: bytes = b""
+    """PNG of the browser, which is seen in place of the terminal."""
 
 
 class Pane:
@@ -197,6 +210,10 @@ class Session:
         if again or not self.frames or self.frames[-1].panes != panes:
             self.frames.append(Frame(time.monotonic() - self._start, shown, panes))
 
+    def show(self, page: bytes, shown: float) -> None:
+        """Show the browser for so many seconds."""
+        self.frames.append(Frame(time.monotonic() - self._start, shown, self.frames[-1].panes, page))
+
     def close(self) -> None:
         for pane in self.panes:
             pane.close()
@@ -221,6 +238,51 @@ def first_run(session: Session, folder: Path) -> None:
     missing = {path.parent.name for path in results.glob("*/.config")} - complete(results)
     if missing:
         raise KharnessError(f"not complete: {', '.join(sorted(missing))}", hint="\n".join(main.lines))
+
+
+def dashboard(session: Session, folder: Path) -> dict[str, bytes]:
+    """Open the page by the address that `make dashboard` prints; return screenshots by name."""
+    main, _ = session.panes
+    session.look(READ, again=True)
+    session.type(main, "make dashboard")
+    session.until(lambda: any("dashboard: http" in line for line in main.lines), seconds=60)
+    session.look(PAUSE, again=True)
+    url = next(line for line in main.lines if "dashboard: http" in line).split()[-1]
+    matrix = (folder / "results" / LATEST).resolve().name
+    run = f"results/{matrix}/optimizer-muon_seed-1"
+    found = screenshots(
+        url,
+        {
+            "all": ("", ALL_RUNS, picture(session.frames[-1]).size),
+            "one": (f"matrix=results/{matrix}", MATRIX, picture(session.frames[-1]).size),
+            "dashboard": ("", ALL_RUNS, WIDE),
+            "dashboard_matrix": (f"matrix=results/{matrix}", MATRIX, WIDE),
+            "dashboard_run": (f"run={run}", LOSSES, WIDE),
+        },
+        folder.parent,
+    )
+    session.show(found["all"], READ)
+    session.show(found["one"], LAST)
+    return {name: png for name, png in found.items() if name.startswith("dashboard")}
+
+
+def screenshots(
+    url: str, wanted: Mapping[str, tuple[str, str, tuple[int, int]]], folder: Path
+) -> dict[str, bytes]:
+    """Return PNGs of views of a page: what follows `#`, when it is ready, width and height."""
+    asked = [
+        {
+            "path": str(folder / f"{name}.png"),
+            "address": f"{url}#{view}",
+            "ready": ready,
+            "width": size[0],
+            "height": size[1],
+        }
+        for name, (view, ready, size) in wanted.items()
+    ]
+    command = [sys.executable, "-m", "tests.screenshots"]
+    subprocess.run(command, cwd=ROOT, input=json.dumps(asked), text=True, check=True)
+    return {name: (folder / f"{name}.png").read_bytes() for name in wanted}
 
 
 def complete(results: Path) -> set[str]:
@@ -252,7 +314,7 @@ def save(frames: Sequence[Frame], path: Path, *, comment: str) -> None:
     shown[-1] = LAST
     # Hundredths of a second are GIF's unit, and most viewers slow down what is shown for less than two.
     durations = [max(20, round(100 * seconds) * 10) for seconds in shown]
-    palette = pictures[-1].quantize(64)
+    palette = palette_of(frames, pictures)
     first, *rest = (one.quantize(palette=palette, dither=Image.Dither.NONE) for one in pictures)
     first.save(
         path,
@@ -266,9 +328,27 @@ def save(frames: Sequence[Frame], path: Path, *, comment: str) -> None:
     )
 
 
+def palette_of(frames: Sequence[Frame], pictures: Sequence[Image.Image]) -> Image.Image:
+    """The colors of the last terminal, and of the pages after it where there are some."""
+    from PIL import Image
+
+    last = max(place for place, frame in enumerate(frames) if not frame.page)
+    shown = [pictures[last], *pictures[last + 1 :]]
+    if len(shown) == 1:
+        return shown[0].quantize(64)
+    width, height = shown[0].size
+    together = Image.new("RGB", (width, height * len(shown)))
+    for place, one in enumerate(shown):
+        together.paste(one, (0, place * height))
+    return together.quantize(160)
+
+
 def picture(frame: Frame) -> Image.Image:
-    """The panes below each other, under a line with the time."""
+    """The panes below each other, under a line with the time; or the browser."""
     from PIL import Image, ImageDraw
+
+    if frame.page:
+        return Image.open(io.BytesIO(frame.page)).convert("RGB")
 
     font, (width, height) = fonts()[0], cell_size()
     rows = sum(len(pane) for pane in frame.panes) + 2
@@ -311,6 +391,16 @@ def cell_size() -> tuple[int, int]:
     return round(fonts()[0].getlength("0")), FONT_SIZE + 4
 
 
+def smaller(png: bytes) -> bytes:
+    """The same picture with 256 colors, a third of the bytes."""
+    from PIL import Image
+
+    written = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    return written.getvalue()
+
+
 def copy_of_checkout(folder: Path) -> None:
     """The files that git knows, as old as they are here so that make takes the environment as it is."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -341,6 +431,7 @@ def main(argv: Sequence[str]) -> int:
         session = Session(folder)
         try:
             first_run(session, folder)
+            pages = dashboard(session, folder)
         finally:
             session.close()
         printed = table(folder)
@@ -354,6 +445,8 @@ def main(argv: Sequence[str]) -> int:
         graphs = folder / "results" / LATEST / GRAPHS
         for graph in SHOWN:
             write_file(IMAGES / f"{graph}.png", (graphs / f"{graph}.png").read_bytes())
+        for name, png in pages.items():
+            write_file(IMAGES / f"{name}.png", smaller(png))
         text = QUICKSTART.read_text(encoding="utf-8")
         block = BLOCK.sub(lambda found: found[1] + printed + found[2], text)
         write_file(QUICKSTART, block.encode())
