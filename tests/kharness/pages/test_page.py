@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -172,3 +175,27 @@ def test_nothing_is_wider_than_the_page(page: Browser, address: str, size: dict[
     ready = ".matrix-page .card" if address else ".matrix-card"
     page.until(f"document.querySelector('{ready}') !== null")
     assert page.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_nobody_without_the_token_and_nothing_outside_is_answered(dashboard: Dashboard) -> None:
+    root, token = dashboard.url.split("/?token=")
+    port = root.rpartition(":")[2]
+    cookie = {"cookie": f"kharness_dashboard_{port}={token}"}
+    for path in ("matrices", "matrix?id=results/grid"):
+        assert answer(f"{root}/api/kharness/{path}", {})[0] == 401
+        assert answer(f"{root}/api/kharness/{path}", cookie)[0] == 200
+    for name in ("", "results", "results/grid/..", "/etc", "results/grid/optimizer-sgd_seed-1"):
+        status, text = answer(f"{root}/api/kharness/matrix?{urlencode({'id': name})}", cookie)
+        assert status == 400
+        assert json.loads(text)["error"] in (
+            "there is no such matrix (any more)",
+            "results is no matrix any more",
+        )
+
+
+def answer(url: str, headers: dict[str, str]) -> tuple[int, str]:
+    try:
+        with urlopen(Request(url, headers=headers)) as found:
+            return found.status, found.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
