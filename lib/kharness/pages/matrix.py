@@ -14,6 +14,7 @@ from kharness.report.judging.interim_looks import Looks
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON, SUMMARY_JSON
+from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from kharness.runs.rundir import plan_path
 from kharness.runs.status import (
@@ -125,6 +126,7 @@ class MatrixFiles:
             **_about(directory, plan),
             "axes": [{"symbol": axis["symbol"], "values": axis["values"]} for axis in plan["axes"]],
             "seed_axis": commands.SEED,
+            "runner": str(runner) if (runner := holder(directory)) is not None else None,
             "statuses": _counted(cells),
             "variants": variants,
             "look": shown,

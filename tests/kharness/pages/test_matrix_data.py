@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kharness.pages.matrix import MatrixFiles
 from kharness.pages.origins import compared_options
 from kharness.report.report import write_files
 from kharness.report.summary import collect
+from kharness.runs.lock import RunnerLock
 from monitoring.errors import UserError
 from monitoring.web.rows import RunRow, read_row
 
@@ -106,6 +108,12 @@ def test_the_look_is_the_report_s_and_nothing_is_judged_anew(growing: MatrixDire
     assert (after["look"]["since"], after["seeds"]) == (2, 4)
     write_files(collect(growing.directory))
     assert shown(growing.directory)["look"]["since"] == 0
+
+
+def test_while_a_runner_runs_it_it_is_named(recorded: Path) -> None:
+    assert shown(recorded)["runner"] is None
+    with RunnerLock(recorded):
+        assert shown(recorded)["runner"] == f"pid {os.getpid()} on {os.uname().nodename}"
 
 
 def test_a_summary_that_is_none_is_a_sentence(growing: MatrixDirectory) -> None:

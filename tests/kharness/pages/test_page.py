@@ -86,7 +86,7 @@ def test_a_cell_shows_its_status_and_opens_its_run(page: Browser) -> None:
     show(page, "matrix=results/grid")
     page.until("document.querySelectorAll('.cells .cell').length === 12")
     signs = page.value("[...document.querySelectorAll('.cells .cell')].map(one => one.innerText).join('')")
-    assert signs == "✓✓✓✓✓✓✓✕✓✓✓"
+    assert signs == "✓✓✓✓✓✓✓✕✓✓✓·"
     label = page.value("document.querySelector('.cells .cell.bad').getAttribute('aria-label')")
     assert label == "optimizer-adam_seed-4: failed, <b>exit code 1</b>"
     assert "<b>exit code 1</b>" in words(page, "[aria-label='not complete']")

@@ -48,6 +48,7 @@ export class MatrixPage {
     this.timer = setTimeout(() => {
       this.isLoading = false;
       if (this.isAsked && !document.hidden) this.load();
+      else if (this.content?.runner) this.timer = setTimeout(() => { if (!document.hidden) this.load(); }, 3000 * EVERY);  // a runner dies without a word
     }, 1000 * EVERY);
   }
 
@@ -78,11 +79,12 @@ export class MatrixPage {
       tile("Seeds", number(found.seeds), found.next_look ? `next verdict at ${found.next_look}` : "of each variant");
       tile("Last look", look ? ago(look.recorded, now()) : "none", look ? (look.since ? `${plural(look.since, "run")} since` : "nothing new since") : "");
     }
-    const text = JSON.stringify([tiles.map((one) => one.textContent), this.problem, found.title]);
+    const runs = found.runner ? `run by ${found.runner}` : found.commands.continue ? "nobody runs it now" : "";
+    const text = JSON.stringify([tiles.map((one) => one.textContent), this.problem, found.title, runs]);
     if (text === this.headText) return;
     this.headText = text;
     document.title = `${found.title} · kharness`;
-    replace(this.head, h("div", { class: "title" }, back, h("h1", {}, found.title), h("span", { class: "pill" }, found.kind), h("span", { class: "soft small" }, `${found.model}, begun ${ago(found.created, now())}`),
+    replace(this.head, h("div", { class: "title" }, back, h("h1", {}, found.title), h("span", { class: "pill" }, found.kind), h("span", { class: "soft small" }, [found.model, `begun ${ago(found.created, now())}`, runs].filter(Boolean).join(", ")),
       h("a", { class: "small", href: addressOf({ matrix: "", run: "", sel: this.drawnRuns() }) }, "draw its runs")),
     this.problem || found.problem ? h("p", { class: "pill error" }, this.problem || found.problem) : null, h("div", { class: "tiles" }, tiles));
   }
@@ -101,7 +103,7 @@ export class MatrixPage {
       this.sweep ??= new SweepParts();
       parts.push(...this.sweep.draw(found));
     } else {
-      parts.push(this.part("look", [found.look, found.seeds, found.next_look, found.commands, this.isAll, this.problem, Math.floor(now() / 60)], () => this.verdicts(found)));
+      parts.push(this.part("look", [found.look, found.seeds, found.next_look, found.commands, found.runner, this.isAll, this.problem, Math.floor(now() / 60)], () => this.verdicts(found)));
     }
     if (found.sweep) parts.push(this.part("trials", [found.variants, found.statuses], () => this.trials(found)));
     else parts.push(this.part("cells", [found.variants, found.statuses, this.status, this.wanted], () => this.cells(found)));
@@ -115,8 +117,9 @@ export class MatrixPage {
   verdicts(found) {
     const { look, commands } = found;
     const told = [];
-    if (commands.continue) told.push(command(commands.continue, "run what is planned and not complete:"));
-    if (look ? look.since : found.statuses.complete) told.push(command(commands.record, look ? "record a look with the runs that have come since:" : "record a look at what is there:"));
+    if (commands.continue && !found.runner) told.push(command(commands.continue, "run what is planned and not complete:"));
+    if (found.runner) told.push(h("p", { class: "soft small" }, "It runs: a look is recorded when it ends."));
+    else if (look ? look.since : found.statuses.complete) told.push(command(commands.record, look ? "record a look with the runs that have come since:" : "record a look at what is there:"));
     if (commands.seeds) told.push(command(commands.seeds, `add seeds up to the next verdict, at ${found.next_look}:`));
     const heading = h("h2", {}, "Who is better?");
     if (!look) {
