@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from ...accessibility import violations
 from ...browser import Browser, needs_browser
 from ..report.conftest import training, write_journal, write_status
 from .conftest import Dashboard
@@ -175,6 +176,30 @@ def test_nothing_is_wider_than_the_page(page: Browser, address: str, size: dict[
     ready = ".matrix-page .card" if address else ".matrix-card"
     page.until(f"document.querySelector('{ready}') !== null")
     assert page.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["1440", "390"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "panel=differences", "matrix=results/grid", "matrix=results/search"),
+        *(f"run=results/grid/optimizer-sgd_seed-1&tab={tab}" for tab in ("charts", "config", "about")),
+    ],
+)
+def test_everybody_can_use_it(page: Browser, address: str, size: dict[str, object], scheme: str) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", **size)
+    colors = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.call("Emulation.setEmulatedMedia", features=colors)
+    show(page, address)
+    page.until("document.querySelector('.matrix-page .card, .matrix-card, .tab > *') !== null")
+    assert violations(page) == []
+    page.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_axe_finds_what_is_wrong(browser: Browser) -> None:
+    browser.open("data:text/html,<title>a page</title><main><h1>A page</h1><button></button></main>")
+    [found] = [one for one in violations(browser) if one.startswith("button-name")]
+    assert found == "button-name: Buttons must have discernible text: <button></button>"
 
 
 def test_nobody_without_the_token_and_nothing_outside_is_answered(dashboard: Dashboard) -> None:

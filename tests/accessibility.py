@@ -1,0 +1,26 @@
+"""What axe-core finds wrong with a page, for people who do not see it, or do not use a mouse.
+
+tests/data/axe-core/ has axe-core 4.14.1 (MPL-2.0) as npm has it: the rules of WCAG 2 and the usual practices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .browser import Browser
+
+AXE = Path(__file__).resolve().parent / "data" / "axe-core" / "axe.min.js"
+
+# What is less is an advice; these keep somebody from using the page.
+SERIOUS = ("serious", "critical")
+
+_RUN = """axe.run().then(found => found.violations.map(
+    one => [one.impact, `${one.id}: ${one.help}: ${one.nodes[0].html.slice(0, 200)}`]))"""
+
+
+def violations(browser: Browser) -> list[str]:
+    """Return the serious violations of the page as it is now, each with the first element that has it."""
+    browser.value(AXE.read_text(encoding="utf-8"))
+    found = browser.call("Runtime.evaluate", expression=_RUN, awaitPromise=True, returnByValue=True)
+    assert "exceptionDetails" not in found, found
+    return [what for impact, what in found["result"]["value"] if impact in SERIOUS]
