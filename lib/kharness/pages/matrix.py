@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from kharness.pages.recorded_look import headlines, next_look, read_look, shown_
 from kharness.report.judging.interim_looks import Looks
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
-from kharness.runs.files import STATUS_JSON, SUMMARY_JSON
+from kharness.runs.files import LEADERBOARD_JSON, STATUS_JSON, SUMMARY_JSON
 from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from kharness.runs.rundir import plan_path
@@ -51,6 +52,7 @@ class MatrixFiles:
         self._plans = Kept[dict[str, Any] | None](lambda path: read_matrix_json(path.parent), None)
         self._statuses = Kept[RunStatus | None](_status, None)
         self._looks = Kept[dict[str, Any] | None](read_look, None)
+        self._best = Kept[dict[str, Any] | None](_best, None)
 
     def plan(self, directory: Path) -> dict[str, Any] | None:
         """Return matrix.json; None for a directory without one, MatrixError for one that cannot be read."""
@@ -92,6 +94,7 @@ class MatrixFiles:
             **_about(directory, plan),
             "counts": counts,
             "problem": problem,
+            "best": self._best.of(directory / LEADERBOARD_JSON),
             "look": look
             and {
                 "recorded": look["recorded"],
@@ -150,6 +153,16 @@ def _status(path: Path) -> RunStatus | None:
     try:
         return read_status(path.parent)
     except MatrixError:
+        return None
+
+
+def _best(path: Path) -> dict[str, Any] | None:
+    """Return the first row of a leaderboard that was written; None where it has none, or cannot be read."""
+    try:
+        content = json.loads(path.read_bytes())
+        first = content["rows"][0]
+        return {"metric": content["metric"], "mean": first["mean"], "values": first["values"]}
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.pages.addition import MatrixPages, folders
 from kharness.pages.commands import more_seeds, seeds_command
 from kharness.pages.matrix import MatrixFiles
@@ -21,6 +22,7 @@ from monitoring.errors import UserError
 from monitoring.web.rows import RunRow, read_row
 
 from ..report.conftest import MatrixDirectory, training
+from .conftest import made_sweep
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded_matrix"
 
@@ -145,6 +147,16 @@ def test_a_list_has_counts_and_what_is_shown(growing: MatrixDirectory, recorded:
         ("results/growing", {"complete": 6}),
     ]
     assert [(one["variant"], one["verdict"]) for one in listed[1]["look"]["shown"]] == [("adam", "better")]
+
+
+def test_a_sweep_in_a_list_has_the_best_of_its_leaderboard(tmp_path: Path) -> None:
+    made_sweep(tmp_path / "results" / "search")
+    rows = rows_of(tmp_path / "results")
+    assert MatrixPages().listed(rows)[0]["best"] is None
+    told_leaderboard(tmp_path / "results" / "search", lambda line: None)
+    [listed] = MatrixPages().listed(rows)
+    values = {"LEARNING_RATE": "0.03", "OPTIMIZER": "adam"}
+    assert listed["best"] == {"metric": "val_loss", "mean": pytest.approx(0.2), "values": values}
 
 
 def test_only_folders_of_runs_that_were_found_can_be_asked_for(recorded: Path) -> None:

@@ -75,3 +75,6 @@ export function drawnByWidth(element, draw) {
   observer.observe(element);
   return observer;
 }
+
+// A value as people read it: 0.008557955831030983 -> 0.00855796
+export const short = (text) => (text === null || text === undefined ? "–" : text.length <= 10 || !Number.isFinite(Number(text)) ? text : String(Number(Number(text).toPrecision(6))));

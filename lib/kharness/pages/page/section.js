@@ -1,9 +1,9 @@
 // The section of matrices and sweeps on the first page: is it better than my baseline?
 
-import { h } from "../dom.js";
+import { h, number } from "../dom.js";
 import { get, store } from "../net.js";
 import { addressOf } from "../view.js";
-import { differenceWords, plural, statusBar, verdictPill, when } from "./parts.js";
+import { differenceWords, plural, short, statusBar, verdictPill, when } from "./parts.js";
 
 // Verdicts that a card has room for.
 const SHOWN = 2;
@@ -45,7 +45,8 @@ export class MatrixSection {
     if (!one.counts) return h("article", { class: "matrix-card" }, link, h("span", { class: "pill error" }, one.problem));
     const { look } = one;
     const lines = [];
-    if (one.kind === "sweep") lines.push(h("span", { class: "soft small" }, `${plural(one.counts.complete ?? 0, "trial")} complete: best and rest`));
+    if (one.kind === "sweep" && one.best) lines.push(h("span", { class: "line", title: Object.entries(one.best.values).map(([name, value]) => `${name} ${value}`).join(", ") }, h("b", {}, `best ${one.best.metric} ${number(one.best.mean)}`), h("span", { class: "soft small" }, ` ${Object.values(one.best.values).map(short).join(", ")}`)));
+    else if (one.kind === "sweep") lines.push(h("span", { class: "soft small" }, `${plural(one.counts.complete ?? 0, "trial")} complete: best and rest`));
     else if (!look) lines.push(h("span", { class: "soft small" }, "no look is recorded yet"));
     else if (!look.shown.length) lines.push(h("span", { class: "soft small" }, look.compared ? `no difference from ${look.baseline} is shown` : "nothing is compared"));
     else {

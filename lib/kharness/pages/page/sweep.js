@@ -2,12 +2,10 @@
 
 import { h, number, replace } from "../dom.js";
 import { addressOf } from "../view.js";
-import { command, drawnByWidth, plural, svg, titled } from "./parts.js";
+import { command, drawnByWidth, plural, short, svg, titled } from "./parts.js";
 
 // Trials that parallel coordinates draw; of more, the best and evenly chosen others.
 const MOST_LINES = 1000;
-
-const short = (text) => (text === null || text === undefined ? "–" : text.length <= 10 || !Number.isFinite(Number(text)) ? text : String(Number(Number(text).toPrecision(6))));
 
 export class SweepParts {
   constructor() {
