@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def summary(directory: Path, monitor: GPUMonitor) -> list[str]:
-    """What the journal and the GPU monitor have of the training; what was not measured has no line."""
+    """Lines on what the journal and the GPU monitor measured; what was not measured has no line."""
     steps = [one for one, _ in read_records(directory / "metrics.jsonl") if one["event"] == "step"]
     lines = [f"summary of {directory}", f"  steps: {len(steps)}"]
     for name in ("train_loss", "grad_norm", "samples_per_sec", "tokens_per_second", "sec_per_step"):
@@ -136,7 +136,7 @@ def adapted(model: Any) -> Any:
 
 
 def blocks(tokens: Sequence[int]) -> list[dict[str, list[int]]]:
-    """As many blocks as the tokens fill."""
+    """Blocks of equal length; the tokens that do not fill one are dropped."""
     starts = range(0, len(tokens) - BLOCK + 1, BLOCK)
     return [
         {"input_ids": list(part), "labels": list(part)} for i in starts if (part := tokens[i : i + BLOCK])

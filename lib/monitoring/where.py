@@ -32,7 +32,7 @@ MOST_BRACKETS = 50
 
 
 class WhereError(UserError):
-    """What is wrong with a condition, and where."""
+    """A condition cannot be parsed: the reason and its position."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the page shows of a matrix: its cells by status, its variants by seeds, and the last recorded look."""
+"""The page of a matrix: its cells by status, its variants by seeds, and the last recorded look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows of a sweep: its leaderboard with ranks, all trials in their order, what mattered."""
+"""The page of a sweep: its leaderboard with ranks, all trials in their order, what mattered."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Summary(Collection):
 
     @cached_property
     def conclusions(self) -> Conclusions:
-        """Who is better, how soon, at what price."""
+        """The sections on quality, time and cost."""
         return conclude(self)
 
 

@@ -30,7 +30,7 @@ from kharness.runs.latest import shown
 from kharness.training.autotune.decisions import agreed, decided
 from kharness.training.autotune.search import Search
 from kharness.training.autotune.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
-from kharness.training.checkpoint import restore
+from kharness.training.checkpoint import Checkpoints, restore
 from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import check_gpus, uses_gpu
 from kharness.training.distributed.launch import launch, note_ready
@@ -43,9 +43,10 @@ from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.checked import CheckedTraining, StepWatch
+from kharness.training.steps.checked import CheckedTraining
 from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
 from kharness.training.steps.training import Training
+from monitoring import Run
 from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
@@ -142,8 +143,8 @@ def _tried(
         alone = World(local_rank=world.local_rank, local_size=world.local_size)
         setup = Setup.of(options, prepare, alone, optimizers)
         steps = StepOnRequest(setup, trial, room, ranks=world.size)
-        with _watched(setup, steps, trial.folder, root=root) as training:
-            yield training
+        with _scratch_run(setup, trial.folder, root=root) as parts:
+            yield CheckedTraining(*parts, watch=steps)
 
 
 def _opened(
@@ -201,8 +202,9 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
     check = ModelCheck(setup)
     with (
         tempfile.TemporaryDirectory(prefix="kharness-check-") as folder,
-        _watched(setup, check, Path(folder), root=root) as training,
+        _scratch_run(setup, Path(folder), root=root) as parts,
     ):
+        training = CheckedTraining(*parts, watch=check)
         with suppress(EnoughMeasured):
             yield training
         before = time.perf_counter()
@@ -213,10 +215,10 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
 
 
 @contextmanager
-def _watched(
-    setup: Setup[DataT], watch: StepWatch, folder: Path, *, root: Path
-) -> Iterator[CheckedTraining[DataT]]:
-    """A training for what its steps show, with a run in a folder that nobody keeps."""
+def _scratch_run(
+    setup: Setup[DataT], folder: Path, *, root: Path
+) -> Iterator[tuple[Setup[DataT], Run, Checkpoints, StopOnSignal]]:
+    """The parts of a training whose run is in a folder that nobody keeps."""
     options = setup.options
     with (
         StopOnSignal() as stop,
@@ -226,7 +228,7 @@ def _watched(
             run, options, model=setup.described_model(), training=setup.plan()
         )
         with setup.world.named_ends(), named_causes():
-            yield CheckedTraining(setup, watch, run, checkpoints, stop)
+            yield setup, run, checkpoints, stop
 
 
 def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> Iterator[Training[DataT]]:
@@ -239,16 +241,10 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
     print(f"step {step} of {directory}; losses by weights: {load_weights(setup, directory)}")
     with (
         tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
-        StopOnSignal() as stop,
-        open_run(setup.options, Path(folder), root=root, identity=setup.identity(), is_followed=False) as run,
+        _scratch_run(setup, Path(folder), root=root) as parts,
     ):
-        checkpoints = ResumePoint(Lineage()).begin(
-            run, setup.options, model=setup.described_model(), training=setup.plan()
-        )
-        training: InspectedTraining[DataT] = InspectedTraining(
-            setup, run, checkpoints, stop, ranks=ranks if isinstance(ranks, int) else 1
-        )
-        with named_causes(), suppress(EnoughMeasured):
+        training = InspectedTraining(*parts, ranks=ranks if isinstance(ranks, int) else 1)
+        with suppress(EnoughMeasured):
             yield training
     open_tokenizer = getattr(setup.data, "open_tokenizer", None)
     decode = open_tokenizer().decode if open_tokenizer else None

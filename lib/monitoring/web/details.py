@@ -1,4 +1,4 @@
-"""What the page of one run shows beside its charts: what ran, where, alerts, checkpoints, changes, files."""
+"""The page of one run besides its charts: what ran, where, alerts, checkpoints, changes, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table says of one run, from its files' ends: status, progress, newest values, alerts, options."""
+"""A run's row of the table, by the ends of its files: status, progress, newest values, alerts, options."""
 
 from __future__ import annotations
 

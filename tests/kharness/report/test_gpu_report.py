@@ -191,9 +191,9 @@ def test_a_slow_rank_is_not_hidden_by_full_utilization(four: Path) -> None:
         "although memory, utilization and power look even"
     )
     assert lines[1:3] == [
-        f"rank 0 ({HOST}, cuda:0): 10.00 ms a step (data wait 1.00, forward and backward 8.00, "
+        f"rank 0 ({HOST}, cuda:0): 10.00 ms per step (data wait 1.00, forward and backward 8.00, "
         "optimizer 1.00), best/mine 1.00",
-        f"rank 1 ({HOST}, cuda:1): 20.00 ms a step (data wait 1.00, forward and backward 18.00, "
+        f"rank 1 ({HOST}, cuda:1): 20.00 ms per step (data wait 1.00, forward and backward 18.00, "
         "optimizer 1.00), best/mine 0.50  <- slowest",
     ]
 

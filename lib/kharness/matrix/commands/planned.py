@@ -38,7 +38,7 @@ class Given:
 
     @property
     def program(self) -> str:
-        """What it runs, for names."""
+        """The program that it runs, for names."""
         return program_name(self.template.words)
 
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:

@@ -77,7 +77,7 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
         phases = ", ".join(f"{WORDS[name]} {1000 * value:.2f}" for name, value in rank.phases.items())
         mark = "  <- slowest" if rank is ranks.slow else ""
         lines.append(
-            f"  {rank.name}: {1000 * rank.seconds:.2f} ms a step ({phases}), "
+            f"  {rank.name}: {1000 * rank.seconds:.2f} ms per step ({phases}), "
             f"best/mine {rank.best_over_mine:.2f}{mark}"
         )
     return [*lines, *(f"  {PHASES[phase]} left out: {why}" for phase, why in ranks.left_out.items())]

@@ -45,7 +45,7 @@ class Options:
     """Decay of the first and of the second moment."""
     adamw_eps: float
     bf16: bool
-    """Orthogonalise in bfloat16 on a CPU too, as the authors do; on a GPU it always is."""
+    """Orthogonalize in bfloat16 on a CPU too, as the authors do; on a GPU it always is."""
     weight_decay: float
     """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
 
@@ -120,9 +120,9 @@ def heads_of(model: nn.Module) -> list[nn.Module]:
 class BatchedMuon(torch.optim.Muon):
     """torch's Muon, whose groups and state it has; matrices of one size take their step at once on a CPU.
 
-    There the orthogonalisation computes in float32 (float64 for such weights), unless `bf16` has it compute
+    There the orthogonalization computes in float32 (float64 for such weights), unless `bf16` has it compute
     in bfloat16 as torch's does. Of a model that ranks share it needs complete matrices, which each rank
-    orthogonalises a share of; momentum stays in parts.
+    orthogonalizes a share of; momentum stays in parts.
     """
 
     def __init__(self, params: Any, *, bf16: bool = False, **options: Any) -> None:
@@ -159,7 +159,7 @@ class BatchedMuon(torch.optim.Muon):
     def _directions(
         self, group: dict[str, Any], same_shape: list[list[nn.Parameter]]
     ) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        found = self._orthogonalised(
+        found = self._orthogonalized(
             group, [torch.stack([self._update(group, weight) for weight in alike]) for alike in same_shape]
         )
         for alike, directions in zip(same_shape, found, strict=True):
@@ -181,13 +181,13 @@ class BatchedMuon(torch.optim.Muon):
                 update = full(self._update(group, weight))
                 own = update if owner == mesh.get_local_rank() else own
             if own is not None:  # not before the others have theirs, who would wait
-                [[own]] = self._orthogonalised(group, [own[None]])
+                [[own]] = self._orthogonalized(group, [own[None]])
             for owner, weight in enumerate(some):
                 yield weight, part_from(owner, own if owner == mesh.get_local_rank() else None, weight)
 
-    def _orthogonalised(self, group: dict[str, Any], updates: Sequence[Tensor]) -> list[Tensor]:
+    def _orthogonalized(self, group: dict[str, Any], updates: Sequence[Tensor]) -> list[Tensor]:
         in_bf16 = self._bf16 or any(update.is_cuda for update in updates)  # as torch's does
-        return (orthogonalised_in_bf16 if in_bf16 else orthogonalised)(
+        return (orthogonalized_in_bf16 if in_bf16 else orthogonalized)(
             updates, coefficients=group["ns_coefficients"], steps=group["ns_steps"], eps=group["eps"]
         )
 
@@ -210,7 +210,7 @@ def _is_ordinary(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and type(weight) is nn.Parameter
 
 
-def orthogonalised(
+def orthogonalized(
     updates: Sequence[Tensor], *, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> list[Tensor]:
     """Matrices (n, rows, columns) with their singular values, divided by their norm, moved toward 1.
@@ -234,7 +234,7 @@ def orthogonalised(
     return [new.mT if old.shape[1] > old.shape[2] else new for new, old in zip(moved, updates, strict=True)]
 
 
-def orthogonalised_in_bf16(
+def orthogonalized_in_bf16(
     updates: Sequence[Tensor], *, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> list[Tensor]:
     """The same in bfloat16, step by step: a product of all p would lose the small singular values there."""

@@ -1,4 +1,4 @@
-"""Which samples a step had that an alert is about, such as a spike of the loss."""
+"""The samples of a step that an alert is about, such as a spike of the loss."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CheckedTraining(Training[DataT]):
     """Takes the first part of a step until that has been measured, then ends in the evaluation."""
 
     def __init__(
-        self, setup: Setup[DataT], watch: StepWatch, run: Run, checkpoints: Checkpoints, stop: StopOnSignal
+        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, watch: StepWatch
     ) -> None:
         super().__init__(setup, run, checkpoints, stop, step=0, phases=watch)
         self._check = watch

@@ -157,7 +157,7 @@ def grid(pictures: Sequence[Tensor]) -> Tensor:
 
 
 def png(sheet: Tensor) -> bytes:
-    """A PNG of bytes (rows, columns, 3), by ISO/IEC 15948: 8 bits a sample, truecolor, no filter."""
+    """A PNG of bytes (rows, columns, 3), by ISO/IEC 15948: 8 bits per sample, truecolor, no filter."""
     height, width, _ = sheet.shape
     lines = b"".join(b"\0" + row.numpy().tobytes() for row in sheet.contiguous())
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

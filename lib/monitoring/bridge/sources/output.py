@@ -1,4 +1,4 @@
-"""What a program prints: the lines of nanoGPT, torchtitan and Hugging Face, and patterns of the user's."""
+"""Metrics from what a program prints: lines of nanoGPT, torchtitan, Hugging Face, and one's own patterns."""
 
 from __future__ import annotations
 

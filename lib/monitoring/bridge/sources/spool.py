@@ -1,4 +1,4 @@
-"""What `monitoring.Run` and the callbacks write in a program under the bridge: records like ours."""
+"""Records that `monitoring.Run` and the callbacks write in a program under the bridge."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class SeriesInfo:
 
     @property
     def text(self) -> str:
-        """What it is and how it is measured, where its row says so."""
+        """The metric's description and how it is measured, where its row says so."""
         about = self.row.about
         return about.get(self.kind) or next(iter(about.values()), "")
 

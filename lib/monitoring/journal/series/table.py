@@ -82,7 +82,7 @@ class BlockAxis:
 
 
 class Figures(NamedTuple):
-    """What the records of a metric come to."""
+    """Summary of the records of a metric."""
 
     num_records: int
     num_nonfinite: int
@@ -153,7 +153,7 @@ class SeriesTable:
             self.sample = None
 
     def figures(self, name: str) -> Figures:
-        """What all records of a metric come to, as far as they are read, or sampled."""
+        """Summary of all records of a metric, as far as they are read, or sampled."""
         levels = self.levels.get(name, Levels())
         num, nonfinite = levels.num_records, levels.num_nonfinite
         low, high, last, last_step = levels.lowest, levels.highest, math.nan, 0

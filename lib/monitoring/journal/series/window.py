@@ -85,7 +85,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a window is asked for, on an axis as journals have it (steps, or UTC epoch seconds)."""
+    """The requested part of an axis, in its units as journals have it (steps, or UTC epoch seconds)."""
 
     axis: Axis
     low: float

@@ -104,8 +104,10 @@ def test_the_slow_rank_is_named_although_the_gpus_look_even(
         "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
         f"other rank waits for rank 1 ({HOST}, cpu) in forward and backward, best/mine N, "
         "although memory, utilization and power look even",
-        f"rank 0 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimizer N), best/mine N",
-        f"rank 1 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimizer N), best/mine N"
+        f"rank 0 ({HOST}, cpu): N ms per step (data wait N, forward and backward N, "
+        "optimizer N), best/mine N",
+        f"rank 1 ({HOST}, cpu): N ms per step (data wait N, forward and backward N, "
+        "optimizer N), best/mine N"
         "  <- slowest",
         f"4 graphs in {run}/graphs",
     ]

@@ -95,7 +95,7 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
 def test_muons_curve_is_that_of_one_process_where_ranks_have_unequal_parts_of_its_matrices(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
-    """Of 16 rows three ranks have 6, 6 and 4; of three matrices each orthogonalises one."""
+    """Of 16 rows three ranks have 6, 6 and 4; of three matrices each orthogonalizes one."""
     one, run = tmp_path / "one", tmp_path / "run"
     flags = ("--optimizer", "muon", "--max-steps", "3", "--checkpoint-every-steps", "3")
     assert codes(start_ranks(one, 1, *flags, **LAYERS)) == [0]

@@ -229,7 +229,7 @@ def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw:
 
 
 @pytest.mark.parametrize("smallest", [1e-1, 1e-4, 0.0])
-def test_nearly_singular_matrices_are_orthogonalised_in_float32_as_in_float64(smallest: float) -> None:
+def test_nearly_singular_matrices_are_orthogonalized_in_float32_as_in_float64(smallest: float) -> None:
     generator = torch.Generator().manual_seed(3)
     u, _, v = torch.linalg.svd(
         torch.randn(2, 16, 64, dtype=torch.float64, generator=generator), full_matrices=False
@@ -238,7 +238,7 @@ def test_nearly_singular_matrices_are_orthogonalised_in_float32_as_in_float64(sm
     expected = values / values.norm()
     for _ in range(5):
         expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
-    [found] = muon.orthogonalised([((u * values) @ v).float()], coefficients=JORDANS, steps=5, eps=1e-7)
+    [found] = muon.orthogonalized([((u * values) @ v).float()], coefficients=JORDANS, steps=5, eps=1e-7)
     torch.testing.assert_close(found.double(), (u * expected) @ v, rtol=0, atol=2e-4)
 
 
@@ -249,7 +249,7 @@ def test_what_is_computed_beside_a_matrix_changes_no_bit_of_its_step() -> None:
     ]
 
     def moved(updates: list[Tensor]) -> list[Tensor]:
-        return muon.orthogonalised(updates, coefficients=JORDANS, steps=5, eps=1e-7)
+        return muon.orthogonalized(updates, coefficients=JORDANS, steps=5, eps=1e-7)
 
     for together, alone in zip(moved(stacks), [moved([stack])[0] for stack in stacks], strict=True):
         assert torch.equal(together, alone)
@@ -264,8 +264,8 @@ def test_bfloat16_is_as_near_to_the_rule_as_torchs_own(shape: tuple[int, int], s
         torch.randn(shape, dtype=torch.float64, generator=generator), full_matrices=False
     )
     given = (u * torch.linspace(1, smallest, 16, dtype=torch.float64) ** 3) @ v
-    [[exact]] = muon.orthogonalised([given[None]], coefficients=JORDANS, steps=5, eps=1e-7)
-    [[ours]] = muon.orthogonalised_in_bf16([given[None].float()], coefficients=JORDANS, steps=5, eps=1e-7)
+    [[exact]] = muon.orthogonalized([given[None]], coefficients=JORDANS, steps=5, eps=1e-7)
+    [[ours]] = muon.orthogonalized_in_bf16([given[None].float()], coefficients=JORDANS, steps=5, eps=1e-7)
     torchs = _zeropower_via_newtonschulz(given.float(), JORDANS, 5, 1e-7)
     assert ours.dtype == torch.float32
     error, torchs_error = ((one.double() - exact).norm().item() for one in (ours, torchs))

@@ -19,7 +19,7 @@ def eigenbasis(statistic: Tensor) -> Tensor:
 
 
 def power_iteration(statistic: Tensor, basis: Tensor) -> Tensor:
-    """One step of it, orthogonalised: algorithm 4; its columns are as sorted as the basis's are."""
+    """One step of it, orthogonalized: algorithm 4; its columns are as sorted as the basis's are."""
     orthogonal: Tensor = torch.linalg.qr(statistic @ basis)[0]
     return orthogonal
 
@@ -45,5 +45,5 @@ def test_steps_are_adams_in_the_eigenbasis(descend: Descend) -> None:
         path.append(weight)
     options = {"betas": (B1, B2), "eps": EPS, "precondition_every": EVERY}
     ours = descend(soap, torch.ones(2, 3), given, learning_rate=RATE, weight_decay=DECAY, **options)
-    # the package orthogonalises in single precision
+    # the package orthogonalizes in single precision
     torch.testing.assert_close(ours, torch.stack(path), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,48 @@
+"""The words of CONTRIBUTING and of the pages: one spelling, and docstrings that stand alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("lib", "scripts", "examples", *sorted(path.parent.name for path in ROOT.glob("*/model.py")))
+LEANING = {"Of", "As", "By", "From", "What"}
+"""First words of a docstring that only its signature completes."""
+
+ENDINGS = "e[drs]?|ing|ations?|ers?"
+BRITISH = re.compile(
+    rf"\b\w*(?:optimis|initialis|normalis|orthogonalis|tokenis|quantis|summaris|recognis|synchronis|serialis"
+    rf"|parallelis|regularis|visualis)(?:{ENDINGS})\b|\b(?:behaviour|colour|favour|judgement|licence|artefact)s?\b",
+    re.IGNORECASE,
+)
+
+
+def test_docstrings_are_sentences_of_their_own(nodes: Callable[[Path], list[Any]]) -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in nodes(path)
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)) and text.split()[0] in LEANING
+    ]
+    assert found == [], "say it so that it can be read without the signature"
+
+
+def test_spelling_is_american() -> None:
+    places = (*SOURCES, "docs", "benchmarks", "README.md", "CONTRIBUTING.md", "*Kconfig", "Makefile")
+    listed = subprocess.run(
+        ["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    files = [ROOT / name for name in listed.split() if name.endswith((".py", ".md", "Kconfig", "Makefile"))]
+    found = [
+        f"{path.relative_to(ROOT)}: {word.group()}"
+        for path in files
+        for word in BRITISH.finditer(path.read_text())
+    ]
+    assert found == []
