@@ -104,7 +104,10 @@ class MatrixFiles:
                 "since": max(0, counts[COMPLETE] - sum(run["status"] == COMPLETE for run in look["runs"])),
                 "compared": len(look["comparisons"]),
                 "shown": [
-                    {name: one.get(name) for name in ("variant", "verdict", "difference", "low", "high")}
+                    {
+                        name: one.get(name)
+                        for name in ("variant", "verdict", "difference", "low", "high", "words")
+                    }
                     for one in headlines(look)
                 ],
             },

@@ -70,7 +70,7 @@ def shown_look(
         now = _common([_complete(seeds_of.get(side, {})) for side in sides])
         return {
             **{name: comparison.get(name) for name in _OF_COMPARISON},
-            "sentence": comparison.get("sentence"),
+            **{name: comparison.get(name) for name in ("sentence", "words", "p_words")},
             "over": comparison.get("over", []),
             "seeds": len(comparison.get("seeds") or []) or min(comparison.get("num_values") or [0]),
             "since": len(now - before),

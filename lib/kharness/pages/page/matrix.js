@@ -151,7 +151,7 @@ export class MatrixPage {
         svg("line", { class: "zero", x1: place(0), x2: place(0), y1: 0, y2: 24 }),
         typeof one.low === "number" ? svg("line", { class: "range", x1: place(one.low), x2: place(one.high), y1: 12, y2: 12 }) : null,
         typeof one.difference === "number" ? svg("line", { class: "middle", x1: place(one.difference), x2: place(one.difference), y1: 6, y2: 18 }) : null);
-      const p = typeof one.p_adjusted === "number" ? `p ${one.p_adjusted < 0.0001 ? "< 0.0001" : number(one.p_adjusted, 2)}` : "";
+      const p = one.p_words ? `p ${one.p_words}` : typeof one.p_adjusted === "number" ? `p ${one.p_adjusted < 0.0001 ? "< 0.0001" : number(one.p_adjusted, 2)}` : "";
       const why = one.reason && !["better", "worse"].includes(one.verdict) ? one.reason : "";
       const since = one.since ? `${plural(one.since, "seed")} since` : "";
       const notes = [p, why, since, one.failures?.length ? `${plural(one.failures.length, "run")} not counted` : ""].filter(Boolean).join(" · ");

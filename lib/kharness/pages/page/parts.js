@@ -50,7 +50,9 @@ export function signed(value, unit) {
 
 export const unitOf = (unit) => (unit === "fraction" ? "points" : ["unit unknown", "nats", "text", ""].includes(unit) ? "" : unit);
 
+// As the report words it, which never rounds a bound to the other side of zero; of an older summary, by its numbers.
 export function differenceWords(one, unit) {
+  if (one.words) return one.words.replaceAll("-", "−");
   if (one.difference === null || one.difference === undefined) return "–";
   const range = one.low === null || one.low === undefined ? "" : ` (${signed(one.low, unit)} to ${signed(one.high, unit)})`;
   return `${signed(one.difference, unit)}${range} ${unitOf(unit)}`.trim();

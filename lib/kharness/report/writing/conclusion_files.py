@@ -11,7 +11,7 @@ from kharness.report.judging.interim_looks import FEWEST
 from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import R_MAX, Profile, WorkloadTimes, finite
-from kharness.report.judging.sentences import comparison_sentence, explanation
+from kharness.report.judging.sentences import comparison_sentence, difference_words, explanation, p_words
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
     costs_table,
@@ -189,6 +189,8 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "budget_unit": comparison.budget_unit,
         "budgets": [_budget_json(budget) for budget in comparison.budgets],
         "failures": list(comparison.failures),
+        "words": None if comparison.difference is None else difference_words(comparison),
+        "p_words": None if comparison.p_adjusted is None else p_words(comparison.p_adjusted),
         "sentence": comparison_sentence(comparison),
     }
 

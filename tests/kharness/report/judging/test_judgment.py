@@ -427,6 +427,7 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
     assert comparison.pop("sentence").startswith(
         "**adam** is better than sgd in test accuracy. Difference +3.00"
     )
+    assert (comparison.pop("words"), comparison.pop("p_words")) == ("+3.00 (+0.37 to +5.63) points", "0.039")
     smallest = comparison.pop("smallest_difference") / (0.01 / math.sqrt(3))
     # over what the deviation may be: chi square of two degrees, in equal parts
     parts = np.sqrt(scipy.stats.chi2.ppf(np.linspace(0.0005, 0.9995, 1000), 2) / 2)
