@@ -67,7 +67,7 @@ LEAKS_BEFORE = 3500
 
 @dataclass
 class Truth:
-    """What is wrong with a recording: where each rule should fire, and where it may."""
+    """The fault of a recording: where each rule should fire, and where it may."""
 
     expected: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Rule -> first and last step at which it should."""
@@ -96,7 +96,7 @@ class Verdict:
 
 @dataclass
 class Score:
-    """Of one rule."""
+    """Precision and recall of one rule."""
 
     faults: int = 0
     found: int = 0
@@ -199,7 +199,7 @@ def memory_curve(recording: Recording) -> tuple[Any, float]:
 
 
 def truth_of(recording: Recording) -> Truth:
-    """By the settings of a recording and by what it came to, which no rule has a say in."""
+    """The truth by a recording's settings and outcome, in which no rule has a say."""
     truth, step_of = Truth(), recording["step"]
     for fault in recording["faults"]:
         kind, first = fault["kind"], fault["first"]

@@ -1,4 +1,4 @@
-"""What it costs to run a program under the bridge, beside the program alone: in pairs.
+"""The cost of running a program under the bridge, beside the program alone: in pairs.
 
 python benchmarks/bridge.py [PAIRS] [STEPS]
 

@@ -1,4 +1,4 @@
-"""What a short forked LeNet-5 cell costs beyond its training, part by part, in ms of CPU time.
+"""The cost of a short forked LeNet-5 cell beyond its training, part by part, in ms of CPU time.
 
 python benchmarks/cell_parts.py [CELLS]
 
@@ -141,7 +141,7 @@ def timed(function: Callable[..., Any], name: str, parts: dict[str, float]) -> C
 
 
 def cpu_ms() -> float:
-    """Of this process and of those that it has waited for."""
+    """CPU time (ms) of this process and of those that it has waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1e3 * (time.process_time() + children.ru_utime + children.ru_stime)
 

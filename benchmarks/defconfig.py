@@ -19,7 +19,7 @@ PRESET = "defconfigs/default"
 
 
 def commands(folder: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """What is timed: a name, its command and what it adds to the environment; all write into `folder`."""
+    """The timed commands: name, command and additions to the environment; all write into `folder`."""
     conf, make = shutil.which("kconfig-conf"), shutil.which("make")
     ours = [sys.executable, "scripts/kconfig.py", "defconfig", f"O={folder}/script"]
     timed: dict[str, tuple[list[str], dict[str, str]]] = {"kconfig.py defconfig": (ours, {})}

@@ -1,4 +1,4 @@
-"""What it costs a training to have everything on that watches it. Run by `make bench ONLY=everything_on`.
+"""The cost to a training of everything that watches it. Run by `make bench ONLY=everything_on`.
 
 Pairs of the same training on the CPU, one thread: with nothing but its journal, and with GPU and machine
 monitoring, every tracker that is installed, timers on every rank, verbose logging at its highest level,
@@ -232,7 +232,7 @@ def watchers_of(folder: Path, training: int) -> list[psutil.Process]:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Of the median, at least 95 %: between the values that so many lie below and above."""
+    """Interval of the median, at least 95 %: between the values that so many lie below and above."""
     below = 0
     while 2 * sum(math.comb(len(values), k) for k in range(below + 1)) <= 0.05 * 2 ** len(values):
         below += 1

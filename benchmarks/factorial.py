@@ -65,7 +65,7 @@ class Design:
 
     @property
     def weights(self) -> Numbers:
-        """Of the variants less the baseline, then the main effects (contrast, variant)."""
+        """Weights of the variants less the baseline, then the main effects (contrast, variant)."""
         count = len(self.cells)
         rows = [np.eye(count)[i] - np.eye(count)[0] for i in range(1, count)]
         for axis, level in self.mains:

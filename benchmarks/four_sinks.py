@@ -87,7 +87,7 @@ def show(what: str, taken: list[tuple[float, float]], base: float, missing: str)
 
 
 def write_journal(directory: Path, records: int) -> None:
-    """What the training leaves when its agent has not begun."""
+    """Write what a training leaves whose agent has not begun."""
     from monitoring import Run
 
     with Run(directory, name="bench", project="bench", config={}, trackers=TRACKERS, agent=False) as run:

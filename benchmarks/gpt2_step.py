@@ -107,7 +107,7 @@ class PlainMuon(torch.optim.Muon):
 
 
 def plain_loop(start: nn.Module, vocabulary: int, *, muon: type[torch.optim.Muon]) -> Step:
-    """What a minimal script does, on tokens of noise."""
+    """The loop of a minimal script, on tokens of noise."""
     model = PlainModel(vocabulary)
     compare(model, start, vocabulary)
     copy_weights(model, start)

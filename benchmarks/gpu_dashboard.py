@@ -1,4 +1,4 @@
-"""What the dashboard costs: seconds to its first picture, and share of one core at 2 Hz with 8 GPUs.
+"""The cost of the dashboard: seconds to its first picture, and share of one core at 2 Hz with 8 GPUs.
 
 python benchmarks/gpu_dashboard.py [SECONDS]
 
@@ -80,7 +80,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def read_all(process: pexpect.spawn[bytes]) -> None:
-    """As a terminal does; a full pipe would hold the dashboard up."""
+    """Read it as a terminal does; a full pipe would hold the dashboard up."""
     try:
         while True:
             process.read_nonblocking(65536, timeout=None)

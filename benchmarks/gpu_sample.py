@@ -1,4 +1,4 @@
-"""What a look at 8 GPUs costs, beside other samplers, and what sampling once a second costs of a core.
+"""The cost of a look at 8 GPUs, beside other samplers, and of sampling once a second, of a core.
 
 The GPUs are simulated (tests/simulated_nvml, needs gcc): every figure is the cost of the sampler's own work.
 A real driver adds its own time, for all of them alike. nvitop, gpustat, Trackio and W&B are measured where

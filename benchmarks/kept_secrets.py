@@ -26,7 +26,7 @@ HASHES = re.compile(r"[0-9a-f]{16,}|[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 
 
 def forms(draw: Callable[[str, int], str]) -> dict[str, Callable[[], str]]:
-    """What a key of each issuer looks like, by a function that draws characters of an alphabet."""
+    """The form of each issuer's keys, by a function that draws characters of an alphabet."""
     url64 = BASE62 + "-_"
     return {
         "AWS secret access key": lambda: draw(BASE62 + "+/", 40),

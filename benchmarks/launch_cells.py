@@ -1,4 +1,4 @@
-"""What it costs to start short LeNet-5 trainings, two at once: our zygote beside the usual ways, in turns.
+"""The cost of starting short LeNet-5 trainings, two at once: our zygote beside the usual ways, in turns.
 
 python benchmarks/launch_cells.py [ROUNDS [CELLS [LONG_CELLS]]]
 

@@ -1,4 +1,4 @@
-"""What a step record of ten scalars costs the training thread, and what is left of 1,000 after SIGKILL.
+"""The cost of a step record of ten scalars to the training thread, and what is left of 1,000 after SIGKILL.
 
 kharness, with floats and with a loss that is a tensor, beside the bare floor (orjson.dumps and os.write of
 the same record), trackio.log, wandb.log (offline) and SummaryWriter, whichever are installed; each

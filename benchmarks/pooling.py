@@ -112,7 +112,7 @@ class Tables:
         return found
 
     def own(self, kept: Flags) -> Numbers:
-        """Of each variant, less the mean of the others."""
+        """Variance (ddof 1) of each variant less the mean of the others."""
         number = kept.sum(axis=1)[:, None, None]
         total = (self.values * kept[:, :, None]).sum(axis=1, keepdims=True)
         less = self.values - (total - self.values) / (number - 1)
@@ -120,7 +120,7 @@ class Tables:
         return found
 
     def beside(self) -> Numbers:
-        """Of the baseline less the mean of the others."""
+        """Variance (ddof 1) of the baseline less the mean of the others."""
         kept = self.kept_others
         mean = (self.values * kept[:, :, None]).sum(axis=1) / kept.sum(axis=1)[:, None]
         found: Numbers = (self.values[:, 0] - mean).var(axis=1, ddof=1)
@@ -320,7 +320,7 @@ def moderated(tables: Tables) -> Numbers:
 
 
 def trigamma_inverse(values: Numbers) -> Numbers:
-    """By Newton's method on the reciprocal (Smyth 2004, appendix)."""
+    """Newton's method on the reciprocal (Smyth 2004, appendix)."""
     found = 0.5 + 1 / values
     for _ in range(30):
         trigamma = polygamma(1, found)

@@ -43,13 +43,13 @@ class Tables:
 
     @property
     def differences(self) -> NDArray[np.float64]:
-        """Of each variant from the baseline, times sqrt(seeds)."""
+        """Differences of each variant from the baseline, times sqrt(seeds)."""
         means = self.values.mean(axis=2)
         found: NDArray[np.float64] = (means[:, 1:] - means[:, :1]) * np.sqrt(SEEDS)
         return found
 
     def variances(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of the others (variant and seed taken out), and the baseline's over it (F)."""
+        """Variances of the others (variant and seed taken out), and the baseline's over it (F)."""
         others, m = self.values[:, 1:], self.others
         centered = others - others.mean(axis=1, keepdims=True)
         within = (centered - centered.mean(axis=2, keepdims=True)) ** 2
@@ -110,7 +110,7 @@ def beyond(tables: Tables, statistic: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def pooled_power(tables: Tables) -> float:
-    """Of the residual of variant + seed and the critical value of Dunnett (1955), by simulation."""
+    """Power by the residual of variant + seed and the critical value of Dunnett (1955), by simulation."""
     m = tables.others
     rest, ratio = tables.variances()
     degrees = m * (SEEDS - 1)

@@ -37,7 +37,7 @@ def pictures() -> tuple[Tensor, Tensor]:
 
 
 def plain_loop(images: Tensor, labels: Tensor, *, channels_last: bool) -> Step:
-    """What a minimal script does; its pictures are normalized and cropped already."""
+    """The loop of a minimal script; its pictures are normalized and cropped already."""
     from resnet50.model import ResNet
 
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""What running a matrix costs beside the trainings: 1,000 cells that do nothing, and a look at them.
+"""The cost of running a matrix beside the trainings: 1,000 cells that do nothing, and a look at them.
 
 python benchmarks/run_matrix.py [CELLS]
 

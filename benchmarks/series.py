@@ -120,7 +120,7 @@ def read_event_file(directory: Path, records: int) -> dict[str, float]:
 
 
 def read_trackio(directory: Path, records: int) -> dict[str, float]:
-    """What Trackio's dashboard reads a run by."""
+    """Read a run as Trackio's dashboard does."""
     from trackio.sqlite_storage import SQLiteStorage
 
     run = json.loads((directory / "run.json").read_bytes())

@@ -206,7 +206,7 @@ def judged(
     pairs: Sequence[tuple[int, int]] = (),
     chosen: bool = False,
 ) -> Sequence[Comparison]:
-    """By the report, as if these numbers stood in run directories; without `pairs` all with the first."""
+    """Verdicts as of runs with these numbers; without `pairs` all with the first."""
     seeds = [*map(str, range(table.shape[1]))]
     variants = [variant(str(i), row, seeds) for i, row in enumerate(table.tolist())]
     settings = ReportSettings(seeds_planned=planned_seeds, first_seeds=tuple(seeds[:first]))

@@ -1,4 +1,4 @@
-"""What a timer of TelemetryTracker costs, enabled and disabled, beside the two looks at the clock it needs.
+"""The cost of a timer of TelemetryTracker, enabled and disabled, beside the two looks at the clock it needs.
 
 Median CPU time over rounds of loops that are run in turns, the loop itself subtracted. Run by `make bench
 ONLY=telemetry_timer`; it imports no torch.
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 class Usual:
-    """What one writes by hand: an object a block, which adds to a list."""
+    """A timer as one writes it by hand: an object per block, which adds to a list."""
 
     measured: list[float] = []  # noqa: RUF012 - one list is what it is about
 

@@ -1,4 +1,4 @@
-"""What is left of a training whose tracker's server is away from some step on, and comes back later.
+"""Records left of a training whose tracker's server is away from some step on, and comes back later.
 
 python benchmarks/tracker_down.py [RECORDS]
 
@@ -69,7 +69,7 @@ TRAININGS = {"W&B's client": WANDB, "kharness": KHARNESS}
 
 
 def later(name: str, folder: Path) -> list[str]:
-    """What brings the server up to date."""
+    """The command that brings the server up to date."""
     if name == "kharness":
         return [sys.executable, str(ROOT / "scripts/sync.py"), "RUN=run"]
     runs = [str(path) for path in folder.glob("wandb/*run-*")]

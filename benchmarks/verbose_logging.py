@@ -1,4 +1,4 @@
-"""What verbose logging costs a step of 5 ms, at each level, beside what its document says.
+"""The cost of verbose logging to a step of 5 ms, at each level, beside what its document says.
 
 Run by `make bench ONLY=verbose_logging`. Each measurement is a process of its own. The steps multiply
 matrices on one core, in turns with a callback whose hooks do nothing and with ours: their code has left

@@ -132,7 +132,7 @@ class _Slowness:
                     self._clock.sleep(longer * usual)
 
     def _longer(self, fault: Fault, step: int) -> float:
-        """By how many usual steps."""
+        """How many usual steps the wait takes."""
         if fault.kind == "slow_gradual":
             return (fault.size - 1) * (step - fault.first) / (self._steps - fault.first)
         if fault.kind == "slow_tenth":

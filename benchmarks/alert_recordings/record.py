@@ -131,7 +131,7 @@ def _without_agent() -> None:
 
 
 def _stop_after(step: int) -> None:
-    """As a signal does."""
+    """Stop the training after this step, as a signal does."""
     from kharness.training.steps.training import Training
 
     update = Training.update
@@ -145,7 +145,7 @@ def _stop_after(step: int) -> None:
 
 
 def recorded(wanted: Setting, work: Path, status: Sequence[int]) -> dict[str, Any]:
-    """What a run's journal has, as columns."""
+    """The records of a run's journal, as columns."""
     records = [json.loads(line) for line in (work / "run/metrics.jsonl").open()]
     machine = [float(line) for line in (work / "machine").open()]
     steps = [record for record in records if record["event"] == "step"]

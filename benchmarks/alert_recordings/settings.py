@@ -40,7 +40,7 @@ MODELS = ("lenet5", "gpt2", "lenet5", "resnet50", "lenet5", "gpt2", "lenet5", "g
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a training, besides its options, and in which steps (from 1)."""
+    """A fault put into a training, besides its options, and its steps (from 1)."""
 
     kind: str
     first: int = 0
