@@ -37,7 +37,7 @@ from monitoring.follower import EXPORTERS, TRACKERS, RunInfo, follower_module, f
 from monitoring.rules import RULES, Finding, enabled_rules, open_rule
 from monitoring.samplers import SAMPLERS
 
-from . import test_dropins, test_layers, test_owners
+from . import test_dropins, test_layers, test_owners, test_words
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs/extending.md").read_text()
@@ -194,7 +194,7 @@ def test_the_page_has_an_example_of_every_kind() -> None:
 
 
 def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Each test of layers, owners and drop-ins that needs nothing but the source."""
+    """Each test of layers, owners, drop-ins and words that needs nothing but the source."""
     given: dict[str, Any] = {
         "nodes": nodes,
         "own_imports": test_layers.read_imports(nodes),
@@ -208,6 +208,7 @@ def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[
                 yield name, partial(rule, **{need: given[need] for need in needs})
     for package in test_layers.FLOORS:
         yield package, partial(test_layers.test_imports_go_down_only, given["own_imports"], package)
+    yield "words", partial(test_words.test_docstrings_are_sentences_of_their_own, nodes)
 
 
 def test_examples_keep_the_rules_of_the_tree(
@@ -215,7 +216,7 @@ def test_examples_keep_the_rules_of_the_tree(
 ) -> None:
     """As pasted; the nodes of all other modules are those that the tests of the tree itself have read."""
     root = extended_tree.root
-    for module in (test_layers, test_owners, test_dropins):
+    for module in (test_layers, test_owners, test_dropins, test_words):
         monkeypatch.setattr(module, "ROOT", root)
     monkeypatch.setattr(test_owners, "MODELS", [root / model for model in test_layers.MODELS])
     broken = {}
