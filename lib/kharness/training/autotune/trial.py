@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ import torch
 
 from kharness.training.errors import OutOfMemoryError, TrainingError
 from kharness.training.model_check.memory import bytes_in, free_memory
-from kharness.training.model_check.step import EnoughMeasured
+from kharness.training.model_check.step import EnoughMeasured, MeasuredPhases
 from kharness.training.setup import Setup
 from monitoring.errors import UserError
 from monitoring.host.libc import ending_with
@@ -167,32 +166,26 @@ def begin_trial() -> BegunTrial | OwnTrial:
     return OwnTrial(theirs, folder)
 
 
-class StepOnRequest:
-    """The phases (monitoring.telemetry.phases) of a trial, which takes a step when it is wanted."""
+class StepOnRequest(MeasuredPhases):
+    """The phases of a trial, which takes a step when it is wanted."""
 
     def __init__(self, setup: Setup[Any], trial: OwnTrial, room: Room, *, ranks: int) -> None:
-        self.setup = setup
-        self.is_enough = False
+        super().__init__(setup)
         of_rank = samples_of_rank(setup.options.BATCH_SIZE, ranks)
         # Two micro-batches: with the second the gradients of the first are there, too.
         self.part_size: int | None = min(of_rank, 2 * (setup.options.MICRO_BATCH_SIZE or of_rank))
         self._trial, self._room = trial, room
         self._free = room.free(setup.device.torch)
-        self._seconds: dict[str, float] = {}
-        self._mark = 0.0
 
     def begin(self) -> None:
         """Wait for the request of the step."""
         if not self._trial.is_wanted():
             raise EnoughMeasured
-        self._seconds = {}
-        self._mark = self._now()
+        super().begin()
 
     def end(self, phase: str) -> None:
         """A phase ends; with the last of them the step."""
-        now = self._now()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
-        self._mark = now
+        super().end(phase)
         if phase == PHASES[-1]:
             assert self.part_size is not None
             step = TrialStep(
@@ -204,24 +197,6 @@ class StepOnRequest:
                 num_steps=self.setup.schedule.num_steps,
             )
             self._trial.answer(asdict(step))
-
-    def leave_out(self) -> None:
-        """There are no other ranks here."""
-
-    def own_work_done(self) -> None:
-        """Do the same as leave_out."""
-
-    def waiting_stays(self) -> None:
-        """Do the same as leave_out."""
-
-    def read(self) -> Mapping[str, float | None]:
-        """The seconds of this step."""
-        return dict(self._seconds)
-
-    def _now(self) -> float:
-        if self.setup.device.is_gpu:
-            torch.cuda.synchronize(self.setup.device.torch)
-        return time.perf_counter()
 
 
 class Room:

@@ -33,25 +33,61 @@ class EnoughMeasured(BaseException):
     """Ends a check from inside an evaluation; no Exception, so that no model takes it for a failure."""
 
 
-class ModelCheck:
-    """The phases (monitoring.telemetry.phases) of a training that only takes a step to measure it."""
+class MeasuredPhases:
+    """The phases (monitoring.telemetry.phases) of a step, in seconds of its own; waiting is part of them."""
+
+    def __init__(self, setup: Setup[Any]) -> None:
+        self.setup = setup
+        self.is_enough = False
+        """Whether no further step is needed."""
+        self._seconds: dict[str, float] = {}
+        self._mark = 0.0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._seconds = {}
+        self._mark = self._now()
+
+    def end(self, phase: str) -> None:
+        """A phase ends."""
+        now = self._now()
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
+        self._mark = now
+
+    def leave_out(self) -> None:
+        """Waiting for other ranks is part of the time."""
+
+    def own_work_done(self) -> None:
+        """Ranks are not compared."""
+
+    def waiting_stays(self) -> None:
+        """Ranks are not compared."""
+
+    def read(self) -> Mapping[str, float | None]:
+        """The seconds of this step."""
+        return {phase: self._seconds.get(phase) for phase in PHASES}
+
+    def _now(self) -> float:
+        if self.setup.device.is_gpu:
+            torch.cuda.synchronize(self.setup.device.torch)
+        return time.perf_counter()
+
+
+class ModelCheck(MeasuredPhases):
+    """A training that only takes a step to measure it."""
 
     def __init__(
         self, setup: Setup[Any], *, free: Callable[[torch.device], int | None] = free_memory
     ) -> None:
+        super().__init__(setup)
         options = setup.options
-        self.setup = setup
         self._free = free
         self.part_size: int | None = options.MICRO_BATCH_SIZE if _has_parts(setup) else None
         """Samples of a step that are computed: one micro-batch."""
-        self.is_enough = False
-        """Whether no further step is needed."""
         self._estimated = estimated_memory(setup.model, options.OPTIMIZER, options.values)
         self._flops: int | None = None
         self._measured: StepMemory | None = None
         self._steps: list[dict[str, float]] = []
-        self._seconds: dict[str, float] = {}
-        self._mark = 0.0
         self._samples = 0
         self._evaluated: tuple[float, int] | None = None
         self._saved_seconds: float | None = None
@@ -63,33 +99,17 @@ class ModelCheck:
 
     def begin(self) -> None:
         """A step begins."""
-        self._seconds = {}
         if not self._steps:
             self._counting.enter_context(self._saved.hooks())
-        self._mark = self._now()
+        super().begin()
 
     def end(self, phase: str) -> None:
         """A phase ends; with the last of them the step."""
-        now = self._now()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
-        self._mark = now
+        super().end(phase)
         if phase in (PHASES[1], PARTS[1]):
             self._counting.close()
         if phase == PHASES[-1]:
             self._end_step()
-
-    def leave_out(self) -> None:
-        """Waiting for other ranks is part of the time."""
-
-    def own_work_done(self) -> None:
-        """Do the same as leave_out."""
-
-    def waiting_stays(self) -> None:
-        """Do the same as leave_out."""
-
-    def read(self) -> Mapping[str, float | None]:
-        """The seconds of this step."""
-        return {phase: self._seconds.get(phase) for phase in PHASES}
 
     def saved(self, seconds: float) -> None:
         """A checkpoint was written."""
@@ -146,11 +166,6 @@ class ModelCheck:
         if self.is_enough and not model.training:
             self._evaluated = self._now() - self._mark, num_samples(inputs, named)
             raise EnoughMeasured
-
-    def _now(self) -> float:
-        if self.setup.device.is_gpu:
-            torch.cuda.synchronize(self.setup.device.torch)
-        return time.perf_counter()
 
     def _peak(self) -> int:
         """The most bytes so far: of torch on a GPU, of this process on a CPU."""
