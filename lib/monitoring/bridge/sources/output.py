@@ -1,4 +1,4 @@
-"""Metrics from what a program prints: lines of nanoGPT, torchtitan, Hugging Face, and one's own patterns."""
+"""Metrics from what a program prints: known programs' lines, any that name their numbers, one's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from monitoring.bridge.printed_line import NUMBER, named_numbers
 from monitoring.bridge.source import Reported, Watched
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.files import OUTPUT_LOG
@@ -15,7 +16,6 @@ from monitoring.journal.files import OUTPUT_LOG
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # Longer lines are no report.
 LONGEST = 10_000
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
 
 NANOGPT = (
     # train.py of github.com/karpathy/nanoGPT
@@ -28,6 +28,12 @@ TORCHTITAN = (
     rf"\bstep: +(?P<step>\d+) +loss: +(?P<loss>{NUMBER})(?: +grad_norm: +(?P<grad_norm>{NUMBER}))?"
     rf"(?: +memory: +(?P<memory_gib>{NUMBER})GiB\([^)]*\))?(?: +tps: +(?P<tokens_per_second>{NUMBER}))?"
     rf"(?: +tflops: +(?P<tflops>{NUMBER}))?(?: +mfu: +(?P<mfu_percent>{NUMBER})%)?",
+)
+MNIST = (
+    # mnist/main.py of github.com/pytorch/examples
+    rf"^Train Epoch: (?P<epoch>\d+) \[\d+/\d+ \(\d+%\)\]\s+Loss: (?P<loss>{NUMBER})",
+    rf"^Test set: Average loss: (?P<test__loss>{NUMBER}), Accuracy: \d+/\d+ "
+    rf"\((?P<test__accuracy_percent>{NUMBER})%\)",
 )
 DICT = re.compile(r"\{'[\w/]+': .*\}")
 FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
@@ -56,7 +62,7 @@ class OutputSource:
         """`patterns` are regular expressions of the user's, which go before ours."""
         self.path = path
         self.note = ""
-        self._patterns = [re.compile(pattern) for pattern in (*patterns, *NANOGPT, *TORCHTITAN)]
+        self._patterns = [re.compile(pattern) for pattern in (*patterns, *NANOGPT, *TORCHTITAN, *MNIST)]
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what is found in whole lines."""
@@ -86,7 +92,7 @@ class OutputSource:
         if (match := DICT.search(text)) and "loss" in match[0]:
             self.note = FOUR_DIGITS
             return _dict(match[0])
-        return {}
+        return {name: _number(value) for name, value in named_numbers(text).items()}
 
 
 def _dict(text: str) -> dict[str, object]:

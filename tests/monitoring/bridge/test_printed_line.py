@@ -1,0 +1,77 @@
+"""What is read from lines as programs print them, and what is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from monitoring.bridge.printed_line import named_numbers
+from monitoring.bridge.source import Reported
+from monitoring.bridge.sources.output import OutputSource
+
+COUNT_ON = [
+    ("step 20 loss 0.1670", {"step": "20", "loss": "0.1670"}),
+    ("[2026-11-26 12:00:00] INFO:train:step=3 loss=nan", {"step": "3", "loss": "nan"}),
+    ("epoch 0.25 step 100 loss 3,000.5", {"epoch": "0.25", "step": "100", "loss": "3,000.5"}),
+    ("val loss 1.5 at step 7", {"val/loss": "1.5", "step": "7"}),
+    ("epoch 3 | loss 0.5 | acc 0.9", {"epoch": "3", "loss": "0.5", "acc": "0.9", "step": "3"}),
+    # Keras, fit(verbose=2)
+    (
+        "Epoch 2/5 - loss: 0.31 - accuracy: 0.91 - val_loss: 0.4",
+        {"epoch": "2", "loss": "0.31", "accuracy": "0.91", "val_loss": "0.4", "step": "2"},
+    ),
+    # llm.c, train_gpt2.py
+    (
+        "step    1/74 | train loss 4.367631 | norm 15.6 | lr 1.2e-05 | (80.50 ms | 1234 tok/s)",
+        {"step": "1", "train/loss": "4.367631", "norm": "15.6", "lr": "1.2e-05"},
+    ),
+    # nanochat, scripts/base_train.py
+    (
+        "step 00012/00100 (12.00%) | loss: 5.5 | lrm: 1.00 | dt: 3.4ms | tok/sec: 1,234 | mfu: 3.20",
+        {"step": "00012", "loss": "5.5", "lrm": "1.00", "dt": "3.4", "tok/sec": "1,234", "mfu": "3.20"},
+    ),
+]
+INSIDE_AN_EPOCH = [
+    ("Epoch [3/10], Step [100/600], Loss: 0.2345", {"epoch": "3", "loss": "0.2345"}),
+    ("epoch 3 batch 20 loss 0.1", {"epoch": "3", "batch": "20", "loss": "0.1"}),
+    # github.com/pytorch/examples, imagenet/main.py: the value, and its mean in brackets
+    (
+        "Epoch: [0][  10/5005]\tData 0.1 (0.2)\tLoss 6.9e+00 (6.9e+00)\tAcc@1   0.39 (  0.31)",
+        {"epoch": "0", "loss": "6.9e+00", "acc@1": "0.39"},
+    ),
+]
+NO_REPORT = [
+    "step 3 took 5 s",
+    "loss: 0.5",
+    "Epoch 4 done, accuracy: 9812/10000",
+    "Epoch 1:  10%|#         | 3/30 [00:01<00:09,  2.50it/s, loss=0.5]",
+    "{'loss': 0.5, 'epoch': 0.1}",
+    "step 5: the best loss so far = 0.5, at 12:30",
+]
+
+
+@pytest.mark.parametrize(("line", "numbers"), COUNT_ON + INSIDE_AN_EPOCH)
+def test_numbers_of_a_line(line: str, numbers: dict[str, str]) -> None:
+    assert named_numbers(line) == numbers
+
+
+@pytest.mark.parametrize("line", NO_REPORT)
+def test_other_lines_are_no_report(line: str) -> None:
+    assert named_numbers(line) == {}
+
+
+def test_output_of_the_mnist_example_and_of_a_line_with_names(tmp_path: Path) -> None:
+    """The example of github.com/pytorch/examples, mnist/main.py, as it prints."""
+    lines = [
+        "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.285",
+        "Test set: Average loss: 0.0567, Accuracy: 9812/10000 (98%)",
+        "step 20 loss 0.5",
+    ]
+    (tmp_path / "output.log").write_text("".join(f"{line}\n" for line in lines))
+    ends = [sum(len(line) + 1 for line in lines[:n]) for n in (1, 2, 3)]
+    assert list(OutputSource(tmp_path / "output.log").read(0)) == [
+        Reported({"epoch": 1, "loss": 2.285}, ends[0]),
+        Reported({"test/loss": 0.0567, "test/accuracy_percent": 98}, ends[1]),
+        Reported({"loss": 0.5}, ends[2], 20),
+    ]
