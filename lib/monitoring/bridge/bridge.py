@@ -27,7 +27,7 @@ from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.errors import UserError, report_error
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import OUTPUT_LOG, STORES, journal_name
+from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.run_json import read_run_json
 
@@ -58,7 +58,9 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     if journal.exists():
         from monitoring.journal.lineage import superseding  # only here, as the program is not to wait for it
 
-        run, bridge = _opened(options, command, watched, guard)
+        if not (watched.directory / RUN_JSON).exists():
+            _record_unopened(options, command, watched, journal.stat().st_mtime)
+        run, bridge = _opened(options, command, watched)
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
         _start(run, command, options, superseding(journal, 0))
         script = _script(command, watched, guard)
@@ -67,7 +69,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         watched.directory.mkdir(parents=True, exist_ok=True)
         Journal(journal).close()  # refuses what Run would refuse
         script = _script(command, watched, guard)
-        run, bridge = _opened(options, command, watched, guard)
+        run, bridge = _opened(options, command, watched)
         _start(run, command, options, None)
     tell_at = time.monotonic() + TELL_AFTER
     while not script.wait(LOOK_EVERY):
@@ -111,9 +113,20 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
     return script
 
 
-def _opened(
-    options: argparse.Namespace, command: Sequence[str], watched: Watched, guard: Guard
-) -> tuple[Any, Bridge]:
+def _record_unopened(
+    options: argparse.Namespace, command: Sequence[str], watched: Watched, since: float
+) -> None:
+    """Record the attempt of a bridge that was killed when its program ran and its run was not yet open.
+
+    What the program has reported is that attempt's, or this one would seem to have done it twice.
+    """
+    run, bridge = _opened(options, command, watched)
+    _start(run, command, options, None)
+    bridge.resume_earlier(since)
+    run.finish(FAILED, error="the bridge was killed before it had opened the run")
+
+
+def _opened(options: argparse.Namespace, command: Sequence[str], watched: Watched) -> tuple[Any, Bridge]:
     """Open the run; if that fails, whatever has been started ends with this process."""
     from monitoring.bridge.following import Bridge  # the program does not wait for what these import
     from monitoring.run import Run

@@ -138,6 +138,27 @@ def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> No
     assert [r["global_step"] for r in counting(journal) if r["event"] == "step"] == list(range(20))
 
 
+def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path) -> None:
+    """The program runs before its run is open: what it reported by then is an attempt of its own."""
+    run_dir.mkdir()
+    (run_dir / "metrics.jsonl").touch()
+    (run_dir / "output.log").write_text("iter 0: loss 2.0000, time 12.50ms, mfu 1.25%\n")
+    ended = bridged(run_dir, *ours("nanogpt", 2))
+    assert ended.returncode == 0, ended.stderr
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    assert [(r["event"], r["attempt"], r.get("global_step")) for r in journal] == [
+        ("start", 1, None),
+        ("step", 1, 0),
+        ("end", 1, None),
+        ("start", 2, None),
+        ("step", 2, 0),
+        ("step", 2, 1),
+        ("end", 2, None),
+    ]
+    assert journal[2]["error"] == "the bridge was killed before it had opened the run"
+    assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
+
+
 def test_second_bridge_of_a_directory_is_refused(run_dir: Path) -> None:
     bridge = started(run_dir, "sleep", "600")
     wait_until(lambda: (run_dir / "output.log").exists())
