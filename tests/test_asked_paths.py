@@ -53,6 +53,7 @@ def main_of(target: str) -> Callable[[Sequence[str]], object]:
     if goal in CONFIGURING:
         return lambda words: run([goal, *words], ROOT)
     name = "tracker_test" if goal in ("trackio-test", "wandb-test") else goal.replace("-", "_")
+    name = "gputop" if name == "watch" else name
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -83,6 +84,7 @@ def test_every_variable_of_the_table_that_names_a_path_is_here() -> None:
         "HOST",
         "INSTALL",
         "KEEP",
+        "METRIC",
         "MIRROR",
         "ONLY",
         "PORT",
