@@ -40,7 +40,7 @@ from kharness.config.refused import (
 )
 from kharness.config.resolving.free_symbols import KnownOutcomes, free_symbols
 from kharness.config.resolving.requests import Requests
-from kharness.config.resolving.stand_ins import stand_in
+from kharness.config.resolving.stand_ins import has_prompt, stand_in
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
@@ -134,7 +134,7 @@ class Tree:
             followed, unit = self._stand_ins[name]
             units = [Assignment(unit, "y", origin)] if unit else []
             return [self._checked(Assignment(followed, value, origin)), *units]
-        if not _prompts(symbol):
+        if not has_prompt(symbol):
             raise ConfigError(
                 f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
                 hint=f"see `make configwhy SYMBOL={name}`",
@@ -196,7 +196,7 @@ class Tree:
         for line in dotconfig.parse_lines(text, shown):
             symbol = self.kconf.syms.get(line.symbol)
             as_written = record.written.get(line.symbol) == (line.text or "n")
-            if symbol and symbol.nodes and not _prompts(symbol):
+            if symbol and symbol.nodes and not has_prompt(symbol):
                 if not as_written:
                     follows.append(line)
             elif dropped is not None and as_written and not (symbol and symbol.nodes):
@@ -289,7 +289,7 @@ class Tree:
             for symbol in self.kconf.unique_defined_syms
             if symbol.user_value is not None
             and symbol.visibility
-            and _prompts(symbol)
+            and has_prompt(symbol)
             and (not symbol.choice or symbol.choice.selection is symbol)
         ]
 
@@ -558,7 +558,7 @@ class Tree:
     def _read_alias(self, symbol: Any) -> dict[str, str]:
         """{value: member} for a symbol that only says which member of a choice is set, else nothing."""
         members: dict[str, str] = {}
-        if symbol.orig_type is not self._lib.STRING or _prompts(symbol):
+        if symbol.orig_type is not self._lib.STRING or has_prompt(symbol):
             return {}
         for node in symbol.nodes:
             choices = set()
@@ -575,10 +575,6 @@ class Tree:
 
 def _one_line(warning: str) -> str:
     return " ".join(warning.removeprefix("warning: ").split())
-
-
-def _prompts(symbol: Any) -> bool:
-    return any(node.prompt for node in symbol.nodes)
 
 
 def _is_symbol(item: Any) -> bool:

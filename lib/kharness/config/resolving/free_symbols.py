@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from kharness.config.assignment import Assignment, Resolved
+from kharness.config.resolving.stand_ins import has_prompt
 from kharness.config.values import Value
 
 TYPE_CHECKING = False
@@ -81,7 +82,7 @@ def free_symbols(kconf: Any, lib: Any) -> frozenset[str]:
         symbol.name
         for symbol in kconf.unique_defined_syms
         if symbol.orig_type is not lib.BOOL
-        and any(node.prompt for node in symbol.nodes)
+        and has_prompt(symbol)
         and not symbol._dependents
         and symbol not in looked_at
     )
