@@ -127,12 +127,8 @@ class Run:
                     trackers=trackers or {},
                     gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
                     machine_monitor=dataclasses.asdict(machine) if machine is not None else False,
-                    attempt={
-                        "attempt": self._journal.attempt,
-                        **_this_process(),
-                        **self._about,
-                        **(identity or {}),
-                    },
+                    attempt={"attempt": self._journal.attempt, **_this_process(), **self._about}
+                    | dict(identity or {}),
                 )
             self.attempt = self._journal.attempt
             is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
