@@ -6,12 +6,7 @@ training. Needs MACHINE_MONITOR.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from monitoring.journal.alerts import Severity
-from monitoring.journal.records import Record
-from monitoring.rules import Finding, host_of, number
+from monitoring.rules._measures.limits import LimitOptions, LimitRule
 
 EVENTS = ("system",)
 
@@ -19,29 +14,11 @@ UNIT = "%"
 
 LOOK = "which processes hold it: the kernel kills one when it is full"
 
-
-@dataclass(frozen=True)
-class Options:
-    """When memory is nearly full."""
-
-    limit: float
-    """Percent that may be in use."""
-    seconds: float
+Options = LimitOptions
 
 
-class Rule:
-    """Warns of each host of which more memory than the limit has been in use for some time."""
+class Rule(LimitRule):
+    """Warns of each host of which more memory than the limit (percent) has been in use for some time."""
 
-    severity: Severity = "warning"
-
-    def __init__(self, options: Options) -> None:
-        self.hold = options.seconds
-        self._limit = options.limit
-        self._message = f"more than {options.limit:g}% of the memory is in use"
-
-    def update(self, record: Record) -> Sequence[Finding]:
-        share = number(record, "memory_usage_percent")
-        if share is None:
-            return ()
-        host = host_of(record)
-        return [Finding(share > self._limit, f"{host}: {self._message}", host, share, limit=self._limit)]
+    field = "memory_usage_percent"
+    text = "{subject}: more than {limit}% of the memory is in use"

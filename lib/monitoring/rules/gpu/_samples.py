@@ -1,8 +1,8 @@
-"""The samples of single GPUs for the rules about them, and the GPUs' names in alerts."""
+"""Shared by the rules about single GPUs: their samples, limits and states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from monitoring.gpu.aggregates import runs_gpus
@@ -10,6 +10,7 @@ from monitoring.gpu.device_states import known_as, words_of
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, host_of
+from monitoring.rules._measures.limits import LimitRule
 
 
 def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -21,9 +22,12 @@ def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
             yield sample.get("uuid") or str(sample.get("index")), sample
 
 
-def gpu_name(sample: dict[str, Any]) -> str:
-    """Return its name in alerts: `GPU 3`."""
-    return f"GPU {sample.get('index')}"
+class GpuLimitRule(LimitRule):
+    """A limit for each of the run's GPUs that answered."""
+
+    def samples(self, record: Record) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+        """Return each GPU's subject, its name in messages (`GPU 3`) and its values."""
+        return [(subject, f"GPU {sample.get('index')}", sample) for subject, sample in gpus(record)]
 
 
 class StateRule:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
-from monitoring.journal.alerts import Severity
-from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
-from monitoring.rules.gpu._samples import gpu_name, gpus
+from monitoring.rules import number
+from monitoring.rules._measures.limits import LimitOptions
+from monitoring.rules.gpu._samples import GpuLimitRule
 
 EVENTS = ("gpu",)
 
@@ -16,35 +15,16 @@ UNIT = "%"
 
 LOOK = "the batch size, and at other processes on the GPU (nvidia-smi)"
 
-
-@dataclass(frozen=True)
-class Options:
-    """When memory is nearly full."""
-
-    limit: float
-    """Percent of the GPU's memory that may be in use."""
-    seconds: float
+Options = LimitOptions
 
 
-class Rule:
-    """Warns of each GPU of which more memory than the limit has been in use for some time."""
+class Rule(GpuLimitRule):
+    """Warns of each GPU of which more memory than the limit (percent) has been in use for some time."""
 
-    severity: Severity = "warning"
+    field = "memory_used_mb"
+    text = "{subject}: more than {limit}% of its memory is in use"
 
-    def __init__(self, options: Options) -> None:
-        self.hold = options.seconds
-        self._limit = options.limit
-
-    def update(self, record: Record) -> Sequence[Finding]:
-        message = f"more than {self._limit:g}% of its memory is in use"
-        found = []
-        for name, sample in gpus(record):
-            used, total = number(sample, "memory_used_mb"), number(sample, "memory_total_mb")
-            if used is not None and total:
-                share = 100.0 * used / total
-                found.append(
-                    Finding(
-                        share > self._limit, f"{gpu_name(sample)}: {message}", name, share, limit=self._limit
-                    )
-                )
-        return found
+    def value(self, sample: Mapping[str, Any]) -> float | None:
+        """Return the percentage of the GPU's memory that is in use."""
+        used, total = super().value(sample), number(sample, "memory_total_mb")
+        return 100.0 * used / total if used is not None and total else None
