@@ -57,7 +57,7 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
 
     run.json names the source; a directory that has a run is refused.
     """
-    sources = sources_at(path)
+    sources = sources_at(path.absolute())  # databases are opened by URI, which has no relative paths
     if (directory / JOURNAL).exists():
         raise NothingToImportError(f"{directory} has a run already", hint="remove it, or give another name")
     run = Run(

@@ -16,6 +16,7 @@ from kharness.environment.parts import bring
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.reproduce.revision import Code, GitState
 from kharness.runs.causes import EXPANDED, other_values
+from kharness.runs.command import COMMAND_JSON
 from kharness.runs.control_changes import write_replayed
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
@@ -35,13 +36,15 @@ class ReproducedRun:
 
     @classmethod
     def read(cls, directory: Path) -> ReproducedRun:
-        """MatrixError if the directory holds no run that has begun."""
+        """MatrixError if the directory holds no run of the tree that has begun."""
         lineage = Lineage.read(directory / JOURNAL)
         if not lineage.starts:
             raise MatrixError(
                 f"{directory} is not a run that has begun: its journal has no start record",
                 hint="name a run directory, such as results/latest or one of a matrix's cells",
             )
+        if (directory / COMMAND_JSON).exists():
+            raise _foreign(directory)
         return cls(directory, lineage)
 
     @property
@@ -87,6 +90,8 @@ def prepare_again(
     TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
     with `anyway` only if the code does not know one of its values.
     """
+    if "MODEL" not in past.config:  # the tree's default would be trained under the name of the run
+        raise _foreign(past.directory)
     tree = Tree.load(code.root)
     if past.has_config:
         base = tree.base(past.directory, dropped=[] if anyway else None)
@@ -123,6 +128,13 @@ def prepare_again(
         planning.publish(newest=False)
     asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
     return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)
+
+
+def _foreign(directory: Path) -> MatrixError:
+    return MatrixError(
+        f"{directory} is no training of this tree: only those are reproduced",
+        hint="kharness test-rerun runs the cell of a matrix again; kharness compare A B compares two",
+    )
 
 
 def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
