@@ -49,8 +49,11 @@ class Bridge:
     def resume_earlier(self, since: float) -> None:
         """Record what the sources of killed attempts still hold; it belongs before this attempt's start.
 
-        `since` is when the first of them started, in UTC epoch seconds.
+        `since` is when the first of them started, in UTC epoch seconds. Where the last one has ended there is
+        nothing left, and what is new since is other programs'.
         """
+        if self.recorder.has_ended:
+            return
         now = self.watched
         self.watched = replace(now, started=since)
         self._find()

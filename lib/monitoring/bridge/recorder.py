@@ -66,12 +66,15 @@ class Recorder:
         self.last_step = 0
         self.count = 0
         """Records that were written."""
+        self.has_ended = False
+        """Whether the attempt before has read its sources to their end."""
 
     def recover(self, journal: Path) -> None:
         """Find out what of the sources is in the journal already."""
         partly: dict[int, int] = {}
         for found, _ in read_records(journal):
             mark = found.get(REPORTED)
+            self.has_ended = found.get("event") == "end" and mark is None
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
                 continue
             progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))

@@ -159,6 +159,28 @@ def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path
     assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
 
 
+def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(run_dir: Path) -> None:
+    assert bridged(run_dir, *ours("nanogpt", 2)).returncode == 0
+    other = subprocess.run([*map(str, ours("tensorboard", 3))], cwd=run_dir.parent, check=False)
+    assert other.returncode == 0
+    (file,) = (run_dir.parent / "runs").rglob("events.out.tfevents.*")
+    # the first attempt a minute and a half ago, the other program a minute ago
+    run = orjson.loads((run_dir / "run.json").read_bytes())
+    run["attempts"][0]["started"] -= 90
+    (run_dir / "run.json").write_bytes(orjson.dumps(run))
+    os.utime(file, times=(time.time() - 60, time.time() - 60))
+    assert bridged(run_dir, *ours("nanogpt", 2)).returncode == 0
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    assert [(r["attempt"], r["train_loss"]) for r in journal if r["event"] == "step"] == [
+        (1, 4.0),
+        (1, 2.0),
+        (2, 4.0),
+        (2, 2.0),
+    ]
+    sources = orjson.loads((run_dir / "bridge.json").read_bytes())["sources"]
+    assert [source["kind"] for source in sources] == ["output"]
+
+
 def test_second_bridge_of_a_directory_is_refused(run_dir: Path) -> None:
     bridge = started(run_dir, "sleep", "600")
     wait_until(lambda: (run_dir / "output.log").exists())
