@@ -79,12 +79,13 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
             say(bridge.described())
     code = script.exit_code()
     bridge.drain(script.has_rest)
+    said = bridge.last_line()  # before this process says something, which in a matrix goes there too
     if script.end_rest():
         say("note: what the program had left running is ended")
     guard.dismiss()
     if tell_at:
         say(bridge.described())
-    _finish(run, code, script.stopped_by, bridge.last_line())
+    _finish(run, code, script.stopped_by, said)
     return 128 - code if code < 0 else code
 
 

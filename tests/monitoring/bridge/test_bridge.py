@@ -40,6 +40,18 @@ def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path) -> No
     assert (run_dir / "output.log").read_text() == "no memory\n"
 
 
+def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:
+    """As in a matrix, whose output.log has what the bridge says."""
+    run_dir.mkdir()
+    program = [sys.executable, "-c", "raise SystemExit('no such file: a.txt')"]
+    with (run_dir / "output.log").open("a") as output:
+        command = [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *program]
+        ended = subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=False)
+    assert ended.returncode == 1
+    assert "no metrics were found yet" in (run_dir / "output.log").read_text()
+    assert records(run_dir, "end") == [{"status": "failed", "error": "no such file: a.txt"}]
+
+
 def test_killed_program_is_told_by_its_signal(run_dir: Path) -> None:
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     assert bridged(run_dir, sys.executable, "-c", killed).returncode == 128 + signal.SIGKILL
