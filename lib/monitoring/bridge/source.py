@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from monitoring.journal.files import STORES
+from monitoring.spool import SPOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Watched:
     """Files that the user has named."""
     patterns: Sequence[str] = ()
     """Regular expressions of the user's, with a named group per metric."""
+    foreign: set[Path] = field(default_factory=set)
+    """Files that a process of another program was seen to write; they stay its own when it has ended."""
 
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""
@@ -66,6 +69,22 @@ class Watched:
             return path.stat().st_mtime >= self.started - 1
         except OSError:
             return False
+
+    def is_of_another(self, path: Path, process_id: int) -> bool:
+        """Whether a file is of another program: the process that writes it runs, and not in this one.
+
+        Every process of the program has the variable that sends its runs into this run's spool. Of one that
+        has ended, or is not ours to look at, nobody knows: its file counts as this program's.
+        """
+        if path not in self.foreign:
+            try:
+                variables = Path(f"/proc/{process_id}/environ").read_bytes().split(b"\0")
+            except OSError:
+                return False
+            if f"{SPOOL}={self.own('spool')}".encode() in variables:
+                return False
+            self.foreign.add(path)
+        return True
 
 
 # Folders are searched so deep, and so many entries are looked at in all.

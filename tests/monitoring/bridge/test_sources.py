@@ -164,6 +164,40 @@ def of_tensorboard(stores: Path) -> list[float]:
     return [value.tensor.float_val[0] for value in values]
 
 
+def test_two_programs_that_write_event_files_into_one_folder_stay_apart(results: Path) -> None:
+    """Both still run when the last has been found by both bridges: each looks every other second."""
+    ends = results / "end"
+    program = (
+        "import pathlib, sys, time\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "with SummaryWriter('runs', flush_secs=1) as writer:\n"
+        "    for step in range(3):\n"
+        "        writer.add_scalar('loss', float(sys.argv[1]), step)\n"
+        "    writer.flush()\n"
+        f"    while not pathlib.Path({str(ends)!r}).exists():\n"
+        "        time.sleep(0.05)\n"
+    )
+    directories = [results / name for name in ("one", "two")]
+    bridges = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "monitoring.bridge", str(directory), "--"),
+                *(sys.executable, "-c", program, str(number)),
+            ],
+            cwd=results,
+            stderr=subprocess.DEVNULL,
+        )
+        for number, directory in enumerate(directories, 1)
+    ]
+    try:
+        wait_until(lambda: all(len(records(directory, "step")) == 3 for directory in directories))
+    finally:
+        ends.touch()
+    assert [bridge.wait() for bridge in bridges] == [0, 0]
+    losses = [[r["train_loss"] for r in records(directory, "step")] for directory in directories]
+    assert losses == [[1.0] * 3, [2.0] * 3]
+
+
 @pytest.mark.parametrize(("kind", "stored"), [("trackio", of_trackio), ("tensorboard", of_tensorboard)])
 def test_all_that_a_killed_programs_tracker_has_kept(
     run_dir: Path, kind: str, stored: Callable[[Path], list[float]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from monitoring.trackers._protobuf import fields_in, message_at
 FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
 HF_FOLDER = "TENSORBOARD_LOGGING_DIR"
 EVENT_FILE = "tfevents"
+# The end of its name: process and a count, as torch and TensorFlow 2 have it; tensorboardX has neither.
+WRITER = re.compile(r"\.(\d+)\.\d+(?:\.v2)?$")
 
 # Fields of event.proto and summary.proto: Event.wall_time, .step, .summary; Summary.value;
 # Summary.Value.tag, .simple_value, .tensor; TensorProto.dtype, .tensor_content, .float_val, .double_val.
@@ -36,8 +39,14 @@ def find(watched: Watched) -> Iterator[TensorboardSource]:
         folders.append(Path(own))
     for folder in dict.fromkeys(folders):
         for path in files_below(folder, "") if folder.is_dir() else [folder]:
-            if EVENT_FILE in path.name and watched.is_new(path):
+            if EVENT_FILE in path.name and watched.is_new(path) and not _is_of_another(path, watched):
                 yield TensorboardSource(path)
+
+
+def _is_of_another(path: Path, watched: Watched) -> bool:
+    """Whether another program writes the file, such as another run of a matrix."""
+    writer = WRITER.search(path.name)
+    return writer is not None and watched.is_of_another(path, int(writer[1]))
 
 
 class TensorboardSource:
