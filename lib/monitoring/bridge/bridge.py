@@ -107,11 +107,9 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
     (watched.directory / STORES).mkdir(exist_ok=True)
     output = os.open(watched.directory / OUTPUT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        script = Script(command, environment=watched.environment, cwd=watched.cwd, output=output)
+        return Script(command, environment=watched.environment, cwd=watched.cwd, output=output, guard=guard)
     finally:
         os.close(output)
-    guard.watch(script.group)
-    return script
 
 
 def _record_unopened(

@@ -20,9 +20,13 @@ class Guard:
             _guard(ours, self._to)
         os.close(ours)
 
-    def watch(self, group: int) -> None:
-        """Have this process group end with the bridge."""
-        os.write(self._to, b"%d\n" % group)
+    def watch_this_process(self) -> None:
+        """Have the calling process's group end with the bridge; for the program's own, before it is executed.
+
+        It says so itself: a bridge that is killed right after the fork has not said it yet, and what the
+        program had started by then would live on.
+        """
+        os.write(self._to, b"%d\n" % os.getpgrp())
 
     def dismiss(self) -> None:
         """End the guard; the group is left as it is."""

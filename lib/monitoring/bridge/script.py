@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from monitoring.bridge.guard import Guard
 from monitoring.errors import UserError
 from monitoring.host.libc import ending_with
 from monitoring.host.stop_signals import StopRequests
@@ -32,9 +33,21 @@ class Script:
     """A running program, in a session of its own."""
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], cwd: Path, output: int
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: Path,
+        output: int,
+        guard: Guard,
     ) -> None:
         """Start it with its output in an open file. CommandNotFoundError if that cannot be."""
+        end_with_this = ending_with(os.getpid())
+
+        def before_it_is_executed() -> None:
+            guard.watch_this_process()
+            end_with_this()
+
         try:
             self._process = subprocess.Popen(
                 command,
@@ -44,7 +57,7 @@ class Script:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=ending_with(os.getpid()),
+                preexec_fn=before_it_is_executed,
             )
         except OSError as error:
             raise CommandNotFoundError(

@@ -111,6 +111,26 @@ def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path) -
         wait_until(lambda pid=pid: not _runs(pid))  # type: ignore[misc]
 
 
+def test_children_go_along_with_a_bridge_killed_as_soon_as_its_program_runs(tmp_path: Path) -> None:
+    """Before the bridge could have told the guard itself which group to end."""
+    killed_at_once = (
+        "import os, pathlib, signal, time\n"
+        "from monitoring.bridge.guard import Guard\n"
+        "from monitoring.bridge.script import Script\n"
+        "log = pathlib.Path('log')\n"
+        "to = os.open(log, os.O_WRONLY | os.O_CREAT)\n"
+        "command = ['sh', '-c', 'sleep 600 & echo $$ $!; wait']\n"
+        "Script(command, environment=os.environ, cwd=pathlib.Path(), output=to, guard=Guard())\n"
+        "while not log.read_text():\n"
+        "    time.sleep(0.01)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", killed_at_once], cwd=tmp_path, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    pids = [int(pid) for pid in (tmp_path / "log").read_text().split()]
+    wait_until(lambda: [pid for pid in pids if _runs(pid)] == [])
+
+
 def _runs(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
