@@ -36,12 +36,12 @@ def named_numbers(text: str) -> dict[str, str]:
     is_inside_epoch, step_has_end = False, False
     for match in PAIR.finditer(text):
         name = (match["name"] or match["known"]).lower()
-        if match["split"]:
-            split = match["split"].lower()
-            name = f"{SPLITS.get(split, split)}/{name}"
         if name in STEP_NAMES:
             step_has_end = bool(match["of"])
             name = "step"
+        elif match["split"] and name not in ("epoch", "batch"):  # `Train Epoch: 1` counts epochs
+            split = match["split"].lower()
+            name = f"{SPLITS.get(split, split)}/{name}"
         is_inside_epoch |= name == "batch" or (name == "epoch" and bool(match["inside"]))
         if match["of"] and name not in ("step", "epoch", "batch"):
             continue  # `accuracy: 9812/10000` is a fraction, and its first number alone is no accuracy

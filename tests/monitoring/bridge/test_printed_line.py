@@ -35,6 +35,7 @@ COUNT_ON = [
 INSIDE_AN_EPOCH = [
     ("Epoch [3/10], Step [100/600], Loss: 0.2345", {"epoch": "3", "loss": "0.2345"}),
     ("epoch 3 batch 20 loss 0.1", {"epoch": "3", "batch": "20", "loss": "0.1"}),
+    ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.285", {"epoch": "1", "loss": "2.285"}),
     # github.com/pytorch/examples, imagenet/main.py: the value, and its mean in brackets
     (
         "Epoch: [0][  10/5005]\tData 0.1 (0.2)\tLoss 6.9e+00 (6.9e+00)\tAcc@1   0.39 (  0.31)",

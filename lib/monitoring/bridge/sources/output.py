@@ -30,8 +30,7 @@ TORCHTITAN = (
     rf"(?: +tflops: +(?P<tflops>{NUMBER}))?(?: +mfu: +(?P<mfu_percent>{NUMBER})%)?",
 )
 MNIST = (
-    # mnist/main.py of github.com/pytorch/examples
-    rf"^Train Epoch: (?P<epoch>\d+) \[\d+/\d+ \(\d+%\)\]\s+Loss: (?P<loss>{NUMBER})",
+    # mnist/main.py of github.com/pytorch/examples, whose other lines name their numbers
     rf"^Test set: Average loss: (?P<test__loss>{NUMBER}), Accuracy: \d+/\d+ "
     rf"\((?P<test__accuracy_percent>{NUMBER})%\)",
 )
