@@ -49,7 +49,7 @@ class TrainingJournal:
         """`whole` are metrics of steps, if all rows of these, and of no others, are to be held."""
         self.path = path
         self.tables: dict[str, SeriesTable] = {}
-        """By event."""
+        """Event -> its records that measure."""
         self._whole = whole
         self.state = RunState()
         """The state of the run by all records but those of steps."""
