@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = sorted(path.parent.name for path in ROOT.glob("*/model.py"))
+# What it shows is of several layers; its own rule is not that of the packages in it.
+PUBLIC = ("kharness",)
 STANDARD = frozenset(sys.stdlib_module_names)
 
 Nodes = Callable[[Path], list[Any]]
@@ -43,6 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.web.app": frozenset({"starlette"}),
     "monitoring.web.command": frozenset({"uvicorn"}),
     "verbose_logging": frozenset({"monitoring"}),
+    "kharness.__init__": frozenset({"kharness.report", "kharness.runs", "monitoring"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors"}),
     "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
@@ -207,7 +210,7 @@ def allowed(name: str, own: str, may: frozenset[str]) -> bool:
 def test_imports_stay_within_the_layer(nodes: Nodes) -> None:
     refused = []
     for module, path in modules():
-        own, may = rule_for(module)
+        own, may = rule_for(f"{module}.__init__" if module in PUBLIC else module)
         refused += [
             f"{path.relative_to(ROOT)}:{line} imports {name}; {own} may import {sorted(may)} and itself"
             for line, name in imports(nodes(path), module, path.name == "__init__.py")
