@@ -153,6 +153,7 @@ FLOORS: dict[str, list[str]] = {
         "config_difference judging",
         "regression summary",
         "comparison_table power graphs",
+        "overview",
         "compare writing",
         "gpu_report",
         "report",

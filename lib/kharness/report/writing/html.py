@@ -12,16 +12,19 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
-from kharness.report.graphs import shows_numbers, warnings_of
+from kharness.report.graphs import gpu_graphs, shows_numbers, warnings_of
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.pareto import Front
 from kharness.report.judging.sentences import comparison_sentence, explanation
+from kharness.report.overview.compared import compared
+from kharness.report.overview.headline import Headline, headline
+from kharness.report.overview.verdict_rows import verdict_picture
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
@@ -47,6 +50,17 @@ from monitoring.journal.files import RUN_JSON
 MAX_TAILS = 100
 # Runs whose text is on the page; all of it is in the journals.
 MAX_SAMPLES = 24
+# Where a graph is shown; those of GPUs have a part of their own, and all others are learning curves.
+_PLACES = {
+    "differences": "comparison_pictures",
+    "performance_profile": "comparison_pictures",
+    "pareto_front": "price_pictures",
+    "time_per_step": "price_pictures",
+    "time_to_target": "price_pictures",
+}
+_NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {
+    name: [] for name in ("curves", "gpu_pictures", *_PLACES.values())
+}
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
 
@@ -91,29 +105,32 @@ def as_html(summary: Summary) -> str:
     )
     environment.filters["emphasised"] = _emphasised
     part, comparisons = summary.part, summary.conclusions.comparisons
-    compared = [*comparisons, *summary.conclusions.effects]
+    by_metric = summary.conclusions.by_metric
+    found = [verdict_picture(one) for one in by_metric]
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
-        facts=_facts(summary),
+        headline=part("the headline", partial(headline, summary), Headline(summary.title, "", [], [])),
+        verdict_pictures=[one for one in found if one],
+        compared=part("what was compared", partial(compared, summary), None),
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
         judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-        verdicts=[(of_metric, verdicts_table(of_metric)) for of_metric in summary.conclusions.by_metric],
-        effects=[
-            effects_table(of_metric) for of_metric in summary.conclusions.by_metric if of_metric.effects
-        ],
+        verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
+        effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
         effects_are=EFFECTS,
-        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in compared],
-        num_verdicts=Counter(one.verdict.value for one in comparisons),
+        sentences=[
+            comparison_sentence(with_texts(one, _without_emphasis))
+            for one in [*comparisons, *summary.conclusions.effects]
+        ],
         prices=part("prices", partial(_prices, summary.conclusions), {}),
-        comparison=comparison(summary) if summary.plan else None,
+        comparison=comparison(summary).without_empty() if summary.plan else None,
         explanation=" ".join(
             [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
         ),
         gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-        pictures=part(GRAPHS, partial(_pictures, summary.directory / GRAPHS), []),
+        **part(GRAPHS, partial(_pictures, summary), _NO_PICTURES),
         samples=part("samples", partial(_samples, summary), []),
         inference=part("inference", partial(inference_table, summary), None),
         sheets=part("predictions", partial(_sheets, summary), []),
@@ -122,7 +139,7 @@ def as_html(summary: Summary) -> str:
         failed=warnings_of(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
-        runs=_runs_with_commands(summary),
+        runs=_runs_with_commands(summary).without_empty(),
     )
 
 
@@ -142,38 +159,47 @@ def _without_emphasis(text: str) -> str:
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
     """Tables of time to target and cost, by title."""
     tables = {
-        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(times)
+        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(
+            times
+        ).without_empty()
         for times in conclusions.times
     }
     if any(len(profile.ratios) > 1 for profile in conclusions.profiles):
         tables["Performance profile over all workloads"] = profiles_table(conclusions)
     for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
         fronts = [front for front in conclusions.fronts if front.workload == workload]
+        if not _say_something(fronts):
+            continue
         missing = ", ".join(unmeasured_costs(fronts))
         title = f"Quality and its price on {workload}"
         tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
     return tables
 
 
-def _facts(summary: Summary) -> Mapping[str, str]:
-    """Return what ran, when, and the code revision."""
-    plan = summary.plan
-    facts = {"model": str(plan["model"])} if plan.get("model") else {}
-    facts |= {f"axis {symbol}": ", ".join(values) for symbol, values in summary.axes.items()}
-    created, git, versions = plan.get("created"), plan.get("git"), plan.get("versions")
-    if isinstance(created, (int, float)):
-        facts["begun"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if isinstance(git, Mapping) and git.get("revision"):
-        changed = f", with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
-        facts["revision"] = f"{git['revision']}{changed}"
-    if isinstance(versions, Mapping):
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    return facts
+def _say_something(fronts: Sequence[Front]) -> bool:
+    """Whether a price was measured: the memory of a process on the CPU alone tells no two variants apart."""
+    return any(front.points for front in fronts if front.cost != "peak_cpu_memory") or any(
+        len(front.members) < len(front.points) for front in fronts
+    )
 
 
-def _pictures(folder: Path) -> list[PagePicture]:
-    """Those with something to show."""
-    return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
+def _pictures(summary: Summary) -> Mapping[str, Sequence[PagePicture]]:
+    """Return those with something to show, by the part of the page that they belong to."""
+    found: dict[str, list[PagePicture]] = {name: [] for name in ("curves", *_PLACES.values(), "gpu_pictures")}
+    folder, conclusions = summary.directory / GRAPHS, summary.conclusions
+    left_out = {"differences"} if _fits_first_screen(conclusions) else set()
+    left_out |= set() if _say_something(conclusions.fronts) else {"pareto_front"}
+    for path in sorted(folder.glob("*.png")):
+        if shows_numbers(path) and path.stem not in left_out:
+            place = "gpu_pictures" if path.stem in gpu_graphs() else _PLACES.get(path.stem, "curves")
+            found[place].append(_picture(path))
+    return found
+
+
+def _fits_first_screen(conclusions: Conclusions) -> bool:
+    """Whether the rows beside the verdict are all differences, so that their graph would say them again."""
+    found = [verdict_picture(one) for one in conclusions.by_metric]
+    return all(one is None or not one.left_out for one in found)
 
 
 def _sheets(summary: Summary) -> list[PagePicture]:
