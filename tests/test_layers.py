@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.environment": frozenset({"kharness.config.errors", "kharness.config.output"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
     "kharness.runs.bar_line": frozenset({"tqdm"}),
+    "kharness.runs.query.selection": frozenset({"pandas", "polars"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
     "kharness.training.inference.predictions": frozenset({"PIL"}),
     "kharness.training.optimizers.ademamix": frozenset({"pytorch_optimizer"}),
@@ -121,7 +122,7 @@ FLOORS: dict[str, list[str]] = {
         "journal_tail latest launch output_tail control_changes",
         "lock matrix_plan rundir status",
         "causes command locate",
-        "lost_status",
+        "lost_status query",
     ],
     "kharness.training": [
         "console errors forkserver progress seeds fake_tensors",

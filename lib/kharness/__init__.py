@@ -11,6 +11,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each is imported when it is first used: `import kharness` costs nothing
+    from kharness.report.compare import compare
+    from kharness.runs.query.selection import select as runs
     from monitoring.callbacks.accelerate import AccelerateTracker
     from monitoring.callbacks.hugging_face import RunCallback
     from monitoring.callbacks.lightning import LightningLogger
@@ -25,6 +27,8 @@ __all__ = [
     "Run",
     "RunCallback",
     "TelemetryTracker",
+    "compare",
+    "runs",
 ]
 
 _MODULES = {
@@ -34,15 +38,18 @@ _MODULES = {
     "Run": "monitoring",
     "RunCallback": "monitoring.callbacks",
     "TelemetryTracker": "monitoring.telemetry",
+    "compare": "kharness.report.compare",
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used; MissingPackage says which framework it needs."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "runs":  # a package that can be called
+        return importlib.import_module("kharness.runs")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
 
 

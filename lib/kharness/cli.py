@@ -181,6 +181,30 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """List the runs below a folder, and those that fulfill a condition."""
+    from kharness.config.output import say
+    from kharness.runs.query.listing import Listing, in_order, json_lines
+    from kharness.runs.query.selection import select
+
+    folder, where = options.folder or options.results, list(options.where)
+    if options.folder is not None and not folder.is_dir() and set("<>=~ ") & set(str(folder)):
+        folder, where = options.results, [str(folder), *where]  # a condition alone
+    found = select(folder, where=" ".join(where))
+    if options.sort:
+        found = in_order(found, options.sort)
+    if options.json:
+        for line in json_lines(found, best=options.best):
+            say(line)
+        return 0
+    import shutil
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    columns = [name for name in options.columns.split(",") if name]
+    say("\n".join(Listing(found, columns, width, options.best).lines()))
+    return 0
+
+
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     from kharness.matrix.commands.planned import Given
     from kharness.matrix.commands.template import Template
@@ -230,6 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, call, takes in (
         ("run", run, _takes_command),
         ("matrix", matrix, _takes_matrix),
+        ("ls", ls, _takes_condition),
         ("import", import_, _takes_source),
         ("continue", resume, _takes_directory),
         ("report", report, _takes_directory),
@@ -239,6 +264,19 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
         takes(one)
     return parser
+
+
+def _takes_condition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, nargs="?", help="default: results")
+    parser.add_argument("where", nargs="*", metavar="CONDITION", help="model=gpt2 and lr>1e-4")
+    parser.add_argument(
+        "--columns", default="", metavar="NAME,NAME", help="options, last.METRIC, best.METRIC"
+    )
+    parser.add_argument("--sort", default="", metavar="NAME", help="by an option, best.METRIC, status …")
+    parser.add_argument(
+        "--best", action="store_true", help="best values of however many runs; reads all of each"
+    )
+    parser.add_argument("--json", action="store_true", help="a line of JSON a run, with all that is known")
 
 
 def _takes_source(parser: argparse.ArgumentParser) -> None:
