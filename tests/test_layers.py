@@ -154,7 +154,7 @@ FLOORS: dict[str, list[str]] = {
         "config_difference judging",
         "regression summary",
         "comparison_table power graphs",
-        "overview",
+        "overview plots",
         "compare writing",
         "gpu_report",
         "report",

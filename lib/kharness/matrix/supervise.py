@@ -169,7 +169,7 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     """
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
-    commands = {f"make graphs RUN={run}": "draw its curves"}
+    commands = {f"make report RUN={run}": "its graphs and tables as files"}
     if before is not None and _is_comparable(before, launch.model):
         commands[f"make compare A={shown(before)} B={run}"] = ""
     else:

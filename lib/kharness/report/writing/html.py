@@ -6,7 +6,6 @@ run (names, reasons, output) is escaped by the template engine.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections import Counter
@@ -17,14 +16,15 @@ from pathlib import Path
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
-from kharness.report.graphs import gpu_graphs, shows_numbers, warnings_of
-from kharness.report.graphs._canvas import DPI
+from kharness.report.graphs import warnings_of
 from kharness.report.judging.conclusions import Conclusions
-from kharness.report.judging.pareto import Front
 from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
+from kharness.report.overview.run_facts import checkpoints, packages
 from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.plots.matrix_plots import plots_of_matrix
+from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
@@ -38,8 +38,9 @@ from kharness.report.writing.conclusion_tables import (
 from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
-from kharness.report.writing.inference import inference_table, prediction_sheets
+from kharness.report.writing.inference import inference_table
 from kharness.report.writing.other_work import other_work_lines
+from kharness.report.writing.page_pictures import NO_PICTURES, pictures, say_something, sheets
 from kharness.runs.files import GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
@@ -50,31 +51,8 @@ from monitoring.journal.files import RUN_JSON
 MAX_TAILS = 100
 # Runs whose text is on the page; all of it is in the journals.
 MAX_SAMPLES = 24
-# Where a graph is shown; those of GPUs have a part of their own, and all others are learning curves.
-_PLACES = {
-    "differences": "comparison_pictures",
-    "performance_profile": "comparison_pictures",
-    "pareto_front": "price_pictures",
-    "time_per_step": "price_pictures",
-    "time_to_target": "price_pictures",
-}
-_NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {
-    name: [] for name in ("curves", "gpu_pictures", *_PLACES.values())
-}
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
-
-
-@dataclass(frozen=True)
-class PagePicture:
-    """A graph, as it goes into the page."""
-
-    title: str
-    data: str
-    """base64 of the PNG."""
-    width: int
-    """In CSS pixels: 96 an inch, however finely it was drawn."""
-    height: int
 
 
 @dataclass(frozen=True)
@@ -107,8 +85,23 @@ def as_html(summary: Summary) -> str:
     part, comparisons = summary.part, summary.conclusions.comparisons
     by_metric = summary.conclusions.by_metric
     found = [verdict_picture(one) for one in by_metric]
+    series = (
+        None if summary.plan else part("series", partial(read_series, summary.cells[0].run.directory), None)
+    )
+    if summary.plan:
+        plots = part("curves", partial(plots_of_matrix, summary), [])
+    else:
+        plots = part("curves", partial(plots_of_run, series), []) if series else []
+    drawn = {plot.name for _, panels in plots for plot in panels}
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
+        plots=plots,
+        curve_notes=list(dict.fromkeys(said for _, panels in plots for plot in panels for said in plot.said)),
+        numbers=part("numbers", partial(last_numbers, series), None) if series else None,
+        checkpoints=None
+        if summary.plan
+        else part("the list of checkpoints", partial(checkpoints, summary), None),
+        packages=None if summary.plan else part("packages", partial(packages, summary), None),
         headline=part("the headline", partial(headline, summary), Headline(summary.title, "", [], [])),
         verdict_pictures=[one for one in found if one],
         compared=part("what was compared", partial(compared, summary), None),
@@ -130,10 +123,10 @@ def as_html(summary: Summary) -> str:
         gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-        **part(GRAPHS, partial(_pictures, summary), _NO_PICTURES),
+        **part(GRAPHS, partial(pictures, summary, drawn), NO_PICTURES),
         samples=part("samples", partial(_samples, summary), []),
         inference=part("inference", partial(inference_table, summary), None),
-        sheets=part("predictions", partial(_sheets, summary), []),
+        sheets=part("predictions", partial(sheets, summary), []),
         incomplete=_incomplete(summary),
         alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
         failed=warnings_of(summary),
@@ -168,54 +161,12 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
         tables["Performance profile over all workloads"] = profiles_table(conclusions)
     for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
         fronts = [front for front in conclusions.fronts if front.workload == workload]
-        if not _say_something(fronts):
+        if not say_something(fronts):
             continue
         missing = ", ".join(unmeasured_costs(fronts))
         title = f"Quality and its price on {workload}"
         tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
     return tables
-
-
-def _say_something(fronts: Sequence[Front]) -> bool:
-    """Whether a price was measured: the memory of a process on the CPU alone tells no two variants apart."""
-    return any(front.points for front in fronts if front.cost != "peak_cpu_memory") or any(
-        len(front.members) < len(front.points) for front in fronts
-    )
-
-
-def _pictures(summary: Summary) -> Mapping[str, Sequence[PagePicture]]:
-    """Return those with something to show, by the part of the page that they belong to."""
-    found: dict[str, list[PagePicture]] = {name: [] for name in ("curves", *_PLACES.values(), "gpu_pictures")}
-    folder, conclusions = summary.directory / GRAPHS, summary.conclusions
-    left_out = {"differences"} if _fits_first_screen(conclusions) else set()
-    left_out |= set() if _say_something(conclusions.fronts) else {"pareto_front"}
-    for path in sorted(folder.glob("*.png")):
-        if shows_numbers(path) and path.stem not in left_out:
-            place = "gpu_pictures" if path.stem in gpu_graphs() else _PLACES.get(path.stem, "curves")
-            found[place].append(_picture(path))
-    return found
-
-
-def _fits_first_screen(conclusions: Conclusions) -> bool:
-    """Whether the rows beside the verdict are all differences, so that their graph would say them again."""
-    found = [verdict_picture(one) for one in conclusions.by_metric]
-    return all(one is None or not one.left_out for one in found)
-
-
-def _sheets(summary: Summary) -> list[PagePicture]:
-    return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]
-
-
-def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
-    content = path.read_bytes()
-    # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
-    width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
-    return PagePicture(
-        title=title or path.stem.replace("_", " "),
-        data=base64.b64encode(content).decode(),
-        width=round(width * 96 / dpi),
-        height=round(height * 96 / dpi),
-    )
 
 
 def _samples(summary: Summary) -> list[tuple[str, str]]:

@@ -1,0 +1,45 @@
+"""Write the whole report of a run, a matrix or a sweep: report.py [RUN=dir] [BASELINE=…] [NAME=value…].
+
+Graphs, then tables and the page that show them, then the page of each run. Without RUN= the newest.
+CONFIG_REPORT_METRIC=… and its kind judge again by other options than those the matrix was begun with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
+from kharness.report.graphs import warnings_of
+from kharness.report.report import write_everything
+from kharness.runs.files import GRAPHS, REPORT_HTML
+from kharness.runs.latest import asked_directory, shown
+from monitoring.counts import counted
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 once everything is written; what failed is a line `warning: …`."""
+    variables = make_variables.given(argv, os.environ, "report", root=ROOT)
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    summary, written = write_everything(directory, variables)
+    own = [path for path in written if path.parent == directory]
+    print("\n".join(map(shown, own)))
+    graphs = sorted((directory / GRAPHS).glob("*.png"))
+    if graphs:
+        print(f"{shown(directory / GRAPHS)}: {counted(len(graphs), 'graph')}, each with its numbers as CSV")
+    if len(written) > len(own):
+        runs = counted(len(written) - len(own), "run")
+        print(f"{shown(directory)}/*/{REPORT_HTML}: the page of each, {runs}")
+    elif summary.plan:
+        print(f"one run: make report RUN={shown(directory / summary.cells[0].name)}")
+    for line in warnings_of(summary):
+        print(f"warning: {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)
