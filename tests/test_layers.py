@@ -97,7 +97,7 @@ FLOORS: dict[str, list[str]] = {
         "journal samplers",
         "alert_lines alert_sentences control follower lineage rotating_journal sampler_process"
         " saved_environment telemetry where",
-        "rules",
+        "media rules",
         "agent trackers verbose_logging",
         "exporters run",
         "gpu_monitor rehearsal",

@@ -39,6 +39,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
+from monitoring.media.run_media import RunMedia
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
@@ -56,7 +57,7 @@ NO_STEP = object()
 SETTLE = "settle"
 
 
-class Run:
+class Run(RunMedia):
     """Writes the records of one training into DIRECTORY/metrics.jsonl; a follower process does the rest.
 
     Every record whose call has returned is in the journal, whatever happens to the process, except one
@@ -155,6 +156,7 @@ class Run:
         self._looking = threading.RLock()
         self._told_step = False
         self._is_started = False
+        self._last_logged: int | None = None
         self._next_steps = itertools.count(1)  # a count, for any thread may take the next one
         self._memory = _ResidentMemory()
         self._hot = _Hot(self.attempt, self._memory.read_mb(), Turns(self._take), self._journal)
@@ -215,9 +217,18 @@ class Run:
             self._next_steps = itertools.count(number + 1)
         if not self._is_started:
             self._begin(max(number or 1, 1))
+        self._last_logged = number
         fields = {str(name): value for name, value in _fields("metrics", metrics or {}).items()}
         # a step that is none is refused, and named, by log_step
         self.log_step(step if number is None else number, **fields, **more)  # type: ignore[arg-type]
+
+    def _log_media(self, step: int | None, fields: Mapping[str, object]) -> None:
+        """Record what was kept, at a step or at the last one that `log` has counted."""
+        step = self._last_logged if step is None else step
+        self._log("eval", NO_STEP if step is None else step, fields)
+
+    def _is_over(self) -> bool:
+        return self._journal.closed
 
     def _begin(self, step: int) -> None:
         """Write the start record of a training that gave none, before its first step."""
