@@ -1,4 +1,4 @@
-"""The part of a Run that logs no numbers: records of the split `media` that name files of the run directory."""
+"""The methods of a Run that log no numbers: records of the split `media` that name files of its directory."""
 
 from __future__ import annotations
 
