@@ -156,6 +156,7 @@ FLOORS: dict[str, list[str]] = {
         "comparison_table power graphs",
         "overview plots",
         "compare writing",
+        "paper",
         "gpu_report",
         "report",
     ],

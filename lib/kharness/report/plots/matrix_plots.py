@@ -48,6 +48,18 @@ def plots_of_matrix(summary: Summary) -> Sequence[tuple[str, Sequence[Plot]]]:
     return found
 
 
+def strands_of_matrix(summary: Summary) -> Sequence[tuple[PlottedMetric, Sequence[Strand]]]:
+    """Return each metric with the lines of all variants in one frame, for a picture outside the page."""
+    found = []
+    for metric in _metrics(summary):
+        drawn, _ = _curves(summary, metric)
+        labels = list(dict.fromkeys(one.variant for one in drawn))
+        strands = [one for i, label in enumerate(labels) for one in _strands(drawn, label, i, metric)]
+        if strands:
+            found.append((metric, strands))
+    return found
+
+
 def _metrics(summary: Summary) -> list[PlottedMetric]:
     found = [
         PlottedMetric(
@@ -99,11 +111,17 @@ def _throughput(run: RunData) -> Series:
     return Series() if run.crowded else run.metric("step", "samples_per_sec")
 
 
-def _panels(summary: Summary, metric: PlottedMetric) -> list[Plot]:
+def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], int]:
+    """Return all curves with the steps that a point stands for; none where all are single points."""
     size = bin_size(summary, metric.read) if metric.binned else 1
     found = curves(summary, metric.read, scale=metric.factor, size=size)
+    return (found if any(len(one.steps) > 1 for one in found) else []), size
+
+
+def _panels(summary: Summary, metric: PlottedMetric) -> list[Plot]:
+    found, size = _curves(summary, metric)
     labels = list(dict.fromkeys(one.variant for one in found))
-    if not labels or max(len(one.steps) for one in found) < 2:
+    if not labels:
         return []
     if len(labels) <= _MOST_TOGETHER:
         strands = [one for i, label in enumerate(labels) for one in _strands(found, label, i, metric)]
