@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kharness.config.errors import run_command
+from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
 
@@ -56,6 +57,7 @@ SCRIPTS = {"watch": "gputop"}
 
 def main(argv: Sequence[str]) -> int:
     """Return the exit code of the program, or of the matrix: 3 if a run of it is not complete."""
+    use_kharness()
     given = list(argv)
     if given and given[0] in TARGETS:
         return target(given[0], given[1:])
@@ -123,6 +125,39 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         )
 
 
+def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run a program over ranges of its options, the best first in the end."""
+    from kharness.config.output import say
+    from kharness.matrix.commands.space import CommandSpace, parse_range, searched
+    from kharness.matrix.commands.sweep import prepare_sweep
+    from kharness.matrix.supervise import check_running, supervise
+    from kharness.matrix.sweep.halving import open_watcher
+    from kharness.matrix.sweep.leaderboard import told_leaderboard
+    from kharness.matrix.sweep.sweep import num_trials, opening, source_for
+    from kharness.runs.lock import RunnerLock
+
+    ranges = [parse_range(text) for text in options.axis]
+    settings = {
+        **_settings(options),
+        "SWEEP_METHOD": options.method or ("tpe" if searched(ranges) else "grid"),
+        "SWEEP_METRIC": options.metric or "val_loss",
+        "SWEEP_TRIALS": options.trials,
+        "SWEEP_SEED": options.search_seed,
+    }
+    plan = prepare_sweep(_given(options, words), ranges, settings, check=check_running)
+    say("\n".join(opening(plan)))
+    with RunnerLock(plan.directory):
+        return supervise(
+            plan.directory,
+            source_for(plan, lambda: CommandSpace.of(plan), plan.launches),
+            plan.settings,
+            root=Path.cwd(),
+            report=told_leaderboard,
+            num_runs=num_trials(plan),
+            watcher=open_watcher(plan.settings, plan.launches),
+        )
+
+
 def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Finish what was interrupted."""
     from kharness.matrix.planning.begin import refuse_unplanned
@@ -167,7 +202,8 @@ def target(name: str, words: Sequence[str]) -> int:
             raise MatrixError(f"{word} is one name too many", hint=f"kharness {name} [NAME=value …]")
         given.append(f"{variable}={word}" if variable else word)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given])
+    environment = {**os.environ, FRONT: "kharness"}
+    os.execve(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given], environment)
 
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -255,6 +291,7 @@ def _parser() -> argparse.ArgumentParser:
         ("run", run, _takes_command),
         ("matrix", matrix, _takes_matrix),
         ("ls", ls, _takes_condition),
+        ("sweep", sweep, _takes_sweep),
         ("import", import_, _takes_source),
         ("continue", resume, _takes_directory),
         ("report", report, _takes_directory),
@@ -309,6 +346,20 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", default="", help="what decides")
     parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down")
     parser.add_argument("--baseline", default="", help="the variant that others are compared with")
+
+
+def _takes_sweep(parser: argparse.ArgumentParser) -> None:
+    _takes_matrix(parser)
+    parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
+                        help="default: tpe where a range has no grid, else grid")  # fmt: skip
+    parser.add_argument("--trials", type=_count, default=20, help="of a search")
+    parser.add_argument("--search-seed", type=int, default=0, help="of the search itself")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of trials")
+    return int(text)
 
 
 def entry() -> NoReturn:

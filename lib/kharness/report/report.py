@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.foreign_text import on_one_line
+from kharness.config.make.typed import typed
 from kharness.config.writing import Writing
 from kharness.report.comparison_table import (
     comparison,
@@ -50,7 +51,7 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
 
 def write_all(summary: Summary) -> list[Path]:
     """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
-    again = f"make graphs summary RUN={shown(summary.directory)}"
+    again = typed("graphs summary", shown(summary.directory))
     if not summary.settings.graphs:
         return _write_files(summary, Writing(), again=again)
     writing = Writing()
@@ -67,7 +68,7 @@ def write_all(summary: Summary) -> list[Path]:
 
 def write_files(summary: Summary) -> list[Path]:
     """All but the graphs, which report.html takes as they are; returns the paths. NotWritten as above."""
-    return _write_files(summary, Writing(), again=f"make summary RUN={shown(summary.directory)}")
+    return _write_files(summary, Writing(), again=typed("summary", shown(summary.directory)))
 
 
 def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path]:
@@ -119,7 +120,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
         for line in warnings_of(summary):
             say(f"warning: {line}")
     if not summary.settings.graphs:
-        say(f"graphs: not drawn (REPORT_GRAPHS=n); make graphs summary RUN={shown(directory)}")
+        say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
     say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
     return code
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kharness.config.config_py import CONFIG_PY
 from kharness.config.values import Value
@@ -13,12 +14,13 @@ from kharness.matrix.commands.axes import cells_of, typed
 from kharness.matrix.commands.template import RUN_DIR, RUN_NAME, Template
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.begin import Planning
-from kharness.matrix.planning.matrix_json import Plan, write_plan
+from kharness.matrix.planning.matrix_json import Kind, Plan, write_plan
 from kharness.matrix.planning.order import run_order
+from kharness.matrix.planning.plan import PREFIX
 from kharness.matrix.planning.seeds_planned import seeds_planned
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
 from kharness.runs.errors import MatrixError
-from kharness.runs.files import STATUS_JSON
+from kharness.runs.files import RENDERED, STATUS_JSON
 from kharness.runs.rundir import numbered, stamp, sync_filesystem
 from kharness.runs.status import PENDING, RunStatus, status_text
 
@@ -36,6 +38,34 @@ class Given:
     patterns: Sequence[str] = ()
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], results: Path) -> Given:
+        """Return what `content` has kept."""
+        template = Template(content["words"], content["environment"], content["files"], content["resume"])
+        return cls(
+            template,
+            Path(content["cwd"]),
+            results,
+            project=content["project"],
+            follow=content["follow"],
+            patterns=content["patterns"],
+            trackers=content["trackers"],
+        )
+
+    def content(self) -> dict[str, Any]:
+        """Return the part of matrix.json that more runs of it are made from."""
+        return {
+            "words": list(self.template.words),
+            "environment": dict(self.template.environment),
+            "files": dict(self.template.files),
+            "resume": list(self.template.resume),
+            "cwd": str(self.cwd),
+            "project": self.project,
+            "follow": list(self.follow),
+            "patterns": list(self.patterns),
+            "trackers": {name: dict(options) for name, options in self.trackers.items()},
+        }
+
     @property
     def program(self) -> str:
         """The program that it runs, for names."""
@@ -44,9 +74,9 @@ class Given:
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
         """Return the command of one run; `values` are by symbol."""
         of_axes = {symbol.lower(): value for symbol, value in values.items()}
-        words, environment = self.template.filled(
-            _Cased({**of_axes, RUN_DIR: str(directory), RUN_NAME: name})
-        )
+        copies = {file: str(directory / RENDERED / file) for file in self.template.files}
+        known = _Cased({**of_axes, **copies, RUN_DIR: str(directory), RUN_NAME: name})
+        words, environment = self.template.filled(known)
         return Command(
             words,
             str(self.cwd),
@@ -56,7 +86,23 @@ class Given:
             follow=list(self.follow),
             patterns=list(self.patterns),
             trackers=self.trackers,
+            resume=self.template.resumed(known),
         )
+
+    def write_run(self, command: Command, directory: Path, values: Mapping[str, str]) -> None:
+        """Make the directory of a run: its values, command, files and status; not flushed to the disk."""
+        directory.mkdir()
+        lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
+        (directory / CONFIG_PY).write_text(
+            "\n".join(["# The values of a command, see command.json.", *lines, ""])
+        )
+        command.write(directory)
+        if self.template.files:
+            (directory / RENDERED).mkdir()
+        of_axes = {symbol.lower(): value for symbol, value in values.items()}
+        for name, text in self.template.rendered(of_axes).items():
+            (directory / RENDERED / name).write_text(text)
+        (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))
 
 
 class _Cased(dict[str, str]):
@@ -74,7 +120,7 @@ def prepare_run(given: Given) -> CommandLaunch:
         attempt += 1
     command = given.command(planning.place.name, planning.place, {})
     with planning:
-        _write_run(command, planning.directory)
+        given.write_run(command, planning.directory, {})
         planning.publish()
     return command_launch(planning.place, command, root=given.cwd)
 
@@ -90,19 +136,26 @@ def prepare_matrix(
     given.template.check([axis.symbol.lower() for axis in axes], given.cwd)
     if not axes:
         raise MatrixError("there is no axis", hint="give -a name=value,value; kharness run runs it once")
-    wanted, attempt = f"test_matrix_{stamp()}", 1
+    return write_new(given, "matrix", lambda directory: _planned(given, axes, settings, directory), check)
+
+
+def write_new(
+    given: Given, kind: Kind, planned: Callable[[Path], Plan], check: Callable[[Plan], None]
+) -> Plan:
+    """Write what is `planned` into a directory that is nobody else's; nothing if a check fails."""
+    wanted, attempt = f"{PREFIX[kind]}{stamp()}", 1
     while True:
         name = numbered(wanted, attempt)
-        plan = _planned(given, axes, settings, given.results / name)
+        plan = planned(given.results / name)
         check(plan)
         if (planning := Planning.begin(given.results, name)) is not None:
             break
         attempt += 1
     with planning:
         planning.directory.mkdir()
-        for launch in plan.launches:
+        for cell, launch in zip(plan.cells, plan.launches, strict=True):
             assert isinstance(launch, CommandLaunch)
-            _write_run(launch.of, planning.directory / launch.name)
+            given.write_run(launch.of, planning.directory / launch.name, cell.values)
         sync_filesystem(planning.directory)
         write_plan(plan, given.cwd, into=planning.directory)
         planning.publish()
@@ -125,16 +178,7 @@ def _planned(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], 
         settings=settings,
         order=run_order(cells, settings),
         notes=[seeds.note] if seeds.note else [],
+        template=given.content(),
         seeds=seeds.content(),
         created=time.time(),
     )
-
-
-def _write_run(command: Command, directory: Path) -> None:
-    directory.mkdir()
-    lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
-    (directory / CONFIG_PY).write_text(
-        "\n".join(["# The values of a command, see command.json.", *lines, ""])
-    )
-    command.write(directory)
-    (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kharness.config.make.typed import typed
 from kharness.matrix.running.signals import Signals
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import undelivered
@@ -83,5 +84,5 @@ def delivery_lines(
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
         counts = ", ".join(f"{name} lacks {counted(count, 'record')}" for name, count in followers.items())
         died = f"; {death()}" if has_died(directory) else ""
-        lines.append(f"warning: {shown}: {counts}{died}; later: make sync RUN={shown}")
+        lines.append(f"warning: {shown}: {counts}{died}; later: {typed('sync', shown)}")
     return lines

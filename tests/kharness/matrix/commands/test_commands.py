@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,6 +113,65 @@ def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
     assert "matrix: complete: 10 runs" in again.stdout
 
 
+SWEEP = ["-a", "lr=log:0.5..8", "-a", "seed=1", "--trials", 5, "--search-seed", 3]
+
+
+def test_sweep_searches_and_names_the_command_that_confirms(folder: Path) -> None:
+    program = [sys.executable, TRAINS, "--lr", "{lr}", "--seed", "{seed}"]
+    ended = kharness(folder, "sweep", *SWEEP, "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "sweep: tpe, 5 trials (LR=log:0.5..8 SEED=1)" in ended.stdout
+    board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
+    rates = [float(row["values"]["LR"]) for row in board["rows"]]
+    losses = [row["mean"] for row in board["rows"]]
+    assert losses == sorted(losses)
+    assert len(set(rates)) == 5
+    assert all(0.5 <= rate <= 8 for rate in rates)
+    best = ["-a", f"lr={board['rows'][0]['values']['LR']}", "-a", "seed=101..105"]
+    again = ["kharness", "matrix", *best, "--better", "val_loss=down", "--", *map(str, program)]
+    assert shlex.join(again) in ended.stdout
+
+
+def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path) -> None:
+    whole, killed = folder / "whole", folder / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    words = [
+        "sweep",
+        *SWEEP,
+        "--",
+        sys.executable,
+        TRAINS,
+        "--lr",
+        "{lr}",
+        "--seed={seed}",
+        "--pause",
+        "0.02",
+    ]
+    assert kharness(whole, *words).returncode == 0
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "kharness", *map(str, words)], cwd=killed, stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: (killed / "results" / "latest" / "trial-0003").exists())
+    runner.kill()
+    runner.wait()
+    ended = kharness(killed, "continue")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = [
+        json.loads((one / "results" / "latest" / "leaderboard.json").read_text())["rows"]
+        for one in (whole, killed)
+    ]
+    assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
+
+
+def test_hints_are_commands_that_are_there(folder: Path) -> None:
+    failed = kharness(folder, "matrix", "-a", "x=1", "--retries", 0, "--", "false", "{x}")
+    assert failed.returncode == 3
+    shown = kharness(folder, "status").stdout
+    assert "resume with: kharness continue results/test_matrix_" in shown
+    assert "make " not in shown
+
+
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
 def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
     words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
@@ -157,6 +217,24 @@ REFUSED = [
         ["matrix", "--jobs", "x", "--", "true"],
         "argument --jobs: invalid int value: 'x'",
         "kharness matrix --",
+    ),
+    (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
+    (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),
+    (["sweep", "-a", "x=log:1,2", "--", "true", "{x}"], "-a x=log:1,2: log: takes low..high", "for example"),
+    (
+        ["sweep", "-a", "x=1..2.5", "--method", "grid", "--", "true", "{x}"],
+        "X=1..2.5 has no grid",
+        "give its",
+    ),
+    (
+        ["sweep", "-a", "seed=1..5", "--method", "tpe", "--", "true", "{seed}"],
+        "SEED cannot be searched: it is no way to train better",
+        "give",
+    ),
+    (
+        ["sweep", "-a", "x=1,2", "--metric", "wer", "--", "true", "{x}"],
+        "--metric wer: which way it is better is unknown",
+        "add --better wer=down, or wer=up",
     ),
     (["status", "a", "b"], "b is one name too many", "kharness status [NAME=value …]"),
 ]
