@@ -76,8 +76,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "kharness.pages.addition": frozenset({"starlette"}),
     "kharness.cli": frozenset(
-        {"kharness.config", "kharness.matrix", "kharness.report", "kharness.runs", "monitoring"}
+        {
+            *("kharness.command_options", "kharness.config", "kharness.matrix", "kharness.report"),
+            *("kharness.runs", "kharness.toml_file", "monitoring"),
+        }
     ),
+    "kharness.command_options": frozenset({"kharness.runs"}),
+    "kharness.toml_file": frozenset({"kharness.command_options", "kharness.runs"}),
     "kharness.__main__": frozenset({"kharness.cli"}),
     "scripts": frozenset({"kharness", "monitoring"}),
     "scripts.docs_images": frozenset({"PIL", "kharness", "matplotlib", "psutil", "pyte"}),

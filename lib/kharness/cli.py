@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from kharness.command_options import OF_PROGRAMS, command_parser
 from kharness.config.errors import run_command
 from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.errors import MatrixError
@@ -25,13 +28,7 @@ from kharness.runs.files import GRAPHS
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
     from kharness.matrix.commands.planned import Given
-
-
-class _Commands(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise MatrixError(message, hint=f"{self.prog} --help")
+    from kharness.runs.launch import Launch
 
 
 # Make targets on runs, which take the same NAME=value; a word without `=` is the run.
@@ -51,6 +48,9 @@ TARGETS = {
     "watch": "gputop, where there is no GPU",
 }
 
+KHARNESS_TOML = "kharness.toml"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 # Targets whose script has another name.
 SCRIPTS = {"watch": "gputop"}
 
@@ -61,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
     given = list(argv)
     if given and given[0] in TARGETS:
         return target(given[0], given[1:])
+    if given and given[0] not in CALLS and given[0] in make_targets():
+        make(given)
     options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
     return call(options, words)
@@ -69,17 +71,27 @@ def main(argv: Sequence[str]) -> int:
 def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options and the words after `--`. MatrixError for what is no option."""
     place = given.index("--") if "--" in given else len(given)
-    return _parser().parse_args(given[:place]), list(given[place + 1 :])
+    options, words = list(given[:place]), list(given[place + 1 :])
+    if options and options[0] in OF_PROGRAMS and os.path.exists(KHARNESS_TOML):
+        from kharness.toml_file import read_toml, without_given
+
+        known, command = read_toml(Path(KHARNESS_TOML))
+        options[1:1] = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
+        words = words or command
+    return command_parser(__doc__, CALLS, TARGETS).parse_args(options), words
 
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
-    from kharness.matrix.commands.planned import prepare_run
+    from kharness.matrix.commands.planned import prepare_run, preview_run
     from kharness.matrix.supervise import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
-    launch = prepare_run(_given(options, words))
+    given = _given(options, words)
+    if options.dry_run:
+        return dry_run(preview_run(given))
+    launch = prepare_run(given)
     print(f"run: {shown(launch.directory)}", flush=True)
     with RunnerLock(launch.directory):
         return supervise_single(launch, root=Path.cwd())
@@ -108,7 +120,10 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         [parse_axis(text) for text in options.axis],
         _settings(options),
         check=check,
+        write=not options.dry_run,
     )
+    if options.dry_run:
+        return dry_run(plan.launches)
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     say("\n".join([head, *plan.note_lines()]))
@@ -144,7 +159,11 @@ def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
         "SWEEP_TRIALS": options.trials,
         "SWEEP_SEED": options.search_seed,
     }
-    plan = prepare_sweep(_given(options, words), ranges, settings, check=check_running)
+    given = _given(options, words)
+    plan = prepare_sweep(given, ranges, settings, check=check_running, write=not options.dry_run)
+    if options.dry_run:
+        say("\n".join(opening(plan)[:1]))
+        return dry_run(plan.launches)
     say("\n".join(opening(plan)))
     with RunnerLock(plan.directory):
         return supervise(
@@ -189,9 +208,7 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def target(name: str, words: Sequence[str]) -> int:
     """Do what the make target of that name does, on the results in this folder."""
-    script = (
-        Path(__file__).resolve().parents[2] / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
-    )
+    script = CHECKOUT / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
     if not script.is_file():
         raise MatrixError(f"kharness {name} needs a checkout", hint="run it in one: make help")
     named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))
@@ -204,6 +221,27 @@ def target(name: str, words: Sequence[str]) -> int:
     sys.stdout.flush()
     environment = {**os.environ, FRONT: "kharness"}
     os.execve(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given], environment)
+
+
+def make_targets() -> list[str]:
+    """Return the targets of the Makefile; none outside of a checkout."""
+    try:
+        text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    lines = re.findall(r"^([a-z][a-z0-9_ -]*):(?!=).*##", text, re.MULTILINE)
+    return [name for line in lines for name in line.split()]
+
+
+def make(words: Sequence[str]) -> NoReturn:
+    """Make a target of the checkout, on the configuration and the results in this folder."""
+    command = ["make", "--no-print-directory", "-C", str(CHECKOUT), *words]
+    if Path.cwd() != CHECKOUT:
+        command.append(f"O={Path.cwd()}")
+    try:
+        os.execvp("make", command)
+    except OSError as error:
+        raise MatrixError(f"make cannot be run: {error.strerror}", hint="install make") from error
 
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -241,6 +279,16 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def dry_run(launches: Sequence[Launch]) -> int:
+    """Print what would be run."""
+    from kharness.config.output import say
+
+    width = max((len(launch.name) for launch in launches), default=0)
+    rows = [f"  {launch.name:{width}}  {launch.command_line}" for launch in launches]
+    say("\n".join([*rows, "nothing was started or written"]))
+    return 0
+
+
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     from kharness.matrix.commands.planned import Given
     from kharness.matrix.commands.template import Template
@@ -251,8 +299,10 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
         if not equals or not name.isidentifier():
             raise MatrixError(f"-e {pair} is not NAME=value", hint="-e LR={lr}")
         environment[name] = value
+    if options.offline:
+        environment.setdefault("WANDB_MODE", "offline")
     return Given(
-        Template(words, environment),
+        Template(words, environment, _texts(options.render), shlex.split(options.resume_with)),
         Path.cwd(),
         options.results.absolute(),
         project=options.project,
@@ -262,11 +312,27 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     )
 
 
+def _texts(paths: Sequence[Path]) -> dict[str, str]:
+    """Return the text of each file by its name."""
+    found = {}
+    for path in paths:
+        if path.name in found:
+            raise MatrixError(f"--render {path}: there is another {path.name}", hint="rename one of them")
+        try:
+            found[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise MatrixError(
+                f"--render {path}: it cannot be read: {error}", hint="give a text file"
+            ) from error
+    return found
+
+
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
     asked = {
         "REPORT_BETTER": " ".join(options.better),
         "REPORT_METRIC": options.metric,
         "REPORT_BASELINE": options.baseline,
+        "REPORT_BUDGET_UNIT": options.budget,
     }
     return {
         "MATRIX_JOBS": options.jobs,
@@ -282,84 +348,15 @@ def _judged(options: argparse.Namespace) -> Mapping[str, str]:
     return {}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Commands(prog="kharness", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Commands)
-    for name, about in TARGETS.items():
-        commands.add_parser(name, help=about)
-    for name, call, takes in (
-        ("run", run, _takes_command),
-        ("matrix", matrix, _takes_matrix),
-        ("ls", ls, _takes_condition),
-        ("sweep", sweep, _takes_sweep),
-        ("import", import_, _takes_source),
-        ("continue", resume, _takes_directory),
-        ("report", report, _takes_directory),
-    ):
-        one = commands.add_parser(name, help=(call.__doc__ or "").splitlines()[0])
-        one.set_defaults(call=call)
-        one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
-        takes(one)
-    return parser
-
-
-def _takes_condition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, nargs="?", help="default: results")
-    parser.add_argument("where", nargs="*", metavar="CONDITION", help="model=gpt2 and lr>1e-4")
-    parser.add_argument(
-        "--columns", default="", metavar="NAME,NAME", help="options, last.METRIC, best.METRIC"
-    )
-    parser.add_argument("--sort", default="", metavar="NAME", help="by an option, best.METRIC, status …")
-    parser.add_argument(
-        "--best", action="store_true", help="best values of however many runs; reads all of each"
-    )
-    parser.add_argument("--json", action="store_true", help="a line of JSON a run, with all that is known")
-
-
-def _takes_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", type=Path, help="a file or folder of W&B, TensorBoard, Trackio, MLflow, a .csv …"
-    )
-    parser.add_argument("--name", default="", help="of the run; default: the source's")
-
-
-def _takes_directory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, nargs="?", help="a run or a matrix; default: the newest")
-
-
-def _takes_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", default="", help="default: the name of this folder")
-    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--follow", action="append", default=[], metavar="PATH",
-                        help="a file or folder that the program writes metrics into")  # fmt: skip
-    parser.add_argument("--pattern", action="append", default=[], metavar="REGEX",
-                        help="metrics in a line of output, one named group each")  # fmt: skip
-    parser.add_argument("--tracker", action="append", default=[], help="deliver to wandb, trackio, …")
-
-
-def _takes_matrix(parser: argparse.ArgumentParser) -> None:
-    _takes_command(parser)
-    parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
-    parser.add_argument("--timeout", type=int, default=0, help="seconds per attempt; 0: none")
-    parser.add_argument("--retries", type=int, default=1)
-    parser.add_argument("--metric", default="", help="what decides")
-    parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down")
-    parser.add_argument("--baseline", default="", help="the variant that others are compared with")
-
-
-def _takes_sweep(parser: argparse.ArgumentParser) -> None:
-    _takes_matrix(parser)
-    parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
-                        help="default: tpe where a range has no grid, else grid")  # fmt: skip
-    parser.add_argument("--trials", type=_count, default=20, help="of a search")
-    parser.add_argument("--search-seed", type=int, default=0, help="of the search itself")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of trials")
-    return int(text)
+CALLS = {
+    "run": run,
+    "matrix": matrix,
+    "sweep": sweep,
+    "ls": ls,
+    "import": import_,
+    "continue": resume,
+    "report": report,
+}
 
 
 def entry() -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kharness.matrix.planning.matrix_json import Kind, Plan, write_plan
 from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.plan import PREFIX
 from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.matrix.sweep.ranges import Range
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RENDERED, STATUS_JSON
@@ -71,6 +73,10 @@ class Given:
         """The program that it runs, for names."""
         return program_name(self.template.words)
 
+    def check(self, axes: Sequence[Axis | Range]) -> None:
+        """MatrixError for a command that could not be run with these axes."""
+        self.template.check([axis.symbol.lower() for axis in axes], self.cwd)
+
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
         """Return the command of one run; `values` are by symbol."""
         of_axes = {symbol.lower(): value for symbol, value in values.items()}
@@ -114,7 +120,7 @@ class _Cased(dict[str, str]):
 
 def prepare_run(given: Given) -> CommandLaunch:
     """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written."""
-    given.template.check((), given.cwd)
+    given.check(())
     wanted, attempt = f"{given.program}_{stamp()}", 1
     while (planning := Planning.begin(given.results, numbered(wanted, attempt))) is None:
         attempt += 1
@@ -125,22 +131,39 @@ def prepare_run(given: Given) -> CommandLaunch:
     return command_launch(planning.place, command, root=given.cwd)
 
 
+def preview_run(given: Given) -> list[CommandLaunch]:
+    """Return the run that `prepare_run` would make, and write nothing."""
+    given.check(())
+    directory = given.results / f"{given.program}_{stamp()}"
+    return [command_launch(directory, given.command(directory.name, directory, {}), root=given.cwd)]
+
+
 def prepare_matrix(
     given: Given,
     axes: Sequence[Axis],
     settings: Mapping[str, Value],
     *,
     check: Callable[[Plan], None],
+    write: bool = True,
 ) -> Plan:
-    """Make the directory of a matrix: RESULTS/test_matrix_TIME, with one run per cell, and its plan."""
-    given.template.check([axis.symbol.lower() for axis in axes], given.cwd)
+    """Make the directory of a matrix: RESULTS/test_matrix_TIME, with one run per cell, and its plan.
+
+    Without `write` only the plan.
+    """
+    given.check(axes)
     if not axes:
         raise MatrixError("there is no axis", hint="give -a name=value,value; kharness run runs it once")
-    return write_new(given, "matrix", lambda directory: _planned(given, axes, settings, directory), check)
+    make = partial(_planned, given, axes, settings)
+    return write_new(given, "matrix", make, check, write=write)
 
 
 def write_new(
-    given: Given, kind: Kind, planned: Callable[[Path], Plan], check: Callable[[Plan], None]
+    given: Given,
+    kind: Kind,
+    planned: Callable[[Path], Plan],
+    check: Callable[[Plan], None],
+    *,
+    write: bool = True,
 ) -> Plan:
     """Write what is `planned` into a directory that is nobody else's; nothing if a check fails."""
     wanted, attempt = f"{PREFIX[kind]}{stamp()}", 1
@@ -148,6 +171,8 @@ def write_new(
         name = numbered(wanted, attempt)
         plan = planned(given.results / name)
         check(plan)
+        if not write:
+            return plan
         if (planning := Planning.begin(given.results, name)) is not None:
             break
         attempt += 1

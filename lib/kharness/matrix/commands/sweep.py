@@ -28,12 +28,13 @@ def prepare_sweep(
     settings: Mapping[str, Value],
     *,
     check: Callable[[Plan], None],
+    write: bool = True,
 ) -> Plan:
     """Make the directory of a sweep, RESULTS/sweep_TIME, and its trials as far as they are known beforehand.
 
-    MatrixError before anything is written.
+    MatrixError before anything is written. Without `write` only the plan.
     """
-    given.template.check([one.symbol.lower() for one in ranges], given.cwd)
+    given.check(ranges)
     if not ranges:
         raise MatrixError("there is no range", hint="give -a name=log:low..high, low..high or value,value")
     read_objective(settings)
@@ -56,7 +57,7 @@ def prepare_sweep(
             created=time.time(),
         )
 
-    return write_new(given, "sweep", planned, check)
+    return write_new(given, "sweep", planned, check, write=write)
 
 
 def _cells(given: Given, ranges: Sequence[Range], settings: Mapping[str, Value]) -> list[Cell]:

@@ -164,6 +164,53 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path)
     assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
 
 
+TOML = """
+command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
+metric = "val_loss"
+[axis]
+lr = [1, 2.5]
+seed = "1..2"
+"""
+
+
+def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folder: Path) -> None:
+    (folder / "kharness.toml").write_text(TOML.format(python=sys.executable, trains=TRAINS))
+    planned = kharness(folder, "matrix", "--dry-run", "-a", "Seed=7")
+    assert planned.returncode == 0, planned.stderr
+    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["lr-1", "lr-2.5", "nothing"]
+    assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
+    (folder / "kharness.toml").write_text("job = 2")
+    refused = kharness(folder, "matrix")
+    assert refused.stderr == "error: kharness.toml: job is no option\nhint: did you mean jobs?\n"
+    assert os.listdir(folder) == ["kharness.toml"]
+
+
+def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
+    (folder / "c.json").write_text('{"lr": {lr}, "deep": {"name": "{name}", "kept": "${lr}"}}')
+    reads = ["-c", "import json, sys; print(sorted(json.load(open(sys.argv[1])).items()))", "{c.json}"]
+    axes = ["-a", "lr=1e-3,x", "-a", "name=a\\1 b"]
+    refused = kharness(folder, "matrix", *axes, "--render", "c.json", "--", sys.executable, *reads)
+    assert refused.stderr.startswith("error: c.json cannot be read once it has the values of a run: ")
+    assert refused.stderr.splitlines()[1] == "hint: put quotes around its placeholders"
+    assert list((folder / "results").iterdir()) == []
+    axes[1] = "lr=1e-3"
+    axes[3] = "name=a b"
+    ended = kharness(folder, "matrix", *axes, "--render", "c.json", "--", sys.executable, *reads)
+    assert ended.returncode == 0, ended.stderr
+    (log,) = (folder / "results" / "latest").glob("*/output.log")
+    assert log.read_text().startswith("[('deep', {'name': 'a b', 'kept': '${lr}'}), ('lr', 0.001)]\n")
+
+
+def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(folder: Path) -> None:
+    program = "import os, sys; print(sys.argv[2:]); open(sys.argv[1], 'w') if {} else 0; sys.exit(3)"
+    for keeps, shown in (("True", "['--resume', '{}/ck pt']"), ("False", "from scratch")):
+        words = ["run", "--resume-with", "--resume '{run_dir}/ck pt'", "--", sys.executable, "-c"]
+        assert kharness(folder, *words, program.format(keeps), "{run_dir}/ck pt").returncode == 3
+        run = (folder / "results" / "latest").resolve()
+        assert kharness(folder, "continue").returncode == 3
+        assert shown.format(run) in (run / "output.log").read_text()
+
+
 def test_hints_are_commands_that_are_there(folder: Path) -> None:
     failed = kharness(folder, "matrix", "-a", "x=1", "--retries", 0, "--", "false", "{x}")
     assert failed.returncode == 3
