@@ -21,6 +21,7 @@ SYSTEM_PROGRAMS = {
     "chromium-headless-shell": ("chromium-headless-shell", "that the page of a report works in a browser"),
     "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
     "tmux": ("tmux", "the dashboard in a real terminal"),
+    "sbatch": ("slurm-wlm munge", "matrices on a real Slurm cluster"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
 }
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]

@@ -11,11 +11,17 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.environment.parts import bring_for
 from kharness.matrix.planning.begin import refuse_unplanned
-from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.running.pending_cells import to_run_again
 from kharness.matrix.selected_runs import find
-from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
+from kharness.matrix.supervise import (
+    expected_seconds,
+    in_order,
+    refuse_unrunnable,
+    supervise,
+    supervise_single,
+    tell,
+)
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import asked_directory, latest_link, shown
 from kharness.runs.lock import RunnerLock
@@ -36,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     settings = with_command_line(found.settings, variables, ROOT)
     with RunnerLock(found.directory):
         chosen = bool(found.chosen.text) or not found.is_matrix
-        again = to_run_again(found.launches, failed_only=not chosen)
+        again = to_run_again(found.launches, settings, failed_only=not chosen)
         bring_for(launch.asked for launch in again)
         if not found.is_matrix:
             return supervise_single(again[0], root=ROOT)
@@ -50,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
             f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}",
             flush=True,
         )
-        refuse_unmet(again)
+        refuse_unrunnable(again, settings)
         expected = expected_seconds(again, found.directory.parent)
         return supervise(
             found.directory,

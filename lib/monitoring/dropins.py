@@ -73,10 +73,16 @@ class DropIns:
         files = [path for folder in folders for name in self.kconfig for path in sorted(folder.glob(name))]
         text = "\n".join(path.read_text() for path in files)
         chosen = re.findall(r"^choice\n(?:\t.*\n)*?\tdefault (\w+)\n", text, flags=re.M)
+        # Members of choices that are not their defaults: what depends on one is not the default either.
+        choices = re.findall(r"^choice\n(.*?)^endchoice", text, flags=re.M | re.S)
+        others = {name for one in choices for name in re.findall(r"^config (\w+)", one, flags=re.M)}
+        others -= set(chosen)
         found = {}
         for symbol, entry in re.findall(r"^config (\w+)\n((?:[\t ].*\n|\n(?=\t))*)", text, flags=re.M):
             defaults = re.findall(r"^\tdefault (.+?)(?: if (.+))?$", entry, flags=re.M)
-            if defaults and not defaults[0][1]:
+            if defaults and not defaults[-1][1] and all(when in others for _, when in defaults[:-1]):
+                found[symbol] = defaults[-1][0].strip('"')
+            elif defaults and not defaults[0][1]:
                 found[symbol] = defaults[0][0].strip('"')
             elif all(when for _, when in defaults):
                 found.update((symbol, value.strip('"')) for value, when in defaults if when in chosen)

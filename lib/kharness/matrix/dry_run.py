@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kharness.config.output import wrapped
+from kharness.matrix.launchers import launcher_lines
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft
@@ -35,6 +36,7 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     for model in dict.fromkeys(launch.model for launch in plan.launches):
         example = replace(plan.launches[0], model=model, directory=plan.directory / "CELL")
         lines.append(wrapped(f"a cell by hand: {example.command_line}"))
+    lines += launcher_lines(drafted.settings, plan.launches)
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]
     lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)

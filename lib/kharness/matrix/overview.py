@@ -6,12 +6,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.config.make.typed import typed
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Found, Member
@@ -28,6 +26,7 @@ from kharness.runs.status import (
     INTERRUPTED,
     KILLED,
     PENDING,
+    QUEUED,
     RUNNING,
     TIMEOUT,
     Attempt,
@@ -53,6 +52,10 @@ class CellState:
     """State at the end of its journal, where that was read."""
     is_alone: bool = False
     """Whether its training was started without make, and runs."""
+    lives_on: bool = False
+    """Whether it runs, or waits in the queue of a scheduler, without a runner; for a matrix that has none."""
+    waiting: str = ""
+    """Why it waits, as the scheduler says now."""
 
     @property
     def name(self) -> str:
@@ -83,19 +86,6 @@ class CellState:
             return None
         running = max(0.0, time.time() - self.last.started)  # the clock may have been set back
         return self.seconds + running + self.state.seconds_left
-
-    @property
-    def lives_on(self) -> bool:
-        """Whether it runs without a runner; for a matrix that has no runner."""
-        if self.is_alone:
-            return True
-        if self.status.status != RUNNING or self.last is None or self.last.job is None:
-            return False
-        from kharness.matrix.launchers import launcher_of  # most looks need none
-
-        job = Job(**self.last.job)
-        with closing(launcher_of(job)) as launcher:
-            return launcher.alive(job)
 
     @property
     def fraction_left(self) -> float:
@@ -161,7 +151,31 @@ def look(found: Found, *, half_done: bool = False) -> Overview:
     `half_done` also of those that have begun and do not run now.
     """
     cells = [_read(member, half_done) for member in found.meant]
-    return Overview(found, cells, holder(found.directory))
+    held_by = holder(found.directory)
+    return Overview(found, cells if held_by else _with_living(found, cells), held_by)
+
+
+def _with_living(found: Found, cells: Sequence[CellState]) -> list[CellState]:
+    """Ask which of them live on without their runner, each launcher once for all."""
+    pairs = {
+        place: (cell.member.launch, Job(**cell.last.job))
+        for place, cell in enumerate(cells)
+        if cell.status.status in (RUNNING, QUEUED) and cell.last is not None and cell.last.job
+    }
+    alive: dict[tuple[str, str], str] = {}
+    if pairs:
+        from kharness.matrix.launchers import running_jobs  # most looks need none
+
+        try:
+            alive = running_jobs(list(pairs.values()), found.settings)
+        except MatrixError:  # not a host from which the scheduler can be asked: what the files say stands
+            alive = {(job.launcher, job.id): "" for _, job in pairs.values() if job.pid is None}
+    found_cells = list(cells)
+    for place, (_, job) in pairs.items():
+        why = alive.get((job.launcher, job.id))
+        if why is not None:
+            found_cells[place] = replace(cells[place], lives_on=True, waiting=why)
+    return found_cells
 
 
 def status_lines(overview: Overview, shown: str) -> list[str]:
@@ -170,6 +184,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
         _headline(overview, shown),
         _counts(overview.cells),
         *_some([_running_line(cell, overview.holder) for cell in overview.having(RUNNING)]),
+        *_some([_queued_line(cell, overview.holder) for cell in overview.having(QUEUED)]),
         *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
         *_some(
             [
@@ -194,12 +209,17 @@ def _headline(overview: Overview, shown: str) -> str:
     if not overview.unfinished:
         return f"{what}: complete"
     if overview.continuable:
-        return f"{what}: not running; resume with: {typed('continue', shown)}"
+        return f"{what}: not running; resume with: make continue RUN={shown}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
         if all(cell.is_alone for cell in alive):
             return f"{what}: running, started without make"
+        in_queue = [cell for cell in alive if cell.status.status == QUEUED]
+        if all(map(_on_cluster, alive)):
+            waiting = f", {len(in_queue)} of them waiting" if in_queue else ""
+            begun = f"{counted(len(alive), 'run')} in the hands of the scheduler{waiting}"
+            return f"{what}: {begun}; watch on with: make continue RUN={shown}"
         return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
-    return f"{what}: ended; retry the failed runs with: {typed('test-rerun', shown, 'TARGET')}"
+    return f"{what}: ended; retry the failed runs with: make test-rerun TARGET={shown}"
 
 
 def _counts(cells: Sequence[CellState]) -> str:
@@ -208,7 +228,7 @@ def _counts(cells: Sequence[CellState]) -> str:
         cause = cell.cause if cell.status.status in (FAILED, KILLED, INTERRUPTED) else ""
         counts[f"{cell.status.status} ({cause})" if cause else cell.status.status] += 1
     # a stable order: as a cell goes through them
-    order = (COMPLETE, RUNNING, PENDING, INTERRUPTED, TIMEOUT, KILLED, FAILED)
+    order = (COMPLETE, RUNNING, QUEUED, PENDING, INTERRUPTED, TIMEOUT, KILLED, FAILED)
     parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
     return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
 
@@ -218,11 +238,11 @@ def _bad(overview: Overview) -> list[CellState]:
 
 
 def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
-    if held_by is None and not cell.is_alone:
+    if held_by is None and not cell.is_alone and not _on_cluster(cell):
         return f"  {cell.name}: was running when its runner died"
     state = cell.state
     if state is None or not state.step:
-        return f"  {cell.name}: starting"
+        return f"  {cell.name}: starting{_where(cell)}"
     parts = [f"step {state.step}/{state.num_steps or '?'}"]
     if state.train_loss is not None:
         parts.append(f"loss {state.train_loss:.4f}")
@@ -230,7 +250,25 @@ def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
         parts.append(f"{state.steps_per_second:.3g} steps/s")
     if state.seconds_left is not None:
         parts.append(f"ETA {duration(state.seconds_left)}")
-    return f"  {cell.name}: " + "  ".join(parts)
+    return f"  {cell.name}: " + "  ".join(parts) + _where(cell)
+
+
+def _on_cluster(cell: CellState) -> bool:
+    """Whether its job goes on without a runner."""
+    return cell.lives_on and cell.last is not None and (cell.last.job or {}).get("pid") is None
+
+
+def _where(cell: CellState) -> str:
+    """The node of a cluster; empty for this machine."""
+    job = (cell.last.job if cell.last else None) or {}
+    return f"  on {job['host']}" if job.get("pid", 0) is None and job.get("host") else ""
+
+
+def _queued_line(cell: CellState, held_by: LockHolder | None) -> str:
+    if held_by is None and not cell.lives_on:
+        return f"  {cell.name}: was in the queue when its runner died, and is not any more"
+    waiting = cell.waiting or (cell.last.waiting if cell.last else None)
+    return f"  {cell.name}: queued" + (f": {waiting}" if waiting else "")
 
 
 def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
@@ -287,7 +325,7 @@ def _read(member: Member, half_done: bool) -> CellState:
     state = None
     if status.status == RUNNING or (half_done and status.status not in (COMPLETE, PENDING)):
         state = read_end(directory / JOURNAL, since=_begins(status.last))
-    return CellState(member, status, state, is_alone)
+    return CellState(member, status, state, is_alone, lives_on=is_alone)
 
 
 def _begins(attempt: Attempt | None) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
-from kharness.config.make.typed import typed
 from kharness.environment.parts import bring_for
-from kharness.matrix.commands.space import CommandSpace
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
 from kharness.matrix.running.pending_cells import Remaining, remaining
@@ -18,13 +15,14 @@ from kharness.matrix.supervise import (
     expected_seconds,
     in_order,
     next_lines,
+    refuse_unrunnable,
     supervise,
     supervise_single,
     tell,
 )
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.sweep import TreeSpace, source_for
+from kharness.matrix.sweep.sweep import source_for
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
@@ -46,11 +44,11 @@ def continue_found(found: Found, settings: Mapping[str, object], *, root: Path, 
 
 def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, report: Report) -> int:
     """Run the missing cells; of a complete matrix only the report is made again."""
-    left = remaining(found.launches)
+    left = remaining(found.launches, settings)
     _introduce(found, left)
-    if not left.launches:
+    if not left.launches and not left.adopted:
         return tell(found.directory, report, chosen=found.chosen)
-    refuse_unmet(left.launches)
+    refuse_unrunnable(left.launches, settings)
     bring_for(launch.asked for launch in left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
     return supervise(
@@ -59,19 +57,19 @@ def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, r
         settings,
         root=root,
         report=report,
-        num_runs=len(left.launches),
+        num_runs=len(left.launches) + len(left.adopted),
         chosen=found.chosen,
         watcher=open_watcher(settings, [member.launch for member in found.members]),
         expected=expected,
+        adopted=left.adopted,
     )
 
 
 def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) -> int:
     """Run the missing trials, those included that a search has not chosen yet."""
-    left = remaining(found.launches)
+    left = remaining(found.launches, settings)
     plan = load(found.directory, root)
-    space = partial(CommandSpace.of, plan) if plan.template else partial(TreeSpace.of, plan, root)
-    source = source_for(plan, space, left.launches)
+    source = source_for(plan, root, left.launches)
     waiting = source.waiting()
     print(
         f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}",
@@ -101,7 +99,7 @@ def _continue_run(launch: Launch, root: Path) -> int:
         raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
     for _, reason in left.left:
         print(f"{where} would only fail again: {reason}")
-        print(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
+        print(f"hint: to try it all the same: make test-rerun TARGET={where}")
         return EXIT_FAILED
     if not left.launches:
         print(f"{where} is complete")
@@ -122,6 +120,8 @@ def _introduce(found: Found, left: Remaining) -> None:
     runs = counted(total, "run")
     if left.launches:
         print(f"matrix: {len(left.launches)} of {runs} left in {where}", flush=True)
+    elif left.adopted:
+        print(f"matrix: {runs} in {where}", flush=True)
     elif len(left.complete) == total:
         print(f"matrix: complete: {runs} in {where}")
     else:
@@ -131,9 +131,11 @@ def _introduce(found: Found, left: Remaining) -> None:
 
 def _tell_left(found: Found, left: Remaining) -> None:
     """The cells that are not complete and are not run either."""
+    if left.adopted:
+        print(f"taken over: {counted(len(left.adopted), 'run')} that the scheduler runs or has in its queue")
     for name, reason in left.left:
         print(f"left: {name} would only fail again: {reason}")
     if left.left:
-        print(f"hint: to try them all the same: {typed('test-rerun', shown(found.directory), 'TARGET')}")
+        print(f"hint: to try them all the same: make test-rerun TARGET={shown(found.directory)}")
     for name, process in left.alive:
         print(f"left: {name} still runs without its runner, as {process}")

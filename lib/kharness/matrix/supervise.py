@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
-from kharness.config.make.typed import typed, typed_comparison
 from kharness.config.output import say
 from kharness.config.writing import guarded
-from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher
+from kharness.matrix.launchers import STARTS_NO_SERVERS, check_launcher, open_launcher, schedules
+from kharness.matrix.machine.elsewhere import Elsewhere
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
@@ -26,8 +26,8 @@ from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.in_child import Say, apart
 from kharness.matrix.running.progress import MatrixProgress
-from kharness.matrix.running.protocols import Queue, Source, Watcher, longest_first
-from kharness.matrix.running.runner import Limits, run_all, run_one
+from kharness.matrix.running.protocols import Queue, Resources, Source, Watcher, longest_first
+from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.runs.errors import MatrixError
@@ -37,12 +37,15 @@ from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
 from kharness.runs.rundir import has_plan
-from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT
+from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.alert_sentences import alert_lines
+from monitoring.counts import counted
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
+# Trials of a search at once on a cluster, where JOBS does not say.
+SEARCH_JOBS = 8
 
 EVERY_CELL = Filter()
 
@@ -58,8 +61,17 @@ def check_running(plan: Plan) -> None:
             hint="make check-model checks one training, make test_matrix_dry_run prints a matrix",
         )
     open_watcher(plan.settings, plan.launches)
-    refuse_too_few_gpus(plan.launches, plan.settings)
-    refuse_unmet(plan.launches)
+    refuse_unrunnable(plan.launches, plan.settings)
+
+
+def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
+    """MatrixError for cells that could not run where these settings have them run."""
+    elsewhere = schedules(settings)
+    if elsewhere:
+        check_launcher(settings, launches)
+    else:
+        refuse_too_few_gpus(launches, settings)
+    refuse_unmet(launches, elsewhere=elsewhere)
 
 
 def supervise(
@@ -73,6 +85,7 @@ def supervise(
     chosen: Filter = EVERY_CELL,
     watcher: Watcher | None = None,
     expected: Mapping[str, float] | None = None,
+    adopted: Sequence[tuple[Launch, RunStatus]] = (),
 ) -> int:
     """Run what the source hands out, report, and say how it went: 0, or 3 if a chosen cell is not complete.
 
@@ -82,26 +95,46 @@ def supervise(
     clock = SteadyClock()
     with Signals() as signals:
         progress = MatrixProgress(sys.stdout, num_runs, expected=expected)
-        resources = open_resources(settings, progress.say)
+        resources = _resources(settings, source, progress.say)
         launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
         with closing(launcher):
-            outcomes = run_all(
-                source,
-                launcher,
-                resources,
-                signals,
-                progress,
-                limits=Limits.read(settings, list(read_plan(directory).quarantine)),
-                watcher=watcher,
-            )
+            try:
+                outcomes = run_all(
+                    source,
+                    launcher,
+                    resources,
+                    signals,
+                    progress,
+                    limits=Limits.read(settings, list(read_plan(directory).quarantine)),
+                    watcher=watcher,
+                    adopted=adopted,
+                )
+            except Detached as left:
+                _tell_detached(directory, left)
+                return 0
         started = [directory / name for name in outcomes]
         told = _told(started, signals, progress.say, root, since=clock.earliest())
     code = tell(directory, report, chosen=chosen, told=told)
     if not signals.stops:
         return code
     if code == EXIT_FAILED:
-        print(f"resume with: {typed('continue', shown(directory))}")
+        print(f"resume with: make continue RUN={shown(directory)}")
     return signals.exit_code
+
+
+def _resources(settings: Mapping[str, object], source: Source, say: Say) -> Resources:
+    if not schedules(settings):
+        return open_resources(settings, say)
+    # A search chooses its next trial by those that have ended: given all at once it would choose blindly.
+    known = source.waiting() is not None
+    return Elsewhere(0 if known else num_jobs(settings, SEARCH_JOBS))
+
+
+def _tell_detached(directory: Path, left: Detached) -> None:
+    run = shown(directory)
+    say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without make")
+    say(f"next: make status RUN={run}")
+    say(f"      make continue RUN={run}  # watch on, and report at the end")
 
 
 def _told(
@@ -158,7 +191,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
-        print(f"resume with: {typed('continue', launch.shown_directory)}")
+        print(f"resume with: make continue RUN={launch.shown_directory}")
     for line in told:
         print(line)
     return _exit_code(outcome)
@@ -170,9 +203,9 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     """
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
-    commands = {typed("report", run): "its graphs and tables as files"}
+    commands = {f"make graphs RUN={run}": "draw its curves"}
     if before is not None and _is_comparable(before, launch.model):
-        commands[typed_comparison(shown(before), run)] = ""
+        commands[f"make compare A={shown(before)} B={run}"] = ""
     else:
         commands["make test_matrix SEED=1..5"] = "several seeds: better, or noise?"
     if launch.asked.get("ENABLE_TRACKIO"):
@@ -214,11 +247,11 @@ def in_order(
     return Queue(longest_first(launches, lambda launch: expected.get(launch.name)))
 
 
-def num_jobs(settings: Mapping[str, object]) -> int:
-    """How many run at once, as far as that is known beforehand."""
+def num_jobs(settings: Mapping[str, object], unknown: int = 0) -> int:
+    """How many run at once, as far as that is known; `unknown` in place of this machine's cores."""
     jobs = settings.get("MATRIX_JOBS", 1)
     assert isinstance(jobs, int)
-    return jobs or os.cpu_count() or 1
+    return jobs or unknown or os.cpu_count() or 1
 
 
 def _is_missing(directory: Path) -> bool:

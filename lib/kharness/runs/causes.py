@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 from kharness.config.assignment import CHOSEN_FOR, chosen_name
 from kharness.runs.exit_codes import (
+    CANCELLED,
     CAUSE_OF_EXIT,
     DEVICE,
     DISK_FULL,
     ERROR,
     EXIT_STOPPED,
+    LAUNCH_FAILED,
+    NODE_FAILED,
     NON_FINITE,
     OTHER_VALUES,
     OUT_OF_MEMORY,
+    PREEMPTED,
     RUNNER_DIED,
     SIGNAL,
     STOPPED,
@@ -30,7 +34,11 @@ from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, KILLED, TIMEOUT,
 from monitoring.journal.run_state import RunState
 
 # What may go well when it is tried again as it is; everything else would only fail again.
-RETRYABLE = frozenset({DEVICE, OUT_OF_MEMORY, RUNNER_DIED, SIGNAL})
+RETRYABLE = frozenset({DEVICE, LAUNCH_FAILED, NODE_FAILED, OUT_OF_MEMORY, RUNNER_DIED, SIGNAL})
+# What a scheduler does to a run that has saved: the next attempt costs no retry.
+FREE = frozenset({PREEMPTED, TIMED_OUT})
+# What a scheduler did to a job; whether the training was complete then, its journal knows.
+BY_SCHEDULER = FREE | {CANCELLED, NODE_FAILED}
 # What the same values end in every time: `make continue` leaves it, `make test-rerun` tries it again.
 DETERMINISTIC = frozenset({NON_FINITE, OTHER_VALUES})
 
@@ -40,7 +48,8 @@ _TOLD: Sequence[tuple[str, str]] = [
     (
         OUT_OF_MEMORY,
         r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
-        r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cannot allocate memory",
+        r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cannot allocate memory"
+        r"|slurmstepd: .*([Ee]xceeded (job )?memory limit|oom[_-]kill event)",
     ),
     (DISK_FULL, r"No space left on device|Disk quota exceeded"),
     (DEVICE, r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
@@ -84,15 +93,17 @@ def judge(
     Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
     requested values.
     """
-    requested = stop is not None or ended.exit_code == EXIT_STOPPED
+    requested = stop is not None or ended.exit_code == EXIT_STOPPED or ended.cause in BY_SCHEDULER
     # A request may come when all is done, and end the process in its last lines.
     if ended.exit_code == 0 or (requested and state.end.get("status") == COMPLETE):
         return _judge_success(state, asked)
     failed = state.end.get("status") == FAILED or ended.exit_code in CAUSE_OF_EXIT
     if stop is not None and not failed:
         return _judge_stopped(ended, state, stop)
-    if ended.exit_code == EXIT_STOPPED:
-        return _judge_stopped(ended, state, Stop(STOPPED))
+    if ended.exit_code == EXIT_STOPPED or (ended.cause in FREE and not failed):
+        return _judge_stopped(ended, state, Stop(ended.cause or STOPPED, ended.reason or ""))
+    if ended.cause == CANCELLED:
+        return Ending(KILLED, CANCELLED, ended.reason)
     cause = ended.cause or _cause(ended, state, output)
     number = _signal(ended)
     if number is not None:

@@ -6,9 +6,12 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from signal import SIGTERM
 from typing import Protocol
+
+from kharness.runs.exit_codes import EXIT_STOPPED
 
 FROM_SCRATCH = "--from-scratch"
 """The flag of every training for a new attempt that takes nothing over from the ones before it."""
@@ -125,6 +128,50 @@ class Exit:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class JobStart:
+    """One start of a job; a scheduler that requeues a job starts it again."""
+
+    job: str
+    """The scheduler's own name for the job: `1234_7`."""
+    restart: int
+    """How often the job had been started before."""
+    node: str
+    started: float
+    """UTC epoch seconds."""
+    journal_offset: int
+    """Where in metrics.jsonl its records begin, in bytes."""
+    slot: Mapping[str, object] = field(default_factory=dict)
+    """What the job got: cores and GPUs, as far as it sees them."""
+    end: Exit | None = None
+    requeued: bool = False
+    """Whether it has asked the scheduler to start it again."""
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether its training was told to end, and did; without a code of its own while it imports."""
+        return self.end is not None and (
+            self.end.exit_code in (EXIT_STOPPED, 128 + SIGTERM) or self.end.signal == SIGTERM
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for good; what was stopped may still be started again."""
+        return self.end is not None and not self.requeued and not self.was_stopped
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How far a job of a scheduler is."""
+
+    waits: bool
+    """Whether the scheduler has not started it yet, or not again."""
+    waiting: str = ""
+    """Why it waits, in the scheduler's words, and when it is expected to start."""
+    starts: Sequence[JobStart] = ()
+    """The oldest first."""
+
+
 class Launcher(Protocol):
     """Starts runs somewhere and reports how they end. One thread calls it."""
 
@@ -147,3 +194,25 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End what the launcher itself keeps running, jobs included."""
+
+
+class Scheduling(Launcher, Protocol):
+    """A launcher whose jobs wait in the queue of a scheduler, and go on without the runner.
+
+    `submit` only collects, so that a matrix is handed over in few calls.
+    """
+
+    def flush(self) -> bool:
+        """Hand over what `submit` has collected; False while some of it has to wait for room in the queue."""
+
+    def state(self, job: Job) -> JobState | None:
+        """How far a job is; asks the scheduler no more often than `poll`."""
+
+    def adopt(self, launch: Launch, job: Job) -> None:
+        """Take over a job that an earlier runner has submitted."""
+
+    def running(self, pairs: Sequence[tuple[Launch, Job]], *, claim: bool) -> Mapping[str, str]:
+        """The ids of those jobs of earlier runners that run or wait, with why it waits: one question for all.
+
+        With `claim` the scheduler will begin no other of them, also none whose submission was cut off.
+        """

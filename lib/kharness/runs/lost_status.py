@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.runs.causes import Ending, judge_unseen
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import RUNNER_DIED, SIGNAL
+from kharness.runs.jobs.job_status import by_job_file
 from kharness.runs.status import (
     COMPLETE,
     KILLED,
@@ -27,12 +28,13 @@ from monitoring.journal.run_state import read_end
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
-    """status.json, or, where it is lost or torn, that of a run whose journal is complete.
+    """status.json with what a job on a cluster has noted since; where it is lost or torn, that of a run
+    whose journal is complete.
 
     MatrixError where neither says. `asked` has the values that the run was to be trained with.
     """
     try:
-        return read_status(directory)
+        return by_job_file(directory, read_status(directory), asked)
     except MatrixError:
         found = status_of_complete(directory, asked)
         if found is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import RUNNER_DIED, STOPPED, STOPPED_EARLY
+from kharness.runs.exit_codes import PREEMPTED, RUNNER_DIED, STOPPED, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import FROM_SCRATCH
 from monitoring.journal import end_status
@@ -26,6 +26,8 @@ from monitoring.journal.encoding.json_shape import (
 )
 
 PENDING: Final = "pending"
+QUEUED: Final = "queued"
+"""In the hands of a scheduler that has not started it yet."""
 RUNNING: Final = "running"
 COMPLETE: Final = end_status.COMPLETE
 FAILED: Final = end_status.FAILED
@@ -35,10 +37,10 @@ KILLED: Final = "killed"
 INTERRUPTED: Final = end_status.INTERRUPTED
 """Stopped on request with everything saved."""
 
-Status = Literal["pending", "running", "complete", "failed", "timeout", "killed", "interrupted"]
+Status = Literal["pending", "queued", "running", "complete", "failed", "timeout", "killed", "interrupted"]
 
 # Causes that say nothing about the run itself.
-BESIDE_THE_RUN = (STOPPED, STOPPED_EARLY, RUNNER_DIED)
+BESIDE_THE_RUN = (PREEMPTED, STOPPED, STOPPED_EARLY, RUNNER_DIED)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Attempt:
     """Why it is not complete."""
     cause: str | None = None
     """Kind of the reason, one of kharness.runs.causes."""
+    waiting: str | None = None
+    """Why a queued one waits, and until when, as the scheduler said last."""
     job: Mapping[str, Any] | None = None
     """Reference by which its launcher finds it again; None until it is launched."""
     slot: Mapping[str, Any] | None = None
@@ -137,6 +141,7 @@ _SHAPE = {
             "signal?": WHOLE_OR_NULL,
             "reason?": TEXT_OR_NULL,
             "cause?": TEXT_OR_NULL,
+            "waiting?": TEXT_OR_NULL,
             "job?": OBJECT_OR_NULL,
             "slot?": OBJECT_OR_NULL,
             "arguments?": [str],

@@ -28,9 +28,13 @@ _DRIVER_FILES = ("nvidia*", "nvhost*", "dxg", "kfd")
 
 
 def answer(checks: Sequence[Check]) -> None:
-    """Ask every check about every cell, and print the first refusal of each."""
+    """Ask every check about every cell, and print the first refusal of each; with `elsewhere` in the request
+    none about this machine.
+    """
     asked = json.load(sys.stdin)
     cells = {name: {**asked["common"], **values} for name, values in asked["cells"].items()}
+    if asked.get("elsewhere"):
+        checks = [check for check in checks if check not in OF_THE_MACHINE]
     refused = {name: error for name, values in cells.items() if (error := _refusal(values, checks))}
     answered = {name: {"error": str(error), "hint": error.hint} for name, error in refused.items()}
     json.dump(answered, sys.stdout)
@@ -151,7 +155,9 @@ def check_fractions(start: float, end: float) -> None:
         )
 
 
-COMMON: Sequence[Check] = (check_device, check_processes, check_compiler, check_numbers)
+OF_THE_MACHINE: Sequence[Check] = (check_device, check_processes, check_compiler)
+"""Checks of the machine that a training runs on."""
+COMMON: Sequence[Check] = (*OF_THE_MACHINE, check_numbers)
 """Checks of every model."""
 
 

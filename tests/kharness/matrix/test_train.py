@@ -22,8 +22,7 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
         "configuration: pretender, preset default; NUM_STEPS=5",
         f"training with sgd 0.1 in {checkout.root}",
         "csv: all points delivered",
-        "page: results/mine/report.html",
-        "next: make report RUN=results/latest  # its graphs and tables as files",
+        "next: make graphs RUN=results/latest  # draw its curves",
         "      make test_matrix SEED=1..5  # several seeds: better, or noise?",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())

@@ -1,18 +1,22 @@
 """Launchers: each module of this folder starts runs in one way.
 
 A module defines `Options`, a frozen dataclass given from the settings of the matrix (`zygote` of local.py is
-LAUNCHER_LOCAL_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` prints a line for the user.
+LAUNCHER_LOCAL_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` prints a line for the user. One
+whose launcher is a `Scheduling` says `SCHEDULES = True`, and may define `check(options, launches)`, which
+raises for what the scheduler would refuse, and `describe(options, launches)`, lines for a dry run.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import cast
 
 from kharness.config.writing import guarded
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR
-from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
+from kharness.runs.launch import Exit, Job, JobState, Launch, Launcher, Scheduling, Slot
 from monitoring.dropins import DropIns
 
 # Seconds for which a launcher may fail to say how a job is.
@@ -25,6 +29,7 @@ LAUNCHERS = DropIns(
     "launcher",
     "kharness.matrix.launchers",
     kconfig=("../Kconfig",),
+    symbols={"slurm_jobs": "MATRIX_JOBS", "slurm_gpus_per_cell": "MATRIX_GPUS_PER_CELL"},
     unknown=MatrixError,
     refused=MatrixError,
 )
@@ -32,7 +37,7 @@ LAUNCHERS = DropIns(
 
 def open_launcher(
     name: str, settings: Mapping[str, object], say: Callable[[str], None] = lambda _: None
-) -> Launcher:
+) -> Guarded:
     """The launcher of that name with its options from `settings`; MatrixError for an unknown one."""
     return Guarded(LAUNCHERS.load(name).open_launcher(LAUNCHERS.options(name, settings), say), say)
 
@@ -40,6 +45,44 @@ def open_launcher(
 def launcher_of(job: Job) -> Launcher:
     """Return the launcher to ask about a job that it was given earlier; nothing is prepared for new runs."""
     return open_launcher(job.launcher, STARTS_NO_SERVERS)
+
+
+def schedules(settings: Mapping[str, object]) -> bool:
+    """Whether the runs of these settings wait in the queue of a scheduler, which has its own machines."""
+    name = str(settings.get("LAUNCHER", "local"))
+    return name != "local" and bool(getattr(LAUNCHERS.load(name), "SCHEDULES", False))
+
+
+def check_launcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> None:
+    """MatrixError for what the launcher of these settings could not start."""
+    name = str(settings.get("LAUNCHER", "local"))
+    if name != "local" and launches:
+        check = getattr(LAUNCHERS.load(name), "check", None)
+        if check is not None:
+            check(LAUNCHERS.options(name, settings), launches)
+
+
+def launcher_lines(settings: Mapping[str, object], launches: Sequence[Launch]) -> list[str]:
+    """Lines of a dry run about a launcher that has more to say than its name."""
+    name = str(settings.get("LAUNCHER", "local"))
+    describe = getattr(LAUNCHERS.load(name), "describe", None) if name != "local" and launches else None
+    lines: list[str] = describe(LAUNCHERS.options(name, settings), launches) if describe else []
+    return lines
+
+
+def running_jobs(
+    pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object], *, claim: bool = False
+) -> dict[tuple[str, str], str]:
+    """Launcher and id of those jobs of earlier runners that run or wait, with why; each is asked only once.
+
+    With `claim` no other can begin any more: what is not among them may be started again.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for name in dict.fromkeys(job.launcher for _, job in pairs):
+        its = [(launch, job) for launch, job in pairs if job.launcher == name]
+        with closing(open_launcher(name, {**settings, **STARTS_NO_SERVERS})) as launcher:
+            found |= {(name, job): why for job, why in launcher.running(its, claim=claim).items()}
+    return found
 
 
 class Guarded:
@@ -83,6 +126,40 @@ class Guarded:
             raise
         except Exception as error:
             raise self._error(f"does not know whether job {job.id} runs", error) from error
+
+    @property
+    def schedules(self) -> bool:
+        """Whether it is a `Scheduling`."""
+        return hasattr(self._launcher, "flush")
+
+    def flush(self) -> bool:
+        if not self.schedules:
+            return True
+        return guarded(f"launcher {self.name}", self._scheduling.flush, True, self._warn)
+
+    def state(self, job: Job) -> JobState | None:
+        """How far a scheduler's job is; None where the launcher has no queue."""
+        if not self.schedules:
+            return None
+        return guarded(f"launcher {self.name}", lambda: self._scheduling.state(job), None, self._warn)
+
+    def adopt(self, launch: Launch, job: Job) -> None:
+        self._scheduling.adopt(launch, job)
+
+    def running(self, pairs: Sequence[tuple[Launch, Job]], *, claim: bool) -> Mapping[str, str]:
+        """The ids of those that run or wait, with why; MatrixError where that cannot be known."""
+        if not self.schedules:
+            return {job.id: "" for _, job in pairs if self.alive(job)}
+        try:
+            return self._scheduling.running(pairs, claim=claim)
+        except MatrixError:
+            raise
+        except Exception as error:
+            raise self._error("does not know which jobs run", error) from error
+
+    @property
+    def _scheduling(self) -> Scheduling:
+        return cast(Scheduling, self._launcher)
 
     def filenos(self) -> Sequence[int]:
         return guarded(f"launcher {self.name}", self._launcher.filenos, (), self._warn)

@@ -21,8 +21,12 @@ class Machine:
     """0 where no cell wants one."""
 
 
-def planning_machine(asked: Iterable[Mapping[str, object]], root: Path = Path("/")) -> Machine:
-    """This one, for cells that ask for these values."""
+def planning_machine(
+    asked: Iterable[Mapping[str, object]], root: Path = Path("/"), settings: Mapping[str, object] = {}
+) -> Machine:
+    """This one, for cells that ask for these values; on a cluster the part of a node that each job gets."""
+    if settings.get("LAUNCHER", "local") == "slurm":
+        return Machine(_int(settings.get("LAUNCHER_SLURM_CPUS")) or 1, 0)
     gpus = 0
     if any(map(wants_gpu, asked)):
         with closing(find_gpus(root)) as found:

@@ -16,24 +16,29 @@ from monitoring.counts import counted
 NEEDS = "needs.py"
 
 
-def refuse_unmet(launches: Sequence[Launch]) -> None:
-    """MatrixError that lists what is missing for which cells; a model without a needs.py asks for nothing."""
+def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None:
+    """MatrixError that lists what is missing for which cells; a model without a needs.py asks for nothing.
+
+    With `elsewhere` they run on other machines, whose GPUs and compilers are not those of this one.
+    """
     models = {(launch.root, launch.model) for launch in launches}
     refused: dict[str, Mapping[str, str]] = {}
     for root, model in sorted(models):
         script = root / model / NEEDS
         if script.is_file():
             asked = {one.name: dict(one.asked) for one in launches if (one.root, one.model) == (root, model)}
-            refused |= _ask(script, asked)
+            refused |= _ask(script, asked, elsewhere)
     if refused:
         raise _error(refused, len(launches))
 
 
-def _ask(script: Path, asked: Mapping[str, Mapping[str, object]]) -> dict[str, Mapping[str, str]]:
+def _ask(
+    script: Path, asked: Mapping[str, Mapping[str, object]], elsewhere: bool
+) -> dict[str, Mapping[str, str]]:
     """Return error and hint of each refused cell, by name."""
     with tempfile.TemporaryFile("w+") as request:
         # A file: to fill a pipe subprocess polls it before every 512 bytes.
-        request.write(json.dumps(request_of(asked)))
+        request.write(json.dumps({**request_of(asked), "elsewhere": elsewhere}))
         request.seek(0)
         done = subprocess.run(
             [sys.executable, str(script)],

@@ -115,7 +115,9 @@ def as_plan(
 ) -> Plan:
     """A draft in its directory, not written yet."""
     seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
-    machine = planning_machine(cell.resolved.values for cell in drafted.cells if cell.resolved)
+    machine = planning_machine(
+        (cell.resolved.values for cell in drafted.cells if cell.resolved), settings=drafted.settings
+    )
     launches = [launch_of(cell, directory, root) for cell in drafted.cells]
     launches = [with_threads(launch, drafted.settings, machine) for launch in launches]
     return Plan(
@@ -155,6 +157,8 @@ def with_threads(launch: Launch, settings: Mapping[str, Value], machine: Machine
     """With the CPU threads that a plan of these settings gives it."""
     jobs = settings.get("MATRIX_JOBS", 1)
     assert isinstance(jobs, int)
+    if settings.get("LAUNCHER") == "slurm":
+        jobs = 1  # each job has cores of its own
     return replace(launch, threads=threads_of(launch.asked, jobs, machine))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.affects import Affects
+from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import layer, sets_symbol
 from kharness.config.tree import Tree
@@ -17,7 +18,8 @@ def with_command_line(
     settings: Mapping[str, object], variables: Mapping[str, str], root: Path
 ) -> dict[str, object]:
     """The settings with JOBS=4 and its like on top; ConfigError for what would change the cells."""
-    changed = dict(settings)
+    # Whoever continues watches on, unless this call says otherwise.
+    changed = {name: False if name == "MATRIX_DETACH" else value for name, value in settings.items()}
     asked_of_it = {name: value for name, value in variables.items() if name != "CONFIG_RESULTS_DIR"}
     if not any(map(sets_symbol, asked_of_it)):
         return changed
@@ -34,13 +36,28 @@ def with_command_line(
                 f"{assignment.origin.where} cannot change a matrix that has begun",
                 hint="its cells keep the configuration that they were planned with; leave it out",
             )
-    values = tree.resolve([], asked).values
+    values = tree.resolve(_launcher_of(tree, settings), asked).values
     changed.update({assignment.symbol: values[assignment.symbol] for assignment in asked})
     if any(assignment.symbol in tree.aliases["LAUNCHER"].values() for assignment in asked):
         changed["LAUNCHER"] = values["LAUNCHER"]
+        if not any(assignment.symbol == "MATRIX_JOBS" for assignment in asked):
+            changed["MATRIX_JOBS"] = _jobs(settings, values)
         # Those of another launcher are out of reach while the matrix is planned: it has no values of them.
         changed = {**{name: values[name] for name in values if name.startswith("LAUNCHER_")}, **changed}
     return changed
+
+
+def _launcher_of(tree: Tree, settings: Mapping[str, object]) -> Layer:
+    """The launcher that the matrix has, whose options may change without its name beside them."""
+    symbol = tree.aliases["LAUNCHER"].get(str(settings.get("LAUNCHER", "")))
+    return [Assignment(symbol, "y", Origin("default", "the matrix"))] if symbol else []
+
+
+def _jobs(settings: Mapping[str, object], values: Mapping[str, object]) -> object:
+    """JOBS with another launcher: what was chosen for the matrix, else the default of that launcher."""
+    before = settings.get("MATRIX_JOBS", 1)
+    was_default = before == (0 if settings.get("LAUNCHER") == "slurm" else 1)
+    return values["MATRIX_JOBS"] if was_default else before
 
 
 def _is_changeable(affects: Affects, symbol: str) -> bool:

@@ -10,13 +10,24 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kharness.matrix.launchers import Guarded
 from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
+from kharness.runs.jobs.job_status import attempts_of, split
 from kharness.runs.journal_tail import JournalTail, journal_end
-from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
-from kharness.runs.status import FAILED, RUNNING, Attempt, RunStatus, Status, read_status, write_status
+from kharness.runs.launch import FROM_SCRATCH, Exit, Job, JobState, Launch, Launcher, Slot
+from kharness.runs.status import (
+    FAILED,
+    QUEUED,
+    RUNNING,
+    Attempt,
+    RunStatus,
+    Status,
+    read_status,
+    write_status,
+)
 from monitoring.errors import is_full
 from monitoring.host.other_work import MachineWork, other_work
 from monitoring.journal.files import JOURNAL
@@ -32,6 +43,8 @@ class Outcome:
 
     status: Status
     attempt: Attempt
+    by_scheduler: bool = False
+    """Whether it was ended though the runner had not asked for it."""
 
     @property
     def seconds(self) -> float:
@@ -51,11 +64,18 @@ class ActiveRun:
     """A run that was launched and has not ended yet."""
 
     def __init__(
-        self, launch: Launch, launcher: Launcher, slot: Slot, machine: MachineWork | None = None
+        self,
+        launch: Launch,
+        launcher: Guarded | Launcher,
+        slot: Slot,
+        machine: MachineWork | None = None,
+        *,
+        adopted: RunStatus | None = None,
     ) -> None:
         """Launch it; NotStarted if that cannot be done, which is then in its status.json too.
 
-        `machine` measures what else the machine does, where the runs are processes of it.
+        `machine` measures what else the machine does, where the runs are processes of it. `adopted` is the
+        status of one whose job is in the hands of a scheduler already.
         """
         self.launch = launch
         self.slot = slot
@@ -67,11 +87,25 @@ class ActiveRun:
         self.kill_asked = False
         self._unwritten: RunStatus | None = None
         self._launcher = launcher
+        self._scheduler = launcher if isinstance(launcher, Guarded) and launcher.schedules else None
+        self._job_state: JobState | None = None
+        self._closed: list[Attempt] = []
+        """Those of the same job before this one: a scheduler has started it again."""
         self._stop_asked_at = 0.0
         self._log = launch.directory / OUTPUT_LOG
         self._log_begins = self._log.stat().st_size if self._log.exists() else 0
+        self._machine: MachineWork | None = None
+        self._work_before = None
+        if adopted is not None and self._scheduler is not None:
+            self._before, self._attempt = split(adopted)
+            self._submitted = self._attempt
+            self.job: Job = Job(**(self._attempt.job or {}))
+            self._begun = time.monotonic()
+            self._scheduler.adopt(launch, self.job)
+            self._follow()
+            return
         self._before = earlier_attempts(launch.directory)
-        self._attempt = Attempt(
+        self._attempt = self._submitted = Attempt(
             started=time.time(),
             pid=None,
             slot=_as_json(slot),
@@ -80,8 +114,9 @@ class ActiveRun:
         )
         try:
             # Before there is a process: should this one be killed in between, the attempt is not forgotten.
-            self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
-            self.job: Job = launcher.submit(launch, slot)
+            if self._scheduler is None:
+                self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
+            self.job = launcher.submit(launch, slot)
         except (MatrixError, OSError) as error:
             raise self._not_started(error) from error
         # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
@@ -89,26 +124,44 @@ class ActiveRun:
         # Only local processes can be distinguished from other work.
         self._machine = machine if machine is not None and launcher.name == "local" else None
         self._work_before = self._machine.read(newest=AT_ONCE) if self._machine else None
-        self._attempt = replace(
+        self._attempt = self._submitted = replace(
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )
         with contextlib.suppress(OSError):  # a full disk: what counts is the status at the end
-            self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
+            # A scheduler gets the job only with the next `flush`: by then its id is written.
+            status: Status = RUNNING if self._scheduler is None else QUEUED
+            self._write(RunStatus(status, [*self._before, self._attempt]))
 
     @property
     def number(self) -> int:
         """Number of this attempt, counted from 1 over all runners."""
-        return len(self._before) + 1
+        return len(self._before) + len(self._closed) + 1
 
     @property
     def started(self) -> float:
         """UTC epoch seconds."""
-        return self.job.started
+        return self._attempt.started
 
     @property
     def seconds(self) -> float:
-        """Since its launch."""
-        return time.monotonic() - self._begun
+        """Since its launch; 0 while it waits in a queue."""
+        return 0.0 if self.waits else time.monotonic() - self._begun
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in the queue of a scheduler."""
+        return self._scheduler is not None and (self._job_state is None or self._job_state.waits)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its launcher knows of its end without running a program: a process, or a look at files."""
+        return self.job.pid is not None or self._scheduler is not None
+
+    @property
+    def place(self) -> str:
+        """The node of a cluster that it runs on; empty for this machine."""
+        starts = self._job_state.starts if self._job_state else ()
+        return starts[-1].node if starts else ""
 
     @property
     def seconds_since_stop(self) -> float:
@@ -122,7 +175,30 @@ class ActiveRun:
     def poll(self) -> Outcome | None:
         """The outcome once the run has ended, also written to status.json."""
         found = self._launcher.poll(self.job)
+        if self._scheduler is not None:
+            self._follow(ended=found is not None)
         return None if found is None else self._ended(found)
+
+    def _follow(self, *, ended: bool = False) -> None:
+        """Write down that the scheduler has started the job, or why it has not."""
+        assert self._scheduler is not None
+        state = self._scheduler.state(self.job)
+        if state is None or state == self._job_state:
+            return
+        before = self._job_state.starts if self._job_state else ()
+        self._job_state = state
+        *closed, last = attempts_of(self._submitted, state.starts)
+        if len(state.starts) > len(before):
+            self._begun = time.monotonic() - max(0.0, time.time() - last.started)
+            # Records of the attempts before it are none of its own.
+            self._journal = JournalTail(self.launch.directory, since=last.journal_offset)
+            self.state = self._journal
+        self._attempt = replace(last, waiting=(state.waiting or None) if state.waits else None)
+        self._closed = closed
+        if not ended:
+            with contextlib.suppress(OSError):
+                status: Status = QUEUED if state.waits else RUNNING
+                self._write(RunStatus(status, [*self._before, *closed, self._attempt]))
 
     def stop(self, stop: Stop) -> None:
         """Ask the training to save and stop after its current step."""
@@ -153,6 +229,7 @@ class ActiveRun:
         attempt = replace(
             self._attempt,
             ended=found.ended,
+            waiting=None,
             other_work=other_work(self._work_before, work),
             exit_code=found.exit_code,
             signal=found.signal,
@@ -160,9 +237,10 @@ class ActiveRun:
             reason=verdict.reason,
         )
         # Kept until it is on disk, as the only record of how the attempt ended.
-        self._unwritten = RunStatus(verdict.status, [*self._before, attempt])
+        self._unwritten = RunStatus(verdict.status, [*self._before, *self._closed, attempt])
         self.write_end()
-        return Outcome(verdict.status, attempt)
+        by_scheduler = self._scheduler is not None and self.stop_asked is None
+        return Outcome(verdict.status, attempt, by_scheduler)
 
     def write_end(self) -> bool:
         """Write how it ended, if a full disk has not let that happen yet; returns whether it is written."""

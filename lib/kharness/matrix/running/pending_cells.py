@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
-from kharness.matrix.launchers import launcher_of
+from kharness.matrix.launchers import running_jobs, schedules
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
+from kharness.runs.jobs.job_status import after_its_job, by_job_file, is_of_scheduler
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Job, Launch
 from kharness.runs.lost_status import status_of_complete
-from kharness.runs.status import COMPLETE, PENDING, RUNNING, Attempt, RunStatus, read_status, write_status
+from kharness.runs.status import (
+    COMPLETE,
+    PENDING,
+    QUEUED,
+    RUNNING,
+    Attempt,
+    RunStatus,
+    read_status,
+    write_status,
+)
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
 PATIENCE = 3.0
+
+NO_SETTINGS: Mapping[str, object] = {}
 
 
 @dataclass
@@ -36,19 +47,30 @@ class Remaining:
     left: list[tuple[str, str]] = field(default_factory=list)
     """Name and reason of those that would only fail again."""
     stopped_early: list[str] = field(default_factory=list)
+    adopted: list[tuple[Launch, RunStatus]] = field(default_factory=list)
+    """Whose jobs a scheduler has, to be taken over."""
     alive: list[tuple[str, str]] = field(default_factory=list)
     """Name and process of those that still run without their runner."""
 
 
-def remaining(launches: Sequence[Launch]) -> Remaining:
-    """Judge every cell, closing the attempts whose runner died. The caller holds the lock."""
+def remaining(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETTINGS) -> Remaining:
+    """Judge every cell, closing the attempts whose runner died. The caller holds the lock.
+
+    `settings` are those that the cells are to run with from now on: what waits or runs with their launcher is
+    taken over, where that can be.
+    """
     found = Remaining()
-    for launch in launches:
-        status = settle(launch)
+    statuses = settled(launches, settings)
+    takes_over = schedules(settings)
+    for launch, status in zip(launches, statuses, strict=True):
         cause = status.last.cause if status.last else None
         # Started again, it would have two writers to one journal.
-        if status.status == RUNNING:
-            found.alive.append((launch.name, _process(status)))
+        if status.status in (RUNNING, QUEUED):
+            job = (status.last.job if status.last else None) or {}
+            if takes_over and job.get("launcher") == settings.get("LAUNCHER"):
+                found.adopted.append((launch, status))
+            else:
+                found.alive.append((launch.name, _process(status)))
         elif status.status == COMPLETE:
             found.complete.append(launch.name)
         elif cause == STOPPED_EARLY:
@@ -61,15 +83,16 @@ def remaining(launches: Sequence[Launch]) -> Remaining:
     return found
 
 
-def to_run_again(launches: Sequence[Launch], *, failed_only: bool) -> list[Launch]:
+def to_run_again(
+    launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETTINGS, *, failed_only: bool
+) -> list[Launch]:
     """Those to be run from scratch, each as a new attempt; MatrixError for one that still runs.
 
     With `failed_only` those that have begun and are not complete. The caller holds the lock.
     """
     chosen = []
-    for launch in launches:
-        status = settle(launch)
-        if status.status == RUNNING:
+    for launch, status in zip(launches, settled(launches, settings), strict=True):
+        if status.status in (RUNNING, QUEUED):
             raise MatrixError(
                 f"{launch.name} still runs without its runner, as {_process(status)}",
                 hint="stop it first, or wait for its end",
@@ -92,33 +115,59 @@ def _refuse_edited(launches: Sequence[Launch]) -> None:
         raise together(refused)
 
 
-def settle(launch: Launch) -> RunStatus:
-    """Return the status of a cell without a runner; "running" only for a process that outlives its runner.
+def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETTINGS) -> list[RunStatus]:
+    """Return the statuses of cells without a runner; "running" and "queued" only for what outlives it.
 
-    An attempt whose runner died is closed from what its journal says, so that a training which was complete
-    is not repeated. A status.json that cannot be read is renamed, and made again from the journal.
+    An attempt whose runner died is closed from what its journal and its job say, so that a training which was
+    complete is not repeated. A status.json that cannot be read is renamed, and made again from the journal.
+    MatrixError where a scheduler that may have jobs of the cells does not answer.
     """
-    status = _readable_status(launch)
-    last = status.last
+    statuses = [_readable_status(launch) for launch in launches]
     # The caller holds the lock, so no runner is at it: what says "running" was left so, unless it lives.
-    if status.status != RUNNING or last is None or _outlives(last):
-        return status
+    left = {
+        place: (launch, Job(**status.last.job))
+        for place, (launch, status) in enumerate(zip(launches, statuses, strict=True))
+        if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
+    }
+    alive = _outliving(list(left.values()), settings)
+    for place, status in enumerate(statuses):
+        if status.status not in (RUNNING, QUEUED) or status.last is None:
+            continue
+        launch = launches[place]
+        if place in left and (left[place][1].launcher, left[place][1].id) in alive:
+            statuses[place] = by_job_file(launch.directory, status, launch.asked)
+            continue
+        statuses[place] = _closed(launch, status)
+        write_status(launch.directory, statuses[place])
+    return statuses
+
+
+def _closed(launch: Launch, status: RunStatus) -> RunStatus:
+    """The status of a cell whose process or job is gone."""
+    assert status.last is not None
+    if status.status == QUEUED or is_of_scheduler(launch.directory, status):
+        return after_its_job(launch.directory, status, launch.asked)
     # Read only now that the process is gone: until then it could still write its end record.
-    tail = _tail_of(launch.directory, last)
+    tail = _tail_of(launch.directory, status.last)
     verdict = judge_unseen(tail, launch.asked)
-    closed = replace(last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
-    status = RunStatus(verdict.status, [*status.attempts[:-1], closed])
-    write_status(launch.directory, status)
-    return status
+    closed = replace(status.last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
+    return RunStatus(verdict.status, [*status.attempts[:-1], closed])
 
 
-def _outlives(attempt: Attempt) -> bool:
-    """Whether the process of an attempt is still alive; one that is about to die is waited for."""
-    if attempt.job is None:
-        return False
-    job = Job(**attempt.job)
-    with closing(launcher_of(job)) as launcher:
-        return not _becomes_true(lambda: not launcher.alive(job))
+def _outliving(pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]) -> set[tuple[str, str]]:
+    """Launcher and id of the jobs that are still alive; processes that are about to die are waited for."""
+    alive = set(running_jobs(pairs, settings, claim=True))
+    processes = [(launch, job) for launch, job in pairs if job.pid is not None]
+
+    def ended() -> bool:
+        nonlocal alive
+        of_processes = {(job.launcher, job.id) for _, job in processes}
+        alive = (alive - of_processes) | set(running_jobs(processes, settings))
+        return not alive & of_processes
+
+    if any((job.launcher, job.id) in alive for _, job in processes):
+        _becomes_true(ended)
+    return alive
 
 
 def _becomes_true(condition: Callable[[], bool]) -> bool:
@@ -171,5 +220,11 @@ def _arguments(launch: Launch, status: RunStatus) -> Sequence[str]:
 
 
 def _process(status: RunStatus) -> str:
-    job = status.last.job if status.last else None
-    return f"pid {job['pid']} on {job['host']}" if job else "a process"
+    attempt = status.last
+    if attempt is None or attempt.job is None:
+        return "a process"
+    job = attempt.job
+    if job["pid"] is not None:
+        return f"pid {job['pid']} on {job['host']}"
+    where = f" on {job['host']}" if job["host"] else ""
+    return f"job {(attempt.slot or {}).get('job') or job['id']} of {job['launcher']}{where}"

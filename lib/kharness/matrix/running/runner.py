@@ -10,17 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
+from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
+from kharness.matrix.running.poll_pace import PollPace
 from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.progress import DRAW_EVERY, MatrixProgress
 from kharness.matrix.running.protocols import Resources, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
-from kharness.runs.causes import RETRYABLE, Stop
+from kharness.runs.causes import FREE, RETRYABLE, Stop
 from kharness.runs.exit_codes import OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch, Launcher, Slot
-from kharness.runs.status import COMPLETE
+from kharness.runs.status import COMPLETE, RunStatus
 from monitoring.host.other_work import MachineWork
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
@@ -45,15 +47,18 @@ class Limits:
     """Start others after one has failed."""
     excused: frozenset[str] = frozenset()
     """Names whose failure is expected, so that it stops nothing."""
+    detach: bool = False
+    """Leave once a scheduler has all of it."""
 
     @classmethod
     def read(cls, settings: Mapping[str, object], excused: Sequence[str] = ()) -> Limits:
-        """Read MATRIX_TIMEOUT, MATRIX_RETRIES and MATRIX_KEEP_GOING."""
+        """Read MATRIX_TIMEOUT, MATRIX_RETRIES, MATRIX_KEEP_GOING and MATRIX_DETACH."""
         timeout, retries = settings.get("MATRIX_TIMEOUT", 0), settings.get("MATRIX_RETRIES", 1)
         assert isinstance(timeout, int)
         assert isinstance(retries, int)
         keep_going = bool(settings.get("MATRIX_KEEP_GOING", True))
-        return cls(timeout=timeout, retries=retries, keep_going=keep_going, excused=frozenset(excused))
+        detach = bool(settings.get("MATRIX_DETACH", False))
+        return cls(timeout, retries, keep_going, frozenset(excused), detach)
 
 
 def run_all(
@@ -65,13 +70,25 @@ def run_all(
     *,
     limits: Limits = Limits(),
     watcher: Watcher | None = None,
+    adopted: Sequence[tuple[Launch, RunStatus]] = (),
 ) -> dict[str, Outcome]:
     """Run what the source hands out, as many at once as there is room for; a failure takes no other along.
 
     The first request to stop is passed on to the running ones and nothing more is started; the second
-    kills them. Returns the last outcome of each that was started, by name.
+    kills them. `adopted` have jobs that an earlier runner has given to a scheduler. Returns the last outcome
+    of each that was started, by name; Detached where the runner is to leave, or has lost its terminal.
     """
-    return _Matrix(source, launcher, resources, signals, progress, limits, watcher).run()
+    matrix = _Matrix(source, launcher, resources, signals, progress, limits, watcher)
+    matrix.adopt(adopted)
+    return matrix.run()
+
+
+class Detached(Exception):
+    """The runner has left, and all that is not complete is in the hands of a scheduler."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{len(names)} jobs")
+        self.names = names
 
 
 class _Matrix:
@@ -107,29 +124,64 @@ class _Matrix:
         self._unwritten: list[ActiveRun] = []
         """Ended ones whose status.json a full disk did not take."""
         self._next_watch = 0.0
+        self._pace = PollPace()
+        self._schedules = isinstance(launcher, Guarded) and launcher.schedules
+        self._begun: dict[str, int] = {}
+        """The number of the attempt that was last said to have begun, by name."""
+        self._free = FreeAttempts()
+
+    def adopt(self, adopted: Sequence[tuple[Launch, RunStatus]]) -> None:
+        """Take over jobs of an earlier runner."""
+        for launch, status in adopted:
+            run = ActiveRun(launch, self.launcher, Slot(threads=launch.threads), adopted=status)
+            self.running.append(run)
+            self._tried[launch.name] = 1
 
     def run(self) -> dict[str, Outcome]:
         stopper = Stopper(self.signals, self.progress.say)
         while True:
             waits = self._start()
+            handed_over = self._hand_over()
             if not self.running and not waits:
                 break
+            if handed_over and self._may_leave():
+                self.progress.close()
+                raise Detached([run.launch.name for run in self.running])
             stopper.pass_on(self.running)
             self._enforce_timeout()
             self._give_up()
             self.machine.look()
             self.progress.update(self.running, self._num_waiting())
             self.signals.wait(DRAW_EVERY, self.launcher.filenos())
-            for run in self.running[:]:
-                outcome = run.poll()
-                if outcome is not None:
-                    self._ended(run, outcome)
+            self._poll()
             self._unwritten = [run for run in self._unwritten if not run.write_end()]
         # A stop may leave retries unstarted: their last outcome stands.
         for launch in (*self._retries, *self._alone):
             self.source.ended(launch, self.outcomes[launch.name])
         self.progress.close()
         return self.outcomes
+
+    def _poll(self) -> None:
+        since = self._pace.now()
+        for run in self._pace.due(self.running):
+            outcome = run.poll()
+            if self._schedules and not run.waits and self._begun.get(run.launch.name) != run.number:
+                self._begun[run.launch.name] = run.number
+                self.progress.started(run)
+            if outcome is not None:
+                self._ended(run, outcome)
+        self._pace.asked(since)
+
+    def _hand_over(self) -> bool:
+        """Give a scheduler what it is to start and to end; returns whether it has all of it."""
+        return not isinstance(self.launcher, Guarded) or self.launcher.flush()
+
+    def _may_leave(self) -> bool:
+        """Whether a scheduler has all that is left, and the terminal is lost or not needed."""
+        if not self._schedules or not self.source.done() or self._retries or self._alone:
+            return False
+        lost = bool(self.signals.stops) and self.signals.stops[0] == signal.SIGHUP
+        return lost or (self.limits.detach and not self.signals.stops)
 
     def _start(self) -> bool:
         """Start runs until there is no room, or nothing to start; returns whether one waits for room."""
@@ -154,7 +206,8 @@ class _Matrix:
                 continue
             self.running.append(run)
             self._tried[launch.name] = self._tried.get(launch.name, 0) + 1
-            self.progress.started(run)
+            if not self._schedules:
+                self.progress.started(run)
         return False
 
     def _next(self) -> Launch | None:
@@ -175,7 +228,7 @@ class _Matrix:
         # Only one can be running alone, and nothing else was started beside it.
         self._alone_runs = None
         name = run.launch.name
-        again = self._may_retry(name, outcome)
+        again = self._may_retry(name, outcome, run.state.step or 0)
         self.progress.ended(run, outcome, again=again)
         if not again:
             self._settle(run.launch, outcome)
@@ -185,14 +238,13 @@ class _Matrix:
         (self._alone if outcome.attempt.cause in ALONE else self._retries).append(launch)
         self.outcomes[name] = outcome
 
-    def _may_retry(self, name: str, outcome: Outcome) -> bool:
-        return (
-            outcome.status != COMPLETE
-            and outcome.attempt.cause in RETRYABLE
-            and self._tried[name] <= self.limits.retries
-            and not self.signals.stops
-            and not self.stopping
-        )
+    def _may_retry(self, name: str, outcome: Outcome, step: int) -> bool:
+        if outcome.status == COMPLETE or self.signals.stops or self.stopping:
+            return False
+        if self._schedules and outcome.attempt.cause in FREE and self._free.may_go_on(name, outcome, step):
+            self._tried[name] -= 1
+            return True
+        return outcome.attempt.cause in RETRYABLE and self._tried[name] <= self.limits.retries
 
     def _settle(self, launch: Launch, outcome: Outcome) -> None:
         self.outcomes[launch.name] = outcome
@@ -239,6 +291,25 @@ class _Matrix:
         return waiting + len(self._retries) + len(self._alone) + (self._held is not None)
 
 
+class FreeAttempts:
+    """Attempts that a scheduler has ended with everything saved: they go on for as long as they get on."""
+
+    MOST = 3
+    """Attempts in turn without a new step."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, tuple[int, int]] = {}
+
+    def may_go_on(self, name: str, outcome: Outcome, step: int) -> bool:
+        """Whether a run is started again that a scheduler has ended after `step`."""
+        if outcome.attempt.cause == TIMED_OUT and not outcome.by_scheduler:
+            return False
+        before, count = self._steps.get(name, (-1, 0))
+        count = count + 1 if step == before else 1
+        self._steps[name] = step, count
+        return count < self.MOST
+
+
 def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO) -> Outcome:
     """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar."""
     with PrintedRun(launch.directory, stream) as view:
@@ -246,6 +317,8 @@ def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO
         run = ActiveRun(launch, launcher, Slot(), machine)
         stopper = Stopper(signals, view.say)
         while True:
+            if isinstance(launcher, Guarded):
+                launcher.flush()
             stopper.pass_on([run])
             machine.look()
             outcome = run.poll()

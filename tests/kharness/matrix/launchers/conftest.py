@@ -60,7 +60,7 @@ def launchers() -> Iterator[dict[str, Launcher]]:
     def not_expected(line: str) -> None:
         raise AssertionError(line)
 
-    opened = {
+    opened: dict[str, Launcher] = {
         "forked": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": True}, not_expected),
         "fresh": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False}, not_expected),
     }

@@ -1,0 +1,168 @@
+"""Slurm's programs: what is asked of sbatch, squeue, scancel and scontrol, and what they answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kharness.matrix.launchers.local import environment_of_runs
+from kharness.runs.launch import Slot
+
+SECONDS = 60.0
+"""That a program may take: each tries again by itself while its controller does not answer."""
+
+# A job has no end in these states.
+ACTIVE = frozenset(
+    {
+        *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING"),
+        *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+    }
+)
+# sbatch takes some of its options from the environment, too: of them only where a job runs, and for whom.
+TAKEN = frozenset({"SLURM_CONF", "SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION"})
+# The login node's own GPUs are not those of the job.
+OF_THIS_HOST = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+_FULL = (
+    "temporarily unable to accept",
+    "submit limit",
+    "MaxSubmit",
+    "exceeds configured limit",
+    "MaxJobCount",
+)
+_AWAY = (
+    *("Socket timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection timed out"),
+    *("Communication connection failure", "in standby mode", "Transport endpoint", "not responding"),
+)
+_CHUNK = 500  # names of jobs on one command line
+
+
+class Answer(Enum):
+    """The answer to a submission."""
+
+    TAKEN = "taken"
+    FULL = "full"
+    """There is no room for so many jobs now."""
+    UNKNOWN = "unknown"
+    """The controller did not answer, and may have taken it."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job, or task of an array, as squeue shows it."""
+
+    job: str
+    """Its id, without the index."""
+    state: str
+    reason: str
+    expected: float | None
+    """When it is to start, or has started, UTC epoch seconds."""
+    nodes: str
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE
+
+
+def sbatch(arguments: Sequence[str]) -> tuple[Answer, str]:
+    """Submit; with the id of the job, or the reason why there is none."""
+    command = ["sbatch", "--parsable", *arguments]
+    with subprocess.Popen(
+        command,
+        env=job_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a Ctrl-C must not leave it open whether the job is there
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line.strip().removeprefix("sbatch: ").removeprefix("error: "))
+            # It would try for two minutes, in which nobody would look after what runs.
+            if "sleeping and retrying" in line or "temporarily unable to accept" in line:
+                process.kill()
+        output = process.stdout.read()
+    code = process.returncode
+    reason = "; ".join(said) or f"exit code {code}"
+    if code == 0 and output.strip():
+        return Answer.TAKEN, output.strip().partition(";")[0]
+    if any(word in reason for word in _FULL):
+        return Answer.FULL, reason
+    return (Answer.UNKNOWN if any(word in reason for word in _AWAY) else Answer.REFUSED), reason
+
+
+def squeue(names: Sequence[str]) -> dict[tuple[str, int], Row]:
+    """The tasks of arrays of these names by name and index, also those that have ended a while ago.
+
+    SlurmAway where the controller does not answer.
+    """
+    if not names:
+        return {}
+    columns = "%j|%K|%F|%T|%S|%N|%r"
+    text = answer("squeue", "-h", "-r", "-t", "all", f"--name={','.join(names)}", "-o", columns)
+    found: dict[tuple[str, int], Row] = {}
+    for line in text.splitlines():
+        name, index, job, state, expected, nodes, reason = line.split("|", 6)
+        if index.isdecimal():
+            time = float(expected) if expected.isdecimal() else None
+            row = Row(job, state, "" if reason == "None" else reason, time, nodes)
+            before = found.get((name, int(index)))
+            # Of two jobs of one name, as a submission in doubt leaves them, the one that is not over counts.
+            found[name, int(index)] = before if before and before.is_active and not row.is_active else row
+    return found
+
+
+def scancel(jobs: Sequence[str], *options: str) -> None:
+    """Cancel or signal jobs; those that have ended meanwhile do not matter."""
+    for first in range(0, len(jobs), _CHUNK):
+        try:
+            answer("scancel", "--quiet", *options, *jobs[first : first + _CHUNK])
+        except SlurmRefused:
+            continue
+
+
+class SlurmRefused(Exception):
+    """A program of Slurm's says no."""
+
+
+class SlurmAway(SlurmRefused):
+    """The controller does not answer."""
+
+
+def answer(*command: str, both: bool = False) -> str:
+    """Return what a program prints, with `both` on both streams; SlurmAway or SlurmRefused in its words."""
+    try:
+        done = subprocess.run(
+            command, env=asking(), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmAway(f"{command[0]} gives no answer") from None
+    except OSError as error:
+        raise SlurmRefused(f"{command[0]}: {error.strerror}") from error
+    if done.returncode == 0:
+        return done.stdout + (done.stderr if both else "")
+    lines = done.stderr.strip().splitlines() or [f"{command[0]}: exit code {done.returncode}"]
+    reason = lines[-1].removeprefix(f"{command[0]}: ").removeprefix("error: ")
+    raise (SlurmAway if any(word in done.stderr for word in _AWAY) else SlurmRefused)(reason)
+
+
+def asking() -> Mapping[str, str]:
+    """The environment of a program whose answer is read."""
+    return {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+
+
+def job_environment() -> dict[str, str]:
+    """The environment that sbatch hands on to the job."""
+    ours = environment_of_runs(Slot())
+    return {
+        name: value
+        for name, value in ours.items()
+        if name in TAKEN or not name.startswith(("SLURM_", "SBATCH_", *OF_THIS_HOST))
+    }

@@ -1,0 +1,111 @@
+"""How a job on Slurm stands, by its row in the queue and its own file: waiting, or how it has ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kharness.matrix.launchers._slurm_calls import Row
+from kharness.runs.exit_codes import (
+    CANCELLED,
+    LAUNCH_FAILED,
+    NODE_FAILED,
+    OUT_OF_MEMORY,
+    PREEMPTED,
+    TIMED_OUT,
+)
+from kharness.runs.launch import Exit, JobStart
+
+# A file system of several machines may show a job's last line a little later than Slurm its end.
+PATIENT = 2
+
+# Reasons for which a waiting job would wait for ever.
+NEVER = frozenset(
+    {
+        *("PartitionTimeLimit", "BadConstraints", "AccountNotAllowed", "QOSNotAllowed", "InvalidAccount"),
+        *(
+            "InvalidQOS",
+            "PartitionNodeLimit",
+            "JobHeldAdmin",
+            "launch failed requeued held",
+            "JobLaunchFailure",
+        ),
+        *("AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerJobLimit"),
+        *("QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob", "DependencyNeverSatisfied"),
+    }
+)
+
+CAUSE_OF_STATE = {
+    "OUT_OF_MEMORY": OUT_OF_MEMORY,
+    "TIMEOUT": TIMED_OUT,
+    "DEADLINE": TIMED_OUT,
+    "PREEMPTED": PREEMPTED,
+    "NODE_FAIL": NODE_FAILED,
+    "CANCELLED": CANCELLED,
+    "BOOT_FAIL": LAUNCH_FAILED,
+}
+WORDS = {
+    OUT_OF_MEMORY: "over the memory of its job",
+    TIMED_OUT: "over the time limit of its job",
+    PREEMPTED: "preempted",
+    NODE_FAILED: "its node failed",
+    CANCELLED: "its job was cancelled",
+    LAUNCH_FAILED: "its job did not start",
+}
+
+
+def waiting_words(row: Row | None) -> str:
+    """Why a job waits, as Slurm says it, and when it is expected to start."""
+    if row is None:
+        return ""
+    reason = row.reason or ("starting" if row.state != "PENDING" else "")
+    if row.expected is None or row.state != "PENDING":
+        return reason
+    start = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.expected))
+    return f"{reason + ', ' if reason else ''}expected to start at {start}"
+
+
+def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int) -> Exit | None:
+    """How a job has ended; None while it runs or waits.
+
+    `over` answers of Slurm's in turn had it as one that has ended, or not at all; `row` is the last one.
+    """
+    last = starts[-1] if starts else None
+    if last is not None and last.end is not None and not last.requeued:
+        if last.end.cause is None and last.was_stopped and over == 0:
+            return None  # an operator may have it started again
+        return _with_state(last, row)
+    if row is not None and row.state == "PENDING" and row.reason in NEVER and not over:
+        return Exit(None, None, time.time(), LAUNCH_FAILED, f"its job can never start: {row.reason}")
+    if over < PATIENT:
+        return None
+    if last is not None and last.end is not None:  # its requeue came to nothing
+        return last.end
+    if row is None or row.is_active:
+        return _vanished(last)
+    cause = CAUSE_OF_STATE.get(row.state)
+    if last is None:
+        if cause == CANCELLED:
+            return Exit(None, None, time.time(), CANCELLED, "its job was cancelled while it waited")
+        where = f" on {row.nodes}" if row.nodes else ""
+        return Exit(None, None, time.time(), LAUNCH_FAILED, f"its job did not start{where}: {row.state}")
+    how = WORDS[cause] if cause else f"its job ended as {row.state}"
+    return Exit(None, signal.SIGKILL, time.time(), cause, f"{how} on {last.node}")
+
+
+def _vanished(last: JobStart | None) -> Exit:
+    if last is None:
+        return Exit(None, None, time.time(), LAUNCH_FAILED, "its job is not in the queue, and never started")
+    reason = f"its job {last.job} on {last.node} is not in the queue, and has noted no end"
+    return Exit(None, signal.SIGKILL, time.time(), NODE_FAILED, reason)
+
+
+def _with_state(start: JobStart, row: Row | None) -> Exit | None:
+    """An end that the job has noted, with the cause that only Slurm knows of one from outside."""
+    end = start.end
+    if end is None or end.cause is not None or row is None or not (end.signal or start.was_stopped):
+        return end
+    cause = CAUSE_OF_STATE.get(row.state)
+    return replace(end, cause=cause, reason=f"{WORDS[cause]} on {start.node}") if cause else end

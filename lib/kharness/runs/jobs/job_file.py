@@ -1,0 +1,71 @@
+"""job.jsonl in a run directory: how each job of a scheduler that ran it began and ended.
+
+Only the job writes it, a line for each event, so that what happened while no runner looked is known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kharness.runs.files import JOB_JSONL
+from kharness.runs.launch import Exit, JobStart
+
+START, END, REFUSED_REQUEUE = "start", "end", "requeue_refused"
+
+
+def append(directory: Path, event: Mapping[str, object]) -> None:
+    """Add one line, which a reader sees whole or not at all."""
+    fd = os.open(directory / JOB_JSONL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, json.dumps(event).encode() + b"\n")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_starts(directory: Path, submission: str) -> list[JobStart]:
+    """The starts of one submission, the oldest first; none where it has not begun."""
+    try:
+        with open(os.path.join(directory, JOB_JSONL), "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return starts_of([event for line in lines[:-1] if (event := _parsed(line))], submission)
+
+
+def starts_of(events: Sequence[Mapping[str, Any]], submission: str) -> list[JobStart]:
+    """Like `read_starts`, of events that are read already."""
+    starts: list[JobStart] = []
+    for event in events:
+        if event.get("submission") != submission:
+            continue
+        if event["event"] == START:
+            starts.append(
+                JobStart(
+                    job=event["job"],
+                    restart=event["restart"],
+                    node=event["node"],
+                    started=event["time"],
+                    journal_offset=event["journal_offset"],
+                    slot=event["slot"],
+                )
+            )
+        elif starts and event["event"] == END:
+            found = Exit(event["exit_code"], event["signal"], event["time"], event["cause"], event["reason"])
+            starts[-1] = replace(starts[-1], end=found, requeued=event["requeued"])
+        elif starts and event["event"] == REFUSED_REQUEUE:
+            starts[-1] = replace(starts[-1], requeued=False)
+    return starts
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        event: Mapping[str, Any] = json.loads(line)
+    except ValueError:  # cut off by a full disk
+        return None
+    return event

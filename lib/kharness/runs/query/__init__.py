@@ -1,1 +1,0 @@
-"""Ask all runs below a folder: `kharness.runs(…)` and `kharness ls`."""

@@ -1,0 +1,240 @@
+"""Matrices on a real Slurm cluster of two nodes: what is submitted, what waits, and what is taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ....slurm_cluster import SlurmCluster, missing
+from ....waiting import wait_until
+from ..conftest import Checkout, attempts, behaviour, records, status
+
+ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5")
+TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if reason := missing():
+        pytest.skip(f"no Slurm here: {reason}")
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=2)
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(cluster.stop)
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def on_slurm(checkout: Checkout, slurm: SlurmCluster, root: Path) -> Iterator[dict[str, str]]:
+    """The environment in which the scripts of the checkout find the cluster; its jobs end with the test."""
+    yield {**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")}
+    slurm.ask("scancel", "--quiet", "-u", "root")
+    wait_until(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(slurm.jobs().values()), "the queue")
+
+
+def starts(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "job.jsonl").read_text().splitlines()
+    return [event for line in lines if (event := json.loads(line))["event"] == "start"]
+
+
+def has_stepped(run: Path) -> bool:
+    return '"step"' in (run / "metrics.jsonl").read_text()
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The loss of each step; measured again after a resume it must be the same."""
+    found: dict[int, float] = {}
+    for record in records(run):
+        if record["event"] == "step":
+            assert found.setdefault(record["global_step"], record["train_loss"]) == record["train_loss"]
+    return found
+
+
+def test_a_matrix_is_one_array_and_few_questions(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """Also in a folder whose name a shell would take for a command, and on GPUs that this machine lacks."""
+    slurm.ask("sdiag", "--reset")
+    folder = "re sults;$(touch harm)%a`touch harm`"
+    code, output = checkout.run(
+        "test_matrix", *ON_SLURM, f"CONFIG_RESULTS_DIR={folder}", environment=on_slurm
+    )
+    assert code == 0, output
+    assert "  optimizer-adam_seed-2: complete: 3 steps in " in output
+    assert "cores here" not in output
+    latest = (checkout.root / folder / "latest").resolve()
+    runs = sorted(path.parent for path in latest.glob("*/status.json"))
+    jobs = {status(run)["attempts"][0]["slot"]["job"] for run in runs}
+    assert len(runs) == 4
+    assert {job.partition("_")[2] for job in jobs} == {"0", "1", "2", "3"}
+    assert len({job.partition("_")[0] for job in jobs}) == 1
+    assert {attempts(run, "cause", "exit_code")[0] for run in runs} == {(None, 0)}
+    assert {status(run)["attempts"][0]["job"]["host"] for run in runs} <= {"node1", "node2"}
+    assert not list(checkout.root.rglob("harm"))
+    # Submission and its test beside them, and those that the cluster asks itself.
+    asked = dict(re.findall(r"^\s*(REQUEST_\w+)\s.*count:(\d+)", slurm.ask("sdiag"), flags=re.M))
+    assert int(asked["REQUEST_SUBMIT_BATCH_JOB"]) == 1
+    assert int(asked.get("REQUEST_JOB_INFO", 0)) + int(asked.get("REQUEST_JOB_USER_INFO", 0)) <= 6
+
+
+def test_left_in_the_queue_and_taken_over(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """A detached matrix waits, runs without a runner, and is reported by the next one, with nothing twice."""
+    slurm.ask("scontrol", "update", "partition=closed", "state=down")
+    arguments = [*ON_SLURM, TWO, "CONFIG_LAUNCHER_SLURM_PARTITION=closed", "DETACH=y"]
+    code, output = checkout.run("test_matrix", *arguments, environment=on_slurm)
+    assert code == 0, output
+    assert "detached: the scheduler has 2 runs, and goes on without make" in output
+    code, output = checkout.run("status", environment=on_slurm)
+    assert "2 runs in the hands of the scheduler, 2 of them waiting; watch on with: make continue" in output
+    assert "2 runs: 2 queued" in output
+    assert "  seed-1: queued: PartitionDown" in output
+    watcher = checkout.start("continue", env=on_slurm)
+    wait_until(lambda: status(checkout.latest / "seed-1")["attempts"][0]["waiting"] == "PartitionDown")
+    watcher.kill()
+    watcher.communicate()
+    slurm.ask("scontrol", "update", "partition=closed", "state=up")
+    both = [checkout.latest / name for name in ("seed-1", "seed-2")]
+    wait_until(lambda: all('"end"' in (run / "job.jsonl").read_text() for run in both), "the jobs")
+    code, output = checkout.run("status", environment={**on_slurm, "PATH": "/usr/bin"})
+    assert "2 runs: 2 complete" in output
+    code, output = checkout.run("continue", "CONFIG_LAUNCHER_SLURM_PARTITION=main", environment=on_slurm)
+    assert code == 0, output
+    assert "matrix: complete: 2 runs" in output
+    assert [len(starts(run)) for run in both] == [1, 1]
+
+
+# A sbatch whose caller is gone before or after the real one: it gets no answer.
+SHIM = """#!/bin/sh
+case "$*" in *--test-only*) exec {sbatch} "$@";; esac
+{before}
+{sbatch} "$@"
+{after}
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_runner_that_dies_at_its_submission(
+    moment: str, checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str], tmp_path: Path
+) -> None:
+    shim = tmp_path / "bin" / "sbatch"
+    shim.parent.mkdir()
+    lines = {"before": "", "after": "", moment: "kill -9 $PPID" + "; exit 1" * (moment == "before")}
+    shim.write_text(SHIM.format(sbatch="/usr/bin/sbatch", **lines))
+    shim.chmod(0o755)
+    there = {**on_slurm, "PATH": f"{shim.parent}:{on_slurm['PATH']}"}
+    code, _ = checkout.run("test_matrix", *ON_SLURM, TWO, environment=there)
+    assert code == -signal.SIGKILL
+    assert checkout.statuses() == {"seed-1": "queued", "seed-2": "queued"}
+    code, output = checkout.run("continue", environment=on_slurm)
+    assert code == 0, output
+    assert checkout.statuses() == {"seed-1": "complete", "seed-2": "complete"}
+    for name in ("seed-1", "seed-2"):
+        assert len(starts(checkout.latest / name)) == 1
+        assert attempts(checkout.latest / name, "cause", "exit_code") == [(None, 0)]
+
+
+def test_preempted_requeued_and_a_node_lost(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """Each start is an attempt, none costs a retry, and the losses are those of an undisturbed run."""
+    run = checkout.root / "results/latest/seed-1"
+    arguments = [*ON_SLURM, "CONFIG_MATRIX_AXES=SEED=1", behaviour("held"), "RETRIES=0"]
+    runner = checkout.start("test_matrix", *arguments, "CONFIG_NUM_STEPS=6", env=on_slurm)
+    wait_until(lambda: has_stepped(run), "the first attempt")
+    slurm.submit("--partition=urgent", "--exclusive", "--nodes=2", command="true")
+    wait_until(lambda: len(starts(run)) == 2 and len(records(run)) > 0, "the second attempt")
+    wait_until(lambda: [one["event"] for one in records(run)].count("start") == 2, "its training")
+    slurm.ask("scontrol", "requeue", starts(run)[-1]["job"])
+    wait_until(lambda: len(starts(run)) == 3, "the third attempt")
+    wait_until(lambda: [one["event"] for one in records(run)].count("start") == 3, "its training")
+    slurm.crash(lost := starts(run)[-1]["node"])
+    wait_until(lambda: len(starts(run)) == 4, "the fourth attempt")
+    (checkout.root / "let-go").touch()
+    output = runner.communicate(timeout=600)[0]
+    slurm.start_node(lost)
+    assert runner.returncode == 0, output
+    assert attempts(run, "cause", "exit_code") == [
+        ("preempted", 75),
+        ("stopped", 75),
+        ("node_failed", None),
+        (None, 0),
+    ]
+    assert [one["restart"] for one in starts(run)] == [0, 1, 2, 3]
+    code, output = checkout.run("continue", environment=on_slurm)
+    assert (code, "matrix: complete: 1 run" in output) == (0, True), output
+    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1", "CONFIG_NUM_STEPS=6")
+    assert code == 0, output
+    assert losses(run.parent.parent / checkout.latest.name / "seed-1") == losses(run)
+
+
+def test_stopped_by_ctrl_c_and_finished_on_this_machine(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """What runs saves, what waits never begins, and another launcher goes on with both."""
+    arguments = [*ON_SLURM, TWO, behaviour("held"), "JOBS=1"]
+    runner = checkout.start("test_matrix", *arguments, env=on_slurm)
+    first, second = (checkout.root / "results/latest" / name for name in ("seed-1", "seed-2"))
+    wait_until(lambda: has_stepped(first), "the first")
+    wait_until(lambda: "JobArrayTaskLimit" in str(status(second)["attempts"][0]["waiting"]), "the second")
+    runner.send_signal(signal.SIGINT)
+    output = runner.communicate(timeout=600)[0]
+    assert runner.returncode == 130, output
+    assert attempts(first, "cause", "exit_code") == [("stopped", 75)]
+    assert attempts(second, "cause", "exit_code") == [("stopped", None)]
+    assert not (second / "job.jsonl").exists()
+    (checkout.root / "let-go").touch()
+    code, output = checkout.run("continue", "LAUNCHER=local")
+    assert code == 0, output
+    assert [len(status(run)["attempts"]) for run in (first, second)] == [2, 2]
+    assert checkout.statuses() == {"seed-1": "complete", "seed-2": "complete"}
+
+
+def test_cancelled_by_somebody_else(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    arguments = [*ON_SLURM, TWO, behaviour("held"), "JOBS=1", "RETRIES=3"]
+    runner = checkout.start("test_matrix", *arguments, env=on_slurm)
+    first, second = (checkout.root / "results/latest" / name for name in ("seed-1", "seed-2"))
+    wait_until(lambda: has_stepped(first), "the first")
+    array = starts(first)[0]["job"].partition("_")[0]
+    slurm.ask("scancel", array)
+    output = runner.communicate(timeout=600)[0]
+    assert runner.returncode == 3, output
+    assert attempts(first, "cause", "exit_code") == [("cancelled", 75)]
+    assert attempts(second, "cause", "exit_code") == [("cancelled", None)]
+
+
+def refused(checkout: Checkout, *arguments: str, environment: dict[str, str]) -> tuple[str, ...]:
+    """The two lines of a refusal, after which there is nothing."""
+    code, output = checkout.run("test_matrix", *ON_SLURM, *arguments, environment=environment)
+    assert (code, (checkout.root / "results").exists()) == (2, False), output
+    return tuple(output.splitlines()[-2:])
+
+
+def test_what_slurm_would_refuse_is_refused_first(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    option = "CONFIG_LAUNCHER_SLURM_"
+    assert refused(checkout, f"{option}PARTITION=gpu", environment=on_slurm) == (
+        "error: LAUNCHER_SLURM_PARTITION=gpu: there is no partition gpu",
+        "hint: the cluster has main, urgent, closed",
+    )
+    away = {**on_slurm, "PATH": "/nowhere"}
+    assert refused(checkout, environment=away) == (
+        "error: LAUNCHER=slurm: there is no sbatch on the PATH",
+        "hint: run it where sbatch and squeue work, such as the cluster's login node",
+    )
+    code, output = checkout.run("test_matrix_dry_run", *ON_SLURM, TWO, environment=on_slurm)
+    assert code == 0, output
+    assert "slurm: 1 job array of 2 tasks" in output
+    assert re.search(r"sbatch --test-only: Job \d+ to start at ", output), output
