@@ -123,6 +123,10 @@ estimate: $(setup)		## estimate how long a running or interrupted matrix still t
 logs: $(setup)			##* print what a run printed: CELL=name RUN=dir FOLLOW=y
 	@$(python) scripts/logs.py
 
+.PHONY: report
+report: $(setup)		##* write graphs, tables and pages of a run or matrix: RUN=dir (default: the newest) PAPER=y
+	@$(python) scripts/report.py
+
 .PHONY: summary
 summary: $(setup)		## write the summary again from run directories: RUN=dir (default: the newest)
 	@$(python) scripts/summary.py

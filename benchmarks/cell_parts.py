@@ -177,15 +177,17 @@ class Agents:
 
 def _agent_ms(directory: Path) -> float:
     from monitoring.agent import follow as agent
+    from monitoring.agent.process import open_log
     from monitoring.agent.starter import become
+    from monitoring.journal.files import AGENT_LOG
 
     while not (directory / "run.json").exists():
         time.sleep(0.002)
     begun = time.process_time()
     pid = os.fork()
     if pid == 0:
-        request = {"directory": directory, "cwd": str(ROOT), "environment": dict(os.environ)}
-        become({**request, "cores": (CORE,)})
+        request = {"cwd": str(ROOT), "environment": dict(os.environ)}
+        become({**request, "cores": (CORE,)}, open_log(directory, AGENT_LOG))
         agent.leave(agent.main([str(directory)]))
     forked = time.process_time() - begun
     used = os.wait4(pid, 0)[2]

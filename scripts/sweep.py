@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
@@ -11,14 +12,11 @@ from kharness.config.make import variables as make_variables
 from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.tree import Tree
-from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.supervise import check_running, supervise
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.sweep import num_trials, prepare_sweep, source_for
-from kharness.runs.latest import shown
+from kharness.matrix.sweep.sweep import TreeSpace, num_trials, opening, prepare_sweep, source_for
 from kharness.runs.lock import RunnerLock
-from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,11 +28,11 @@ def main(argv: Sequence[str]) -> int:
     tree = Tree.load(ROOT)
     command_line = make_variables.layer(tree, variables)
     plan = prepare_sweep(tree, output, range_file(variables), command_line, check=check_running)
-    introduce(plan)
+    say("\n".join(opening(plan)))
     with RunnerLock(plan.directory):
         return supervise(
             plan.directory,
-            source_for(plan, ROOT, plan.launches),
+            source_for(plan, partial(TreeSpace.of, plan, ROOT), plan.launches),
             plan.settings,
             root=ROOT,
             report=told_leaderboard,
@@ -51,14 +49,6 @@ def range_file(variables: dict[str, str]) -> Path:
     if "BASELINE" in variables:
         raise ConfigError("BASELINE has no effect on a sweep", hint="leave it out: its leaderboard has none")
     return asked_path("RANGE_CONFIG", name).absolute()
-
-
-def introduce(plan: Plan) -> None:
-    """Print what is about to be tried, and what is not."""
-    ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
-    method = plan.settings["SWEEP_METHOD"]
-    head = f"sweep: {method}, {counted(num_trials(plan), 'trial')} ({ranges})\n  in {shown(plan.directory)}"
-    say("\n".join([head, *plan.note_lines()]))
 
 
 if __name__ == "__main__":

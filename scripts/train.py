@@ -17,6 +17,7 @@ from kharness.config.tree import Tree
 from kharness.matrix.model_check import check_model
 from kharness.matrix.planning.single import prepare_single
 from kharness.matrix.supervise import next_lines, supervise_single
+from kharness.report.report import page_line
 from kharness.runs.lock import RunnerLock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if single.withdraw():
         print(f"{launch.shown_directory} is removed: nothing was trained", file=sys.stderr)
     elif code == 0:
-        print("\n".join(next_lines(launch, single.before)))
+        print("\n".join([page_line(launch.directory), *next_lines(launch, single.before)]))
     return code
 
 

@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from kharness.command_options import OF_PROGRAMS, command_parser
 from kharness.config.errors import run_command
+from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
     from kharness.matrix.commands.planned import Given
-
-
-class _Commands(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise MatrixError(message, hint=f"{self.prog} --help")
+    from kharness.runs.launch import Launch
 
 
 # Make targets on runs, which take the same NAME=value; a word without `=` is the run.
@@ -50,15 +48,21 @@ TARGETS = {
     "watch": "gputop, where there is no GPU",
 }
 
+KHARNESS_TOML = "kharness.toml"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 # Targets whose script has another name.
 SCRIPTS = {"watch": "gputop"}
 
 
 def main(argv: Sequence[str]) -> int:
     """Return the exit code of the program, or of the matrix: 3 if a run of it is not complete."""
+    use_kharness()
     given = list(argv)
     if given and given[0] in TARGETS:
         return target(given[0], given[1:])
+    if given and given[0] not in CALLS and given[0] in make_targets():
+        make(given)
     options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
     return call(options, words)
@@ -67,17 +71,27 @@ def main(argv: Sequence[str]) -> int:
 def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options and the words after `--`. MatrixError for what is no option."""
     place = given.index("--") if "--" in given else len(given)
-    return _parser().parse_args(given[:place]), list(given[place + 1 :])
+    options, words = list(given[:place]), list(given[place + 1 :])
+    if options and options[0] in OF_PROGRAMS and os.path.exists(KHARNESS_TOML):
+        from kharness.toml_file import read_toml, without_given
+
+        known, command = read_toml(Path(KHARNESS_TOML))
+        options[1:1] = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
+        words = words or command
+    return command_parser(__doc__, CALLS, TARGETS).parse_args(options), words
 
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
-    from kharness.matrix.commands.planned import prepare_run
+    from kharness.matrix.commands.planned import prepare_run, preview_run
     from kharness.matrix.supervise import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
-    launch = prepare_run(_given(options, words))
+    given = _given(options, words)
+    if options.dry_run:
+        return dry_run(preview_run(given))
+    launch = prepare_run(given)
     print(f"run: {shown(launch.directory)}", flush=True)
     with RunnerLock(launch.directory):
         return supervise_single(launch, root=Path.cwd())
@@ -106,7 +120,10 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         [parse_axis(text) for text in options.axis],
         _settings(options),
         check=check,
+        write=not options.dry_run,
     )
+    if options.dry_run:
+        return dry_run(plan.launches)
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     say("\n".join([head, *plan.note_lines()]))
@@ -120,6 +137,43 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
             report=partial(told_report, given=judged),
             num_runs=len(plan.launches),
             expected=expected,
+        )
+
+
+def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run a program over ranges of its options, the best first in the end."""
+    from kharness.config.output import say
+    from kharness.matrix.commands.space import CommandSpace, parse_range, searched
+    from kharness.matrix.commands.sweep import prepare_sweep
+    from kharness.matrix.supervise import check_running, supervise
+    from kharness.matrix.sweep.halving import open_watcher
+    from kharness.matrix.sweep.leaderboard import told_leaderboard
+    from kharness.matrix.sweep.sweep import num_trials, opening, source_for
+    from kharness.runs.lock import RunnerLock
+
+    ranges = [parse_range(text) for text in options.axis]
+    settings = {
+        **_settings(options),
+        "SWEEP_METHOD": options.method or ("tpe" if searched(ranges) else "grid"),
+        "SWEEP_METRIC": options.metric or "val_loss",
+        "SWEEP_TRIALS": options.trials,
+        "SWEEP_SEED": options.search_seed,
+    }
+    given = _given(options, words)
+    plan = prepare_sweep(given, ranges, settings, check=check_running, write=not options.dry_run)
+    if options.dry_run:
+        say("\n".join(opening(plan)[:1]))
+        return dry_run(plan.launches)
+    say("\n".join(opening(plan)))
+    with RunnerLock(plan.directory):
+        return supervise(
+            plan.directory,
+            source_for(plan, lambda: CommandSpace.of(plan), plan.launches),
+            plan.settings,
+            root=Path.cwd(),
+            report=told_leaderboard,
+            num_runs=num_trials(plan),
+            watcher=open_watcher(plan.settings, plan.launches),
         )
 
 
@@ -154,9 +208,7 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def target(name: str, words: Sequence[str]) -> int:
     """Do what the make target of that name does, on the results in this folder."""
-    script = (
-        Path(__file__).resolve().parents[2] / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
-    )
+    script = CHECKOUT / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
     if not script.is_file():
         raise MatrixError(f"kharness {name} needs a checkout", hint="run it in one: make help")
     named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))
@@ -167,7 +219,29 @@ def target(name: str, words: Sequence[str]) -> int:
             raise MatrixError(f"{word} is one name too many", hint=f"kharness {name} [NAME=value …]")
         given.append(f"{variable}={word}" if variable else word)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given])
+    environment = {**os.environ, FRONT: "kharness"}
+    os.execve(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given], environment)
+
+
+def make_targets() -> list[str]:
+    """Return the targets of the Makefile; none outside of a checkout."""
+    try:
+        text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    lines = re.findall(r"^([a-z][a-z0-9_ -]*):(?!=).*##", text, re.MULTILINE)
+    return [name for line in lines for name in line.split()]
+
+
+def make(words: Sequence[str]) -> NoReturn:
+    """Make a target of the checkout, on the configuration and the results in this folder."""
+    command = ["make", "--no-print-directory", "-C", str(CHECKOUT), *words]
+    if Path.cwd() != CHECKOUT:
+        command.append(f"O={Path.cwd()}")
+    try:
+        os.execvp("make", command)
+    except OSError as error:
+        raise MatrixError(f"make cannot be run: {error.strerror}", hint="install make") from error
 
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -181,6 +255,40 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """List the runs below a folder, and those that fulfill a condition."""
+    from kharness.config.output import say
+    from kharness.runs.query.listing import Listing, in_order, json_lines
+    from kharness.runs.query.selection import select
+
+    folder, where = options.folder or options.results, list(options.where)
+    if options.folder is not None and not folder.is_dir() and set("<>=~ ") & set(str(folder)):
+        folder, where = options.results, [str(folder), *where]  # a condition alone
+    found = select(folder, where=" ".join(where))
+    if options.sort:
+        found = in_order(found, options.sort)
+    if options.json:
+        for line in json_lines(found, best=options.best):
+            say(line)
+        return 0
+    import shutil
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    columns = [name for name in options.columns.split(",") if name]
+    say("\n".join(Listing(found, columns, width, options.best).lines()))
+    return 0
+
+
+def dry_run(launches: Sequence[Launch]) -> int:
+    """Print what would be run."""
+    from kharness.config.output import say
+
+    width = max((len(launch.name) for launch in launches), default=0)
+    rows = [f"  {launch.name:{width}}  {launch.command_line}" for launch in launches]
+    say("\n".join([*rows, "nothing was started or written"]))
+    return 0
+
+
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     from kharness.matrix.commands.planned import Given
     from kharness.matrix.commands.template import Template
@@ -191,8 +299,10 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
         if not equals or not name.isidentifier():
             raise MatrixError(f"-e {pair} is not NAME=value", hint="-e LR={lr}")
         environment[name] = value
+    if options.offline:
+        environment.setdefault("WANDB_MODE", "offline")
     return Given(
-        Template(words, environment),
+        Template(words, environment, _texts(options.render), shlex.split(options.resume_with)),
         Path.cwd(),
         options.results.absolute(),
         project=options.project,
@@ -202,11 +312,27 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     )
 
 
+def _texts(paths: Sequence[Path]) -> dict[str, str]:
+    """Return the text of each file by its name."""
+    found = {}
+    for path in paths:
+        if path.name in found:
+            raise MatrixError(f"--render {path}: there is another {path.name}", hint="rename one of them")
+        try:
+            found[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise MatrixError(
+                f"--render {path}: it cannot be read: {error}", hint="give a text file"
+            ) from error
+    return found
+
+
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
     asked = {
         "REPORT_BETTER": " ".join(options.better),
         "REPORT_METRIC": options.metric,
         "REPORT_BASELINE": options.baseline,
+        "REPORT_BUDGET_UNIT": options.budget,
     }
     return {
         "MATRIX_JOBS": options.jobs,
@@ -222,55 +348,15 @@ def _judged(options: argparse.Namespace) -> Mapping[str, str]:
     return {}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Commands(prog="kharness", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Commands)
-    for name, about in TARGETS.items():
-        commands.add_parser(name, help=about)
-    for name, call, takes in (
-        ("run", run, _takes_command),
-        ("matrix", matrix, _takes_matrix),
-        ("import", import_, _takes_source),
-        ("continue", resume, _takes_directory),
-        ("report", report, _takes_directory),
-    ):
-        one = commands.add_parser(name, help=(call.__doc__ or "").splitlines()[0])
-        one.set_defaults(call=call)
-        one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
-        takes(one)
-    return parser
-
-
-def _takes_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", type=Path, help="a file or folder of W&B, TensorBoard, Trackio, MLflow, a .csv …"
-    )
-    parser.add_argument("--name", default="", help="of the run; default: the source's")
-
-
-def _takes_directory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, nargs="?", help="a run or a matrix; default: the newest")
-
-
-def _takes_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", default="", help="default: the name of this folder")
-    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--follow", action="append", default=[], metavar="PATH",
-                        help="a file or folder that the program writes metrics into")  # fmt: skip
-    parser.add_argument("--pattern", action="append", default=[], metavar="REGEX",
-                        help="metrics in a line of output, one named group each")  # fmt: skip
-    parser.add_argument("--tracker", action="append", default=[], help="deliver to wandb, trackio, …")
-
-
-def _takes_matrix(parser: argparse.ArgumentParser) -> None:
-    _takes_command(parser)
-    parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
-    parser.add_argument("--timeout", type=int, default=0, help="seconds per attempt; 0: none")
-    parser.add_argument("--retries", type=int, default=1)
-    parser.add_argument("--metric", default="", help="what decides")
-    parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down")
-    parser.add_argument("--baseline", default="", help="the variant that others are compared with")
+CALLS = {
+    "run": run,
+    "matrix": matrix,
+    "sweep": sweep,
+    "ls": ls,
+    "import": import_,
+    "continue": resume,
+    "report": report,
+}
 
 
 def entry() -> NoReturn:

@@ -43,7 +43,8 @@ def alerts_of(directory: Path) -> list[Alert]:
 
 
 def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
-    """`warning: RULE: SENTENCE (2 of 6 runs: NAME at step 7, …)`, one line per sentence, the oldest first.
+    """`warning: RULE: SENTENCE (2 of 6 runs: NAME at step 7, …)`, one line per sentence, the oldest first;
+    the runs of a line in the order in which they are given.
 
     Only from `since` on (UTC epoch seconds): not what was found of attempts before that. Of one run that is
     all there is, the sentence has value, step and limit.
@@ -53,7 +54,12 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
     for alert in sorted(alerts, key=lambda alert: alert.time):
         runs = same.setdefault((alert.severity, alert.rule, alert.condition), {})
         runs.setdefault(alert.run, alert)
-    return [_line(list(runs.values()), len(directories)) for runs in same.values()]
+    places = {directory.name: place for place, directory in enumerate(directories)}
+    return [
+        # In the runs' own order: which of two agents was the quicker says nothing.
+        _line(sorted(runs.values(), key=lambda alert: places[alert.run]), len(directories))
+        for runs in same.values()
+    ]
 
 
 def _line(alerts: Sequence[Alert], num_runs: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import os
 import shlex
 import sys
@@ -37,6 +39,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
+from monitoring.media.run_media import RunMedia
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
@@ -54,7 +57,7 @@ NO_STEP = object()
 SETTLE = "settle"
 
 
-class Run:
+class Run(RunMedia):
     """Writes the records of one training into DIRECTORY/metrics.jsonl; a follower process does the rest.
 
     Every record whose call has returned is in the journal, whatever happens to the process, except one
@@ -77,9 +80,9 @@ class Run:
         self,
         directory: Path | str,
         *,
-        name: str,
-        project: str,
-        config: Mapping[str, object],
+        name: str = "",
+        project: str = "",
+        config: Mapping[str, object] | None = None,
         trackers: Mapping[str, Mapping[str, object]] | None = None,
         group: str | None = None,
         identity: Mapping[str, object] | None = None,
@@ -90,6 +93,7 @@ class Run:
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
+        Without a `name` it has the directory's, without a `project` that of the folder which holds it.
         `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
         `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions),
         `machine_monitor` the rest of the machine (MachineMonitorOptions), and `agent=False` leaves
@@ -100,6 +104,8 @@ class Run:
             raise ValueError(f"rank={rank} is below 0")
         self.directory = Path(directory).absolute()
         self.rank = rank
+        named, config = Path(os.path.abspath(directory)), config or {}
+        name, project = name or named.name or "run", project or named.parent.name or "runs"
         _check_trackers(trackers or {})
         sampling = gpu_monitor_options(gpu_monitor)
         machine = machine_monitor_options(machine_monitor)
@@ -149,6 +155,9 @@ class Run:
         self._tensor: type | None = None  # torch.Tensor, once a record that it may be in has come
         self._looking = threading.RLock()
         self._told_step = False
+        self._is_started = False
+        self._last_logged: int | None = None
+        self._next_steps = itertools.count(1)  # a count, for any thread may take the next one
         self._memory = _ResidentMemory()
         self._hot = _Hot(self.attempt, self._memory.read_mb(), Turns(self._take), self._journal)
 
@@ -184,6 +193,7 @@ class Run:
         `supersedes`, by which readers find the records that still count (monitoring.lineage); of a rank
         above 0 `supersedes` is worked out for its own journal.
         """
+        self._is_started = True
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
         about |= {"correlation_id": self.run_id, **_fields("training", training), **fields}
         if self.rank and about.get("supersedes"):
@@ -193,6 +203,44 @@ class Run:
             about["supersedes"] = superseding(self._journal.path, _resumed_step(about.get("resumed_from")))
         self._hardware["gpus"] = gpu_names()  # many begin to use CUDA after they opened the run
         self._log("start", NO_STEP, {**about, "model": model, "config": self._config, **self._about})
+
+    def log(
+        self, metrics: Mapping[str, object] | None = None, /, *, step: int | None = None, **more: object
+    ) -> None:
+        """Record metrics of the next step, or of `step`: `log(loss=0.5)`, `log({"val/loss": 0.4}, step=100)`.
+
+        Steps are counted from 1, and from `step` on where it was given. The first call begins the run unless
+        `start` did. In a further attempt what was recorded from that step on counts no longer.
+        """
+        number = as_step(step) if step is not None else next(self._next_steps)
+        if step is not None and number is not None:
+            self._next_steps = itertools.count(number + 1)
+        if not self._is_started:
+            self._begin(max(number or 1, 1))
+        self._last_logged = number
+        fields = {str(name): value for name, value in _fields("metrics", metrics or {}).items()}
+        # a step that is none is refused, and named, by log_step
+        self.log_step(step if number is None else number, **fields, **more)  # type: ignore[arg-type]
+
+    def _log_media(self, step: int | None, fields: Mapping[str, object]) -> None:
+        """Record what was kept, at a step or at the last one that `log` has counted."""
+        step = self._last_logged if step is None else step
+        self._log("eval", NO_STEP if step is None else step, fields)
+
+    def _is_over(self) -> bool:
+        return self._journal.closed
+
+    def _begin(self, step: int) -> None:
+        """Write the start record of a training that gave none, before its first step."""
+        resumed: dict[str, object] = {}
+        if self.attempt > 1:
+            # here, as in start
+            from monitoring.journal.lineage import superseding
+
+            with contextlib.suppress(OSError):  # a journal that cannot be read says so elsewhere
+                resumed["supersedes"] = superseding(self._journal.path, step - 1)
+            resumed["resumed_from"] = {"global_step": step - 1} if step > 1 else None
+        self.start(model={}, training={}, **resumed)
 
     def log_step(self, global_step: int, /, *, at: object = None, **metrics: object) -> None:
         """Record one training step: numbers, text, None (not measured) or 0-dim tensors.

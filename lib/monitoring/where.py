@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import itemgetter
 
 from monitoring.errors import UserError
 
@@ -115,12 +116,21 @@ class _ConditionParser:
         return parts[0] if len(parts) == 1 else lambda lookup: any(part(lookup) for part in parts)
 
     def _together(self) -> Condition:
-        parts = [self._one()]
+        begins, parts, slow = self._at, [self._one()], []
         while self._at < len(self._tokens) and not self._next_is("or", ")"):
+            slow.append(self._needs_best(begins))
+            begins = self._at
             if self._next_is("and"):
                 self._at += 1
             parts.append(self._one())
+        slow.append(self._needs_best(begins))
+        # last, because whole journals are read for it
+        parts = [part for _, part in sorted(zip(slow, parts, strict=True), key=itemgetter(0))]
         return parts[0] if len(parts) == 1 else lambda lookup: all(part(lookup) for part in parts)
+
+    def _needs_best(self, begins: int) -> bool:
+        """Whether the tokens from there on name a metric's best value."""
+        return any(text.lower().startswith("best.") for _, text in self._tokens[begins : self._at])
 
     def _one(self) -> Condition:
         if self._next_is("not"):

@@ -74,7 +74,9 @@ def test_the_wheel_holds_the_library_and_works_without_torch_and_kharness(
 ) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     sources = {
-        path for pattern in ("*.py", "*.yml", "*.json") for path in (root / "lib/monitoring").rglob(pattern)
+        path
+        for pattern in ("*.py", "*.yml", "*.json", "py.typed")
+        for path in (root / "lib/monitoring").rglob(pattern)
     }
     sources |= {path for path in (root / "lib/monitoring/web/page").rglob("*") if path.is_file()}
     assert held == {str(path.relative_to(root / "lib")) for path in sources} | {"verbose_logging.py"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
+from kharness.config.make.typed import typed
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Found, Member
@@ -209,7 +210,7 @@ def _headline(overview: Overview, shown: str) -> str:
     if not overview.unfinished:
         return f"{what}: complete"
     if overview.continuable:
-        return f"{what}: not running; resume with: make continue RUN={shown}"
+        return f"{what}: not running; resume with: {typed('continue', shown)}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
         if all(cell.is_alone for cell in alive):
             return f"{what}: running, started without make"
@@ -219,7 +220,7 @@ def _headline(overview: Overview, shown: str) -> str:
             begun = f"{counted(len(alive), 'run')} in the hands of the scheduler{waiting}"
             return f"{what}: {begun}; watch on with: make continue RUN={shown}"
         return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
-    return f"{what}: ended; retry the failed runs with: make test-rerun TARGET={shown}"
+    return f"{what}: ended; retry the failed runs with: {typed('test-rerun', shown, 'TARGET')}"
 
 
 def _counts(cells: Sequence[CellState]) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from kharness.config.make.typed import typed
 from kharness.environment.parts import bring_for
+from kharness.matrix.commands.space import CommandSpace
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
 from kharness.matrix.running.pending_cells import Remaining, remaining
@@ -22,7 +25,7 @@ from kharness.matrix.supervise import (
 )
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.sweep import source_for
+from kharness.matrix.sweep.sweep import TreeSpace, source_for
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
@@ -69,7 +72,8 @@ def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) ->
     """Run the missing trials, those included that a search has not chosen yet."""
     left = remaining(found.launches, settings)
     plan = load(found.directory, root)
-    source = source_for(plan, root, left.launches)
+    space = partial(CommandSpace.of, plan) if plan.template else partial(TreeSpace.of, plan, root)
+    source = source_for(plan, space, left.launches)
     waiting = source.waiting()
     print(
         f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}",
@@ -99,7 +103,7 @@ def _continue_run(launch: Launch, root: Path) -> int:
         raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
     for _, reason in left.left:
         print(f"{where} would only fail again: {reason}")
-        print(f"hint: to try it all the same: make test-rerun TARGET={where}")
+        print(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
         return EXIT_FAILED
     if not left.launches:
         print(f"{where} is complete")
@@ -136,6 +140,6 @@ def _tell_left(found: Found, left: Remaining) -> None:
     for name, reason in left.left:
         print(f"left: {name} would only fail again: {reason}")
     if left.left:
-        print(f"hint: to try them all the same: make test-rerun TARGET={shown(found.directory)}")
+        print(f"hint: to try them all the same: {typed('test-rerun', shown(found.directory), 'TARGET')}")
     for name, process in left.alive:
         print(f"left: {name} still runs without its runner, as {process}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
+from kharness.config.make.typed import typed, typed_comparison
 from kharness.config.output import say
 from kharness.config.writing import guarded
 from kharness.matrix.launchers import STARTS_NO_SERVERS, check_launcher, open_launcher, schedules
@@ -118,7 +119,7 @@ def supervise(
     if not signals.stops:
         return code
     if code == EXIT_FAILED:
-        print(f"resume with: make continue RUN={shown(directory)}")
+        print(f"resume with: {typed('continue', shown(directory))}")
     return signals.exit_code
 
 
@@ -191,7 +192,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
-        print(f"resume with: make continue RUN={launch.shown_directory}")
+        print(f"resume with: {typed('continue', launch.shown_directory)}")
     for line in told:
         print(line)
     return _exit_code(outcome)
@@ -203,9 +204,9 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     """
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
-    commands = {f"make graphs RUN={run}": "draw its curves"}
+    commands = {typed("report", run): "its graphs and tables as files"}
     if before is not None and _is_comparable(before, launch.model):
-        commands[f"make compare A={shown(before)} B={run}"] = ""
+        commands[typed_comparison(shown(before), run)] = ""
     else:
         commands["make test_matrix SEED=1..5"] = "several seeds: better, or noise?"
     if launch.asked.get("ENABLE_TRACKIO"):

@@ -17,7 +17,7 @@ from kharness.config.writing import Made, guarded
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
 from kharness.report.metrics import Metric
-from kharness.report.runs import RunData, load_run
+from kharness.report.runs import MOST_PLOTTED, RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings, with_directions_of_runs
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
@@ -166,7 +166,11 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
         CellResult(
             name,
             dict(cell["values"]),
-            load_run(directory / name, most_other_work=settings.other_work_limit),
+            load_run(
+                directory / name,
+                most_other_work=settings.other_work_limit,
+                reads_more=len(plan["cells"]) <= MOST_PLOTTED,
+            ),
             known.get(name, ""),
         )
         for cell in plan["cells"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kharness.report.collection import Collection, Variant, read_collection
 from kharness.report.comparison_table import Table, statistic_words
@@ -55,12 +56,16 @@ class Compared:
     def decisive(self) -> Sequence[Comparison]:
         return self.results[self.metric.name]
 
+    def __str__(self) -> str:
+        return "\n".join(compare_lines(self))
 
-def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
+
+def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None) -> Compared:
     """Compare two places; ReportError for one that holds no runs, and where no variant meets another.
 
     Judged by B's REPORT_… options, and those `given` on the command line.
     """
+    a, b = str(a), str(b)
     first, second = open_place(a, given), open_place(b, given)
     pairs, unmatched = _pairs(first, second)
     if not pairs:

@@ -15,8 +15,7 @@ ABSENT = "-"
 
 EXPLANATION = (
     "Mean ± sample standard deviation over seeds; n is the number of complete runs out of those planned, and "
-    "a number that rests on fewer says so. One run has no deviation. Means alone name no winner: see *Who is "
-    "better?*"
+    "a number that rests on fewer says so. One run has no deviation. Means alone name no winner."
 )
 
 
@@ -40,6 +39,19 @@ class Table:
             ]
             lines.append("  ".join(parts).rstrip())
         return "\n".join(lines)
+
+    def without_empty(self) -> Table:
+        """The same without columns in which no row has anything; the first one stays."""
+        kept = [
+            i
+            for i in range(len(self.header))
+            if i == 0 or not self.rows or any(row[i] not in (ABSENT, "") for row in self.rows)
+        ]
+        return Table(
+            [self.header[i] for i in kept],
+            [[row[i] for i in kept] for row in self.rows],
+            sum(i < self.text_columns for i in kept),
+        )
 
     def markdown(self) -> str:
         """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.foreign_text import on_one_line
+from kharness.config.make.typed import typed
 from kharness.config.writing import Writing
 from kharness.report.comparison_table import (
     comparison,
@@ -22,6 +23,7 @@ from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_
 from kharness.report.graphs import GRAPH_MODULES, draw_all, warnings_of
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
+from kharness.report.runs import MOST_PLOTTED
 from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.report.writing import files
 from kharness.report.writing.other_work import other_work_lines
@@ -29,6 +31,7 @@ from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
 from kharness.runs.status import PENDING
 from monitoring.errors import error_lines
+from monitoring.journal.atomic_file import write_atomically
 
 # A terminal names so many runs that have not begun.
 MOST_PENDING = 5
@@ -48,7 +51,7 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
 
 def write_all(summary: Summary) -> list[Path]:
     """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
-    again = f"make graphs summary RUN={shown(summary.directory)}"
+    again = typed("graphs summary", shown(summary.directory))
     if not summary.settings.graphs:
         return _write_files(summary, Writing(), again=again)
     writing = Writing()
@@ -65,7 +68,7 @@ def write_all(summary: Summary) -> list[Path]:
 
 def write_files(summary: Summary) -> list[Path]:
     """All but the graphs, which report.html takes as they are; returns the paths. NotWritten as above."""
-    return _write_files(summary, Writing(), again=f"make summary RUN={shown(summary.directory)}")
+    return _write_files(summary, Writing(), again=typed("summary", shown(summary.directory)))
 
 
 def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path]:
@@ -73,6 +76,32 @@ def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path
     files.write_files(summary, writing)
     writing.check(again=again)
     return writing.written[drawn:]
+
+
+def page_line(run: Path) -> str:
+    """Write the page of a run and return where it is, or why it is not; the training is over in any case."""
+    try:
+        summary = collect(run)
+        write_atomically(run / REPORT_HTML, files.FILES[REPORT_HTML](summary).encode())
+    except Exception as error:  # noqa: BLE001 - a page that fails must not make a training that went well fail
+        return f"page: not written ({type(error).__name__}: {on_one_line(str(error))})"
+    return f"page: {shown(run / REPORT_HTML)}"
+
+
+def write_everything(directory: Path, given: Mapping[str, str] | None = None) -> tuple[Summary, list[Path]]:
+    """Draw the graphs, then write the report, then the page of each run where there are few.
+
+    Returns the summary and the pages and tables that were written. As `write_report`.
+    """
+    summary = collect(directory, given)
+    written = write_all(summary)
+    if summary.plan and len(summary.cells) <= MOST_PLOTTED:
+        for cell in summary.cells:
+            if cell.run.start:
+                content = files.FILES[REPORT_HTML](collect(cell.run.directory, given))
+                write_atomically(cell.run.directory / REPORT_HTML, content.encode())
+                written.append(cell.run.directory / REPORT_HTML)
+    return summary, written
 
 
 def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str, str] | None = None) -> int:
@@ -91,7 +120,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
         for line in warnings_of(summary):
             say(f"warning: {line}")
     if not summary.settings.graphs:
-        say(f"graphs: not drawn (REPORT_GRAPHS=n); make graphs summary RUN={shown(directory)}")
+        say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
     say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
     return code
 

@@ -25,6 +25,12 @@ STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
 The rest stays there, so that a thousand runs fit into memory: `RunData.metric` reads another one when asked.
 """
 
+PLOTTED = ("lr", "grad_norm", "samples_per_sec")
+"""Metrics of step records that a page draws where there are few runs."""
+
+MOST_PLOTTED = 60
+"""Runs whose step records are read for PLOTTED as well."""
+
 EVENTS = ("step", "epoch", "eval")
 """Records whose metrics are series."""
 
@@ -72,6 +78,8 @@ class RunData:
     """Why the last attempt did not complete, from status.json."""
     other_work: float | None = None
     """The share of the processors that others kept busy during it; None if that was not measured."""
+    reads_more: bool = False
+    """Whether `series` has PLOTTED as well."""
     crowded: bool = False
     """Whether other work exceeds the limit for wall times: they are left out then, as if not measured."""
 
@@ -115,7 +123,8 @@ class RunData:
     def metric(self, event: str, name: str) -> Series:
         """Any metric that was recorded; without points for one that was not."""
         key = (event, name)
-        if event == "step" and name not in STEP_METRICS and key not in self._asked:
+        known = (*STEP_METRICS, *PLOTTED) if self.reads_more else STEP_METRICS
+        if event == "step" and name not in known and key not in self._asked:
             self._asked[key] = _series(_read_journal(self.directory, (name,))).get(key, Series())
         found = self.series.get(key) or self._asked.get(key)
         return found if found is not None and not (self.crowded and name in WALL_TIMES) else Series()
@@ -135,14 +144,15 @@ class RunData:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
+def load_run(directory: Path, *, most_other_work: float = 1.0, reads_more: bool = False) -> RunData:
     """Read a run directory; nothing in it has to be there, intact or readable.
 
-    With more other work than a share of `most_other_work` its wall times do not count.
+    With more other work than a share of `most_other_work` its wall times do not count; `reads_more` reads
+    PLOTTED in the same pass.
     """
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
-    journal = _read_journal(directory, STEP_METRICS)
+    journal = _read_journal(directory, (*STEP_METRICS, *PLOTTED) if reads_more else STEP_METRICS)
     state = journal.state
     status, reason, tried = _status(directory, state)
     share = other_work(tried)
@@ -163,6 +173,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
         tried=tried,
         cause=tried[-1].cause if tried else None,
         other_work=share,
+        reads_more=reads_more,
         crowded=crowded,
     )
 

@@ -26,6 +26,7 @@ _SHAPE = {
     "values": dict,
     "project": str,
     "trackers": dict,
+    "resume?": [str],
 }
 
 
@@ -44,6 +45,8 @@ class Command:
     follow: Sequence[str] = ()
     patterns: Sequence[str] = ()
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    resume: Sequence[str] = ()
+    """Words that attempts after the first have in addition."""
 
     @property
     def shown(self) -> str:
@@ -83,6 +86,7 @@ class CommandLaunch(Launch):
         options += [word for path in self.of.follow for word in ("--follow", path)]
         options += [word for pattern in self.of.patterns for word in ("--pattern", pattern)]
         options += [word for pair in self.of.environment.items() for word in ("--set", "=".join(pair))]
+        options += [f"--resume-with={word}" for word in self.of.resume]
         return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
 
     @property

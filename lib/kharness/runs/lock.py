@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kharness.config.make.typed import typed_target
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RUNNER_LOCK
 from monitoring.host import file_locks
@@ -120,7 +121,7 @@ def _held(directory: Path, by: LockHolder | None) -> MatrixError:
         )
     return MatrixError(
         f"{directory} is being run by {by or 'another process'}",
-        hint="`make status` shows how far it is; stop it first, or wait for its end",
+        hint=f"`{typed_target('status')}` shows how far it is; stop it first, or wait for its end",
     )
 
 

@@ -39,6 +39,7 @@ from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.sampling.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
+from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, is_controlled, where
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.ranks import sample_journals
@@ -73,6 +74,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
     with only_agent(directory, wait=float("inf"), stop=stop) as died:
+        file_locks.unlock(1)  # standard output is the agent's log: it has come
         run, opened = read_run_json(directory), OpenDirectory(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]

@@ -26,6 +26,11 @@ def is_followed(directory: Path) -> bool:
     return is_held(directory / AGENT_LOCK)
 
 
+def is_coming(directory: Path) -> bool:
+    """Whether an agent was started that has not come so far as to take its lock (`process.open_log`)."""
+    return is_held(directory / AGENT_LOG)
+
+
 def is_held(lock: Path) -> bool:
     """Whether an agent holds a lock; False where the file system shows no other host's locks."""
     try:

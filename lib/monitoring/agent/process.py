@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.host import file_locks
 from monitoring.host.backoff import Backoff
 from monitoring.host.process import process_started
 from monitoring.journal.files import AGENT_LOG
@@ -81,8 +82,15 @@ class AgentProcess:
 
 
 def open_log(directory: Path, name: str) -> int:
-    """Open the file that the agent's output is appended to."""
-    return os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """Open the file that the agent's output is appended to.
+
+    It is locked until the agent that inherits it has the agent's own lock, or is gone: so that others see
+    that one is coming (monitoring.agent.lock).
+    """
+    log = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    with contextlib.suppress(OSError):  # a file system without locks
+        file_locks.try_lock(log)
+    return log
 
 
 class _AgentStart(Protocol):
@@ -141,12 +149,15 @@ class _Forked:
             request = {
                 "directory": str(directory),
                 "arguments": list(arguments),
-                "log": log_name,
                 "cwd": os.getcwd(),
                 "environment": {name: value for name, value in os.environ.items() if name != STARTER},
                 "cores": sorted(os.sched_getaffinity(0)),
             }
-            self._asked.send(json.dumps(request).encode())
+            log = open_log(directory, log_name)
+            try:
+                socket.send_fds(self._asked, [json.dumps(request).encode()], [log])
+            finally:
+                os.close(log)
         except BaseException:
             self._asked.close()
             raise

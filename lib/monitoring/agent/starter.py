@@ -3,10 +3,10 @@
     python -P -m monitoring.agent.starter FD
 
 FD listens for sequenced packets; MONITORING_AGENT_STARTER gives its name to the runs. A trainer sends one
-JSON object {"directory", "arguments", "log", "cwd", "environment", "cores"} and is answered {"pid",
-"started"}, where `started` is the process's start as the system counts it. A trainer that gets no answer
-starts its agent itself. The process ends when its standard input does, so with its parent process; the
-agents keep running. Linux only.
+JSON object {"directory", "arguments", "cwd", "environment", "cores"} with the open log, and is answered
+{"pid", "started"}, where `started` is the process's start as the system counts it. A trainer that gets no
+answer starts its agent itself. The process ends when its standard input does, so with its parent process;
+the agents keep running. Linux only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from monitoring.agent.follow import leave
 from monitoring.agent.follow import main as follow_run
-from monitoring.agent.process import STARTER, open_log, peer_user
+from monitoring.agent.process import STARTER, peer_user
 from monitoring.errors import MonitoringError
 from monitoring.follower import ALWAYS, follower_module
 from monitoring.host.process import process_started
@@ -85,10 +84,11 @@ class AgentStarter:
 def main(argv: Sequence[str]) -> int:
     """Serve until standard input ends, and return 0; in a forked agent, follow the run to its end."""
     preload()
-    request = serve(socket.socket(fileno=int(argv[0])))
-    if request is None:
+    asked = serve(socket.socket(fileno=int(argv[0])))
+    if asked is None:
         return 0
-    become(request)
+    request, log = asked
+    become(request, log)
     return follow_run([request["directory"], *request["arguments"]])
 
 
@@ -106,41 +106,46 @@ def preload() -> None:
     gc.freeze()
 
 
-def serve(listener: socket.socket) -> dict[str, Any] | None:
-    """Fork an agent per request. Returns the request in each, and None in this process at the end."""
+def serve(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """Fork an agent per request. Returns request and log in each, and None in this process at the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ignored: the kernel then reaps the agents (wait(2))
     while listener in select.select([listener, sys.stdin], [], [])[0]:
-        request = None
+        asked = None
         with contextlib.suppress(OSError, ValueError):  # it has died, or is no run of ours; or no room
-            request = _answer(listener)
-        if request is not None:
+            asked = _answer(listener)
+        if asked is not None:
             listener.close()
-            return request
+            return asked
     return None
 
 
-def _answer(listener: socket.socket) -> dict[str, Any] | None:
-    """Fork an agent for the next trainer, in which this returns the request; None in this process."""
+def _answer(listener: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """Fork an agent for the next trainer, in which this returns request and log; None in this process."""
     connection = listener.accept()[0]
     with connection:
         if peer_user(connection) != os.getuid():
             return None
         connection.settimeout(PATIENCE)
-        request: dict[str, Any] = json.loads(connection.recv(LARGEST_REQUEST))
-        pid = os.fork()
-        if pid == 0:
-            return request
-        connection.send(json.dumps({"pid": pid, "started": process_started(pid)}).encode())
+        message, (log,), _, _ = socket.recv_fds(connection, LARGEST_REQUEST, 1)
+        pid = -1
+        try:
+            request: dict[str, Any] = json.loads(message)
+            pid = os.fork()
+            if pid == 0:
+                return request, log
+            connection.send(json.dumps({"pid": pid, "started": process_started(pid)}).encode())
+        finally:
+            if pid:
+                os.close(log)
     return None
 
 
-def become(request: Mapping[str, Any]) -> None:
+def become(request: Mapping[str, Any], log: int) -> None:
     """Take on the session, output, environment, folder and cores of an agent that the trainer would start."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    log = open_log(Path(request["directory"]), request["log"])
     null = os.open(os.devnull, os.O_RDONLY)
     for ours, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(ours, standard)

@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,21 +56,20 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     watched = _watched(options)
     journal = watched.directory / journal_name(0)
     if journal.exists():
-        from monitoring.journal.lineage import superseding  # only here, as the program is not to wait for it
-
         if not (watched.directory / RUN_JSON).exists():
             _record_unopened(options, command, watched, journal.stat().st_mtime)
         run, bridge = _opened(options, command, watched)
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
-        _start(run, command, options, superseding(journal, 0))
-        script = _script(command, watched, guard)
+        bridge.attempt.start()
+        words = () if options.from_scratch else options.resume_with
+        script = _script(_resuming(command, words, watched.directory), watched, guard)
     else:
         # a run's first attempt: the program starts before all that it does not need
         watched.directory.mkdir(parents=True, exist_ok=True)
         Journal(journal).close()  # refuses what Run would refuse
         script = _script(command, watched, guard)
         run, bridge = _opened(options, command, watched)
-        _start(run, command, options, None)
+        bridge.attempt.start()
     tell_at = time.monotonic() + TELL_AFTER
     while not script.wait(LOOK_EVERY):
         bridge.look()
@@ -112,6 +111,16 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
         os.close(output)
 
 
+def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> Sequence[str]:
+    """Return the command of a later attempt: from scratch where a path in the run directory is not there."""
+    for word in words:
+        path = word[word.find(str(directory)) :] if str(directory) in word else ""
+        if path and not os.path.exists(path):
+            say(f"note: {path} does not exist: this attempt begins from scratch")
+            return command
+    return [*command, *words]
+
+
 def _record_unopened(
     options: argparse.Namespace, command: Sequence[str], watched: Watched, since: float
 ) -> None:
@@ -120,13 +129,14 @@ def _record_unopened(
     What the program has reported is that attempt's, or this one would seem to have done it twice.
     """
     run, bridge = _opened(options, command, watched)
-    _start(run, command, options, None)
+    bridge.attempt.start()
     bridge.resume_earlier(since)
     run.finish(FAILED, error="the bridge was killed before it had opened the run")
 
 
 def _opened(options: argparse.Namespace, command: Sequence[str], watched: Watched) -> tuple[Any, Bridge]:
     """Open the run; if that fails, whatever has been started ends with this process."""
+    from monitoring.bridge.attempt import ProgramAttempt
     from monitoring.bridge.following import Bridge  # the program does not wait for what these import
     from monitoring.run import Run
 
@@ -142,24 +152,19 @@ def _opened(options: argparse.Namespace, command: Sequence[str], watched: Watche
         machine_monitor=options.machine_monitor,
         identity={"command": shlex.join(command), "cwd": str(watched.cwd)},
     )
-    return run, Bridge(run, watched)
+    attempt = ProgramAttempt(
+        run,
+        watched.directory / journal_name(0),
+        program=Path(command[0]).name,
+        num_steps=options.steps,
+    )
+    return run, Bridge(attempt, watched)
 
 
 def _program_file(command: Sequence[str], cwd: Path) -> Path | None:
     """Return the script that a command runs, or the program itself where it is in a folder of the user."""
     files = [cwd / word for word in command if word.endswith((".py", ".sh")) or word == command[0]]
     return next((file for file in reversed(files) if file.is_file()), None)
-
-
-def _start(
-    run: Any, command: Sequence[str], options: argparse.Namespace, gone: Mapping[str, int] | None
-) -> None:
-    run.start(
-        model={"name": Path(command[0]).name, "architecture": None, "parameters": None},
-        training={"num_steps": options.steps},
-        resumed_from=None,
-        supersedes=gone,
-    )
 
 
 def _finish(run: Any, code: int, stopped_by: int | None, said: str) -> None:
@@ -204,7 +209,11 @@ def _parser() -> argparse.ArgumentParser:
                         help="metrics in a line of output, one named group each")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help="a variable of the program's environment")  # fmt: skip
-    parser.add_argument("--from-scratch", action="store_true", help="as every attempt does")
+    parser.add_argument("--resume-with", action="append", default=[], metavar="WORD",
+                        help="the program has it too in attempts after the first")  # fmt: skip
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="a later attempt that has no words of --resume-with"
+    )
     parser.add_argument("--gpu-monitor", action="store_true")
     parser.add_argument("--machine-monitor", action="store_true")
     return parser

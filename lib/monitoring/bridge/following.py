@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from monitoring.bridge.attempt import ProgramAttempt
 from monitoring.bridge.recorder import Followed, Recorder, late
 from monitoring.bridge.source import MetricSource, Reported, Watched
 from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
@@ -30,9 +31,9 @@ TELL_COMPLAINT_AFTER = 5
 class Bridge:
     """The sources of one program, and the run that they are recorded in."""
 
-    def __init__(self, run: Any, watched: Watched) -> None:
+    def __init__(self, attempt: ProgramAttempt, watched: Watched) -> None:
+        self.attempt = attempt
         self.watched = watched
-        self._run = run
         self._file = watched.directory / BRIDGE_JSON
         self._readers: list[tuple[MetricSource, Followed]] = []
         self._found: dict[str, int] = {}  # kind and path -> number
@@ -41,8 +42,10 @@ class Bridge:
         for number, entry in enumerate(earlier):
             self._found[_key(entry["kind"], Path(entry["path"]))] = number
         self._listed = earlier
-        self.recorder = Recorder(run, {number: str(entry["kind"]) for number, entry in enumerate(earlier)})
-        if run.attempt > 1:
+        self.recorder = Recorder(
+            attempt, {number: str(entry["kind"]) for number, entry in enumerate(earlier)}
+        )
+        if attempt.number > 1:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
 
@@ -151,7 +154,7 @@ class Bridge:
     def _describe(self, reported: Reported) -> None:
         """Take over what a Run of the program says of its model and training."""
         about = {name: value for name, value in reported.values.items() if name not in _OF_A_RUN}
-        self._run.relay("start", None, reported.time or time.time(), about)
+        self.attempt.describe(reported.time or time.time(), about)
 
 
 # Fields of a start record that are the spooled Run's own, not the training's.

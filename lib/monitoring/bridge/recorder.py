@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import MOST_NAMES, STEP_NAMES, measured, record
 from monitoring.journal.records import Record, as_number, read_records
-from monitoring.run import Run
 
 REPORTED = "reported"
 
@@ -53,10 +53,16 @@ class Followed:
     group: list[tuple[Reported, float]] = field(default_factory=list)
 
 
+class Recording(Protocol):
+    """A run, or an attempt of one, that takes the records."""
+
+    def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None: ...
+
+
 class Recorder:
     """Records what the sources of one program report."""
 
-    def __init__(self, run: Run, kinds: Mapping[int, str]) -> None:
+    def __init__(self, run: Recording, kinds: Mapping[int, str]) -> None:
         """`kinds` are those of the sources that earlier attempts have read, by number."""
         self._run = run
         self.sources = {number: Followed(number, kind) for number, kind in kinds.items()}

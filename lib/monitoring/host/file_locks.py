@@ -6,6 +6,7 @@ process, whatever it has forked. OSError where the file system has no locks.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -28,6 +29,12 @@ def is_locked(fd: int) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def unlock(fd: int) -> None:
+    """Let go of the lock that this open file, or one that it was inherited from, holds."""
+    with contextlib.suppress(OSError):  # no file that can be locked
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def hold(fd: int) -> None:

@@ -89,9 +89,14 @@ def counting(records: Iterable[Record]) -> list[Record]:
     return kept
 
 
-def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
-    """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty."""
+def superseding(journal: Path, resumed_step: int, *, before: int | None = None) -> dict[str, int] | None:
+    """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty.
+
+    `before` is the last `seq` that there was when it began; without it, that of the journal.
+    """
     records = [record for record, _ in read_records(journal)]
+    if before is not None:
+        records = [record for record in records if _integer(record, "seq") <= before]
     last = max((_integer(record, "seq") for record in records), default=0)
     kept = [
         _integer(record, "seq")

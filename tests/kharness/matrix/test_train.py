@@ -22,7 +22,8 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
         "configuration: pretender, preset default; NUM_STEPS=5",
         f"training with sgd 0.1 in {checkout.root}",
         "csv: all points delivered",
-        "next: make graphs RUN=results/latest  # draw its curves",
+        "page: results/mine/report.html",
+        "next: make report RUN=results/latest  # its graphs and tables as files",
         "      make test_matrix SEED=1..5  # several seeds: better, or noise?",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())

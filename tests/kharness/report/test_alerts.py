@@ -76,7 +76,7 @@ def test_every_reader_prints_the_same_sentence(tmp_path: Path, make: Make) -> No
         made.add({"SEED": seed}, make.training([2.0, 1.0], [0.5]))
     for name, steps in (("seed-1", [30, 60]), ("seed-3", [20])):
         (made.directory / name / "alerts.jsonl").write_text("".join(f"{spike(step)}\n" for step in steps))
-    line = f"warning: loss_spike: {SPIKE} (2 of 3 runs: seed-3 at step 20, seed-1 at step 30)"
+    line = f"warning: loss_spike: {SPIKE} (2 of 3 runs: seed-1 at step 30, seed-3 at step 20)"
     summary = collect(made.directory)
     assert alert_lines(summary.run_directories) == [line]
     assert f"  {line}" in status_lines(look(find(made.directory, tmp_path)), "m")

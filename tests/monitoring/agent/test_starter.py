@@ -21,7 +21,7 @@ import pytest
 
 from monitoring import Run
 from monitoring.agent.follow import undelivered
-from monitoring.agent.lock import is_followed
+from monitoring.agent.lock import is_coming, is_followed
 from monitoring.agent.process import STARTER
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started
@@ -45,6 +45,34 @@ def begin(directory: Path) -> Run:
     run.start(model={"name": "m"}, training={"num_steps": 3})
     run.log_step(1, train_loss=0.5)
     return run
+
+
+def test_agent_is_seen_to_come_before_it_follows(
+    starter: AgentStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(starter.pid, signal.SIGSTOP)
+    forked = begin(tmp_path / "forked")
+    assert is_coming(forked.directory)
+    assert not is_followed(forked.directory)
+    os.kill(starter.pid, signal.SIGCONT)
+    monkeypatch.delenv(STARTER)
+    spawned = begin(tmp_path / "spawned")
+    runs = [forked, spawned]
+    assert all(is_coming(run.directory) or is_followed(run.directory) for run in runs)
+    wait_until(lambda: all(is_followed(run.directory) and not is_coming(run.directory) for run in runs))
+    for run in runs:
+        run.finish()
+    wait_until(lambda: not any(undelivered(run.directory) for run in runs))
+
+
+def test_agent_that_dies_on_its_way_comes_no_more(starter: AgentStarter, tmp_path: Path) -> None:
+    os.kill(starter.pid, signal.SIGSTOP)
+    run = begin(tmp_path / "run")
+    assert is_coming(run.directory)
+    os.kill(starter.pid, signal.SIGKILL)
+    wait_until(lambda: not is_coming(run.directory))
+    run.finish()  # with an agent of its own
+    wait_until(lambda: not undelivered(run.directory))
 
 
 def agents(directory: Path) -> list[psutil.Process]:

@@ -183,12 +183,34 @@ def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path
         ("step", 1, 0),
         ("end", 1, None),
         ("start", 2, None),
+        ("start", 2, None),  # with what it does again
         ("step", 2, 0),
         ("step", 2, 1),
         ("end", 2, None),
     ]
     assert journal[2]["error"] == "the bridge was killed before it had opened the run"
     assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("every", "resumed", "gone", "counted"),
+    [
+        (5, {"checkpoint": None, "global_step": 5}, {"first_seq": 7, "last_seq": 10}, 5),
+        (100, None, {"first_seq": 1, "last_seq": 10}, 0),
+        (1, {"checkpoint": None, "global_step": 8}, None, 8),
+    ],
+)
+def test_what_a_program_with_its_own_checkpoints_does_not_do_again_still_counts(
+    run_dir: Path, every: int, resumed: object, gone: object, counted: int
+) -> None:
+    program = [sys.executable, Path(__file__).with_name("checkpoints.py"), run_dir.parent / "kept", every]
+    assert bridged(run_dir, *program).returncode == 3
+    assert bridged(run_dir, *program).returncode == 0
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    last = [record for record in journal if record["event"] == "start"][-1]
+    assert (last["attempt"], last["resumed_from"], last["supersedes"]) == (2, resumed, gone)
+    steps = [(r["attempt"], r["global_step"]) for r in counting(journal) if r["event"] == "step"]
+    assert steps == [(1 if step <= counted else 2, step) for step in range(1, 13)]
 
 
 def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(run_dir: Path) -> None:

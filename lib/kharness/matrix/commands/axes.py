@@ -21,17 +21,23 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
 
 def parse_axis(text: str) -> Axis:
     """Return the axis of one `-a`; its symbol is the name in capitals. MatrixError for what is none."""
-    name, equals, rest = text.partition("=")
-    if not equals or not _NAME.fullmatch(name):
-        raise MatrixError(f"-a {text} is not NAME=value,value", hint=EXAMPLE)
+    symbol, rest = split_axis(text)
     values = []
     for value in rest.split(","):
         if not value:
             raise MatrixError(f"-a {text} has an empty value", hint=EXAMPLE)
         values += _written_out(value, text)
-    axis = Axis(name.upper(), values)
+    axis = Axis(symbol, values)
     refuse_repeated(axis, "-a")
     return axis
+
+
+def split_axis(text: str) -> tuple[str, str]:
+    """Return symbol and values of one `-a`; MatrixError where it has no name."""
+    name, equals, rest = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        raise MatrixError(f"-a {text} is not NAME=value,value", hint=EXAMPLE)
+    return name.upper(), rest
 
 
 def cells_of(axes: Sequence[Axis], model: str) -> list[Cell]:

@@ -1,13 +1,16 @@
 """Placeholders: `--lr {lr}` and `{flag?}` in the words of a command, its environment and its files.
 
-A word is passed to the program letter for letter; no shell ever sees it. `{{` and `}}` are braces.
+A word is passed to the program letter for letter; no shell ever sees it. `{{` and `}}` are braces. In a file
+only the names of axes are placeholders, for JSON and YAML have braces of their own.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shutil
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,24 +28,29 @@ class Template:
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts that each run has a copy of with its values, by name; `{NAME}` is the path of the copy."""
+    resume: Sequence[str] = ()
+    """Words that an attempt after the first has in addition."""
 
     @property
     def names(self) -> list[str]:
         """The placeholders in the order of their first use."""
-        texts = [*self.words, *self.environment.values()]
+        texts = [*self.words, *self.environment.values(), *self.resume]
         found = [match[1] for text in texts for match in _PLACEHOLDER.finditer(text) if match[1]]
         return list(dict.fromkeys(found))
 
     def check(self, axes: Iterable[str], cwd: Path) -> None:
         """MatrixError for a placeholder that is no axis, an axis without one, and a command not found."""
         known = list(axes)
+        given = [RUN_DIR, RUN_NAME, *self.files]
         if not self.words:
             raise MatrixError(
                 "there is no command", hint="kharness matrix -a lr=1,2 -- python train.py --lr {lr}"
             )
         for name in self.names:
-            if name not in (*known, RUN_DIR, RUN_NAME):
-                near = difflib.get_close_matches(name, [*known, RUN_DIR, RUN_NAME], 1)
+            if name not in (*known, *given):
+                near = difflib.get_close_matches(name, [*known, *given], 1)
                 raise MatrixError(
                     f"{{{name}}} is no axis",
                     hint=f"perhaps {{{near[0]}}}"
@@ -50,7 +58,8 @@ class Template:
                     else f"give -a {name}=value,value, or write {{{{{name}}}}}",
                 )
         for axis in known:
-            if axis not in self.names:
+            in_a_file = any(_in_file(axis).search(text) for text in self.files.values())
+            if axis not in self.names and not in_a_file:
                 raise MatrixError(
                     f"the command never receives the axis {axis}",
                     hint=f"write {{{axis}}} where its value belongs: --{axis} {{{axis}}}",
@@ -59,11 +68,32 @@ class Template:
         if "{" not in program and _which(program, cwd) is None:
             raise MatrixError(f"{program} is not found", hint="give the command as you would type it here")
 
+    def rendered(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the text of each file with these values, by name; MatrixError where it is broken by them."""
+        found = {}
+        for name, text in self.files.items():
+            for axis, value in values.items():
+                # letter for letter: `sub` takes a backslash of a text for its own
+                text = value.join(_in_file(axis).split(text))
+            try:
+                _read(name, text)
+            except ValueError as error:
+                raise MatrixError(
+                    f"{name} cannot be read once it has the values of a run: {str(error).splitlines()[0]}",
+                    hint="put quotes around its placeholders",
+                ) from error
+            found[name] = text
+        return found
+
     def filled(self, values: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
         """Return the words and the environment with these values."""
         words = [found for word in self.words if (found := _filled(word, values)) is not None]
         environment = {name: _filled(text, values) or "" for name, text in self.environment.items()}
         return words, environment
+
+    def resumed(self, values: Mapping[str, str]) -> list[str]:
+        """Return the words of later attempts with these values."""
+        return [found for word in self.resume if (found := _filled(word, values)) is not None]
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str | None:
@@ -82,6 +112,19 @@ def _filled(text: str, values: Mapping[str, str]) -> str | None:
 
     found = _PLACEHOLDER.sub(value, text)
     return None if gone else found
+
+
+def _in_file(axis: str) -> re.Pattern[str]:
+    # `${lr}` is what Hydra and shells resolve themselves
+    return re.compile(rf"(?<!\$)\{{{re.escape(axis)}\}}")
+
+
+def _read(name: str, text: str) -> None:
+    """ValueError for a text that is not of the kind that its name says."""
+    if name.endswith(".json"):
+        json.loads(text)
+    elif name.endswith(".toml"):
+        tomllib.loads(text)
 
 
 def _which(program: str, cwd: Path) -> str | None:

@@ -55,6 +55,8 @@ class Plan:
     """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
     """Requests for all cells that do not apply to some; not kept in the file."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """Of a matrix of commands, the command with its placeholders, as `Given.content` has it; else empty."""
     seeds: Mapping[str, object] = field(default_factory=dict)
     """Seeds of the first plan, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0
@@ -115,6 +117,7 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "filter": plan.chosen,
         "ranges": dict(plan.ranges),
         "layers": {name: [_assignment_json(a) for a in layer] for name, layer in plan.layers.items()},
+        **({"template": dict(plan.template)} if plan.template else {}),
         "settings": settings,
         "seeds": dict(plan.seeds),
         "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
@@ -187,6 +190,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         chosen=content["filter"],
         ranges=content["ranges"],
         layers={name: [_assignment(a) for a in layer] for name, layer in content["layers"].items()},
+        template=content.get("template") or {},
         seeds=content["seeds"],
         machine=_machine(content["machine"]),
         threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kharness.config.make.typed import typed
 from kharness.matrix.running.signals import Signals
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import undelivered
-from monitoring.agent.lock import death, has_died, is_followed
+from monitoring.agent.lock import death, has_died, is_coming, is_followed
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
-# An agent takes its lock within this many seconds after its trainer's end, or not at all: it starts with the
-# run, but a short training may end before its agent has imported what it needs.
+# Seconds after its trainer's end in which an agent may still come, where the file system does not show that
+# one does: it starts with the run, but a short training may end before its agent has imported what it needs.
 AGENT_GRACE = 3.0
 PATIENCE = 60.0
 
@@ -41,7 +42,10 @@ def wait_for_delivery(
         waiting = [
             directory
             for directory in waiting
-            if is_followed(directory) or (elapsed < AGENT_GRACE and undelivered(directory))
+            # in this order: an agent takes the one lock before it lets go of the other
+            if is_coming(directory)
+            or is_followed(directory)
+            or (elapsed < AGENT_GRACE and undelivered(directory))
         ]
         # A second request to stop ends the wait: nothing is lost, `make sync` delivers the rest later.
         if not waiting or elapsed > patience or len(signals.stops) > stops:
@@ -80,5 +84,5 @@ def delivery_lines(
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
         counts = ", ".join(f"{name} lacks {counted(count, 'record')}" for name, count in followers.items())
         died = f"; {death()}" if has_died(directory) else ""
-        lines.append(f"warning: {shown}: {counts}{died}; later: make sync RUN={shown}")
+        lines.append(f"warning: {shown}: {counts}{died}; later: {typed('sync', shown)}")
     return lines

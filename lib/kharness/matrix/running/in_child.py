@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
+from kharness.config.make.typed import typed_target
 from kharness.runs.errors import MatrixError
 from monitoring.host import libc
 
@@ -39,7 +40,9 @@ def apart(work: Callable[[Say], Result], say: Say) -> Result:
         raise value  # type: ignore[misc]
     if kind != "returned":
         code = os.waitstatus_to_exitcode(status)
-        raise MatrixError(f"the report ended with exit code {code}", hint="write it again: make summary")
+        raise MatrixError(
+            f"the report ended with exit code {code}", hint=f"write it again: {typed_target('summary')}"
+        )
     result: Result = value  # type: ignore[assignment]
     return result
 

@@ -8,13 +8,15 @@ import json
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
+from kharness.config.make.typed import typed
 from kharness.config.writing import Writing, guarded
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.matrix_json import read_plan
@@ -82,6 +84,8 @@ class Leaderboard:
     num_trials: int
     budget_unit: str = "steps"
     """One of kharness.runs.budget.COUNTS."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """Of a sweep of commands, as matrix.json has it; else empty."""
 
     @cached_property
     def ranges(self) -> Ranges | None:
@@ -155,6 +159,8 @@ class Leaderboard:
     @property
     def next_command(self) -> str:
         """Command that trains the first row again with other seeds."""
+        if self.template:
+            return _matrix_of(self.template, self.rows[0].values, self.objective)
         values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
         return shlex.join(
             ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in values.items())]
@@ -197,7 +203,26 @@ def read_leaderboard(directory: Path) -> Leaderboard:
         refused=[(one.name, one.reason) for one in plan.refused],
         num_trials=len(trials),
         budget_unit=unit,
+        template=plan.template,
     )
+
+
+def _matrix_of(template: Mapping[str, Any], values: Mapping[str, str], objective: Objective) -> str:
+    """Return the command of a matrix of these values with seeds that no sweep has used."""
+    axes = [f"{name.lower()}={value}" for name, value in values.items() if name != REPLICATE]
+    environment = template["environment"]
+    words = list(template["words"])
+    if not any("{seed}" in text for text in (*words, *environment.values())):
+        words += ["--seed", "{seed}"]
+    options = {
+        "-a": [*axes, f"{REPLICATE.lower()}=101..105"],
+        "-e": [f"{name}={value}" for name, value in environment.items()],
+        "--follow": template["follow"],
+        "--pattern": template["patterns"],
+        "--better": [f"{objective.metric}={'down' if objective.minimize else 'up'}"],
+    }
+    given = [word for option, those in options.items() for one in those for word in (option, one)]
+    return shlex.join(["kharness", "matrix", *given, "--", *words])
 
 
 def _row(
@@ -236,7 +261,7 @@ def write_leaderboard(board: Leaderboard, directory: Path, say: Callable[[str], 
         text = guarded(name, partial(as_text, board), None, lambda line: say(f"warning: {line}"))
         if text is not None:
             writing.write(partial(_written, directory / name, text))
-    writing.check(again=f"make continue RUN={shown(directory)}")
+    writing.check(again=typed("continue", shown(directory)))
 
 
 def _written(path: Path, text: str) -> list[Path]:
@@ -254,7 +279,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     lines.append("")
     for of in board.winners:
         lines += [f"the best of each {of.symbol}:", *(f"  {on_one_line(line)}" for line in of.lines)]
-        lines += ["to compare them:", f"  {of.command(board.common)}", ""]
+        lines += [""] if board.template else ["to compare them:", f"  {of.command(board.common)}", ""]
     for title, entries in _left_out(board):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     lines += [f"note: {note}" for note in board.notes]
@@ -329,7 +354,9 @@ def as_markdown(board: Leaderboard) -> str:
     lines += [*table, "", *(f"- {note}" for note in board.notes), ""]
     for of in board.winners:
         lines += [f"The best of each {of.symbol}:", "", *(list_item(in_markdown(line)) for line in of.lines)]
-        lines += ["", "To compare them:", "", "```", of.command(board.common), "```", ""]
+        lines.append("")
+        if not board.template:
+            lines += ["To compare them:", "", "```", of.command(board.common), "```", ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
     if board.warning:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import ConfigLine, parse_lines, read_text, unquote
+from kharness.config.make.typed import typed_setting
 from kharness.config.refused import ALL
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import split_values, unquoted
@@ -147,7 +148,7 @@ def _range(tree: Tree, symbol: str, text: str, where: str) -> Range | None:
             return Listed(symbol, text, _steps(start, step, end, whole=kind == "int"), in_order=True)
         if kind and (match := _BETWEEN.fullmatch(text)):
             low, high = Decimal(match[1]), Decimal(match[2])
-            return _between(symbol, text, low, high, log=bool(match[3]), whole=kind == "int")
+            return between(symbol, text, low, high, log=bool(match[3]), whole=kind == "int")
         values = [unquoted(value) for value in split_values(text)] if text.count("'") % 2 == 0 else [text]
         members = tree.aliases.get(symbol, {})
         if values == [ALL] and members and ALL not in members:
@@ -194,7 +195,8 @@ def _decimal_text(number: Decimal) -> str:
     return f"{shortest:f}" if -7 <= shortest.adjusted() < 16 else str(shortest).lower()
 
 
-def _between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, whole: bool) -> Between:
+def between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, whole: bool) -> Between:
+    """Return a range that can be searched; ValueError says what is wrong with it."""
     if low >= high:
         raise ValueError("does not rise")
     if log and low <= 0:
@@ -218,7 +220,10 @@ def whole_grid(found: Range) -> Listed:
     if not found.whole or found.log:
         raise MatrixError(
             f"{found.symbol}={found.text} has no grid",
-            hint="write a|b or start:step:end, or search: CONFIG_SWEEP_METHOD=random or tpe",
+            hint=typed_setting(
+                "write a|b or start:step:end, or search: CONFIG_SWEEP_METHOD=random or tpe",
+                "give its values, or search it: --method random, or tpe",
+            ),
         )
     numbers = range(int(found.low), int(found.high) + 1)
     if len(numbers) > MOST_VALUES:

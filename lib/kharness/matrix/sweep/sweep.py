@@ -7,11 +7,10 @@ when there is room for one, from the run directories of the earlier ones.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
-from kharness.config.errors import ConfigError
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.config.values import Value
@@ -22,8 +21,6 @@ from kharness.matrix.planning.cells import (
     Around,
     Cell,
     Combination,
-    MistakeError,
-    Refused,
     combinations,
     refuse,
     resolve,
@@ -46,13 +43,15 @@ from kharness.matrix.planning.quarantine import idle, quarantined
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.protocols import Queue, Source
 from kharness.matrix.sweep.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
-from kharness.matrix.sweep.search import load_optuna, random_values, size, tpe_values, unseen
+from kharness.matrix.sweep.search import load_optuna, tpe_values, unseen
+from kharness.matrix.sweep.space import Space, draw, refuse_seed, take, trial_name
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import read_objective
-from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
+from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import sync_filesystem
+from monitoring.counts import counted
 
 RANGE_FILE = "the range file"
 
@@ -85,13 +84,22 @@ def num_trials(plan: Plan) -> int:
     return len(plan.cells)
 
 
-def source_for(plan: Plan, root: Path, unfinished: Sequence[Launch]) -> Source:
-    """Return the source of the trials still to run: unfinished cells, and for TPE the trials it will choose.
+def opening(plan: Plan) -> list[str]:
+    """Return lines on what is about to be tried, and what is not."""
+    ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
+    method = plan.settings["SWEEP_METHOD"]
+    head = f"sweep: {method}, {counted(num_trials(plan), 'trial')} ({ranges})"
+    return [head, f"  in {shown(plan.directory)}", *plan.note_lines()]
+
+
+def source_for(plan: Plan, space: Callable[[], Space], unfinished: Sequence[Launch]) -> Source:
+    """Return the source of the trials still to run: unfinished cells, and for TPE those of the space that it
+    will choose.
 
     The caller holds the RunnerLock of its directory.
     """
     if plan.settings.get("SWEEP_METHOD") == "tpe":
-        return TpeSource(plan, Tree.load(root), unfinished)
+        return TpeSource(plan, space(), unfinished)
     return Queue(unfinished)
 
 
@@ -109,11 +117,14 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
         )
     else:
         load_optuna()  # which must not be found missing once cells run
-        _refuse_seed(asked)
+        refuse_seed(asked.ranges, "make test_matrix")
         # A TPE search draws one trial and drops it: ranges that the tree refuses are found before anything is
         # written.
         count = 1 if method == "tpe" else _whole(settings["SWEEP_TRIALS"])
-        cells, refused = _draw(tree, around, asked.ranges, count, seed=_whole(settings["SWEEP_SEED"]))
+        space = TreeSpace(tree, around, asked.ranges)
+        cells, refused = draw(space, count, seed=_whole(settings["SWEEP_SEED"]))
+        if not cells:
+            refuse(refused, len(refused), f"fix {RANGE_FILE}")
         if method == "tpe":
             cells, refused = [], []
     entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
@@ -130,25 +141,50 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
     )
 
 
+class TreeSpace:
+    """Trainings of this checkout."""
+
+    def __init__(self, tree: Tree, around: Around, ranges: Sequence[Range]) -> None:
+        self._tree = tree
+        self._around = around
+        self.ranges = ranges
+
+    @classmethod
+    def of(cls, plan: Plan, root: Path) -> TreeSpace:
+        """Return the space of a plan that was read."""
+        tree = Tree.load(root)
+        ranges = [parse_range(tree, name, text, MATRIX_JSON) for name, text in plan.ranges.items()]
+        return cls(tree, Around(matrix=plan.directory.name.removeprefix("sweep_"), **plan.layers), ranges)
+
+    def cell(self, name: str, values: Mapping[str, str]) -> Cell:
+        layer = [a for one in self.ranges for a in _assign(self._tree, one, values[one.symbol])]
+        chosen = Combination(name, values, layer)
+        return resolve_one(self._tree, self._around, chosen, symbols=list(values))
+
+    def begin(self, cell: Cell, plan: Plan) -> Launch:
+        launch = launch_of(cell, plan.directory, self._tree.root)
+        if plan.machine is not None:
+            launch = with_threads(launch, plan.settings, plan.machine)
+        write_cell(cell, launch.directory, root=launch.root)
+        return launch
+
+
 class TpeSource:
     """Chooses a trial when there is room for one, by the results of the earlier ones."""
 
-    def __init__(self, plan: Plan, tree: Tree, unfinished: Sequence[Launch]) -> None:
+    def __init__(self, plan: Plan, space: Space, unfinished: Sequence[Launch]) -> None:
         self._plan = plan
-        self._tree = tree
+        self._space = space
         self._unfinished = deque(unfinished)
         self._objective = read_objective(plan.settings)
-        self._ranges = [parse_range(tree, name, text, MATRIX_JSON) for name, text in plan.ranges.items()]
         self._cells = {cell.name: cell for cell in plan.cells}
         self._trials = {cell.name: self._read(cell) for cell in plan.cells}
         # A trial that ended for good is known; one that is to be run again is open, whatever it says.
         for launch in unfinished:
             self._trials[launch.name] = self._open(self._cells[launch.name])
         known = [*(cell.values for cell in plan.cells), *(other.values for other in plan.refused)]
-        self._seen = {tuple(values[one.symbol] for one in self._ranges) for values in known}
+        self._seen = {tuple(values[one.symbol] for one in space.ranges) for values in known}
         self._exhausted = False
-        stamp = plan.directory.name.removeprefix("sweep_")
-        self._around = Around(matrix=stamp, **{name: plan.layers[name] for name in plan.layers})
 
     def next(self) -> Launch | None:
         if self._unfinished:
@@ -170,14 +206,12 @@ class TpeSource:
         return _whole(self._plan.settings["SWEEP_TRIALS"])
 
     def _choose(self) -> Launch | None:
-        """Plan one more trial; None if the space has no more that the tree takes."""
+        """Plan one more trial; None if the space has no more that is not refused."""
         number = len(self._trials) + 1
         seed = _whole(self._plan.settings["SWEEP_SEED"])
         known = list(self._trials.values())
-        propose = tpe_values(self._ranges, known, self._objective, seed=seed, number=number)
-        cell, refused = _take(
-            self._tree, self._around, self._ranges, self._name(number), unseen(propose, self._seen)
-        )
+        propose = tpe_values(self._space.ranges, known, self._objective, seed=seed, number=number)
+        cell, refused = take(self._space, self._name(number), unseen(propose, self._seen))
         if refused:
             add_refused(self._plan.directory, refused)
         if cell is not None:
@@ -186,12 +220,9 @@ class TpeSource:
         return None
 
     def _begin(self, cell: Cell) -> Launch:
-        launch = launch_of(cell, self._plan.directory, self._tree.root)
-        if self._plan.machine is not None:
-            launch = with_threads(launch, self._plan.settings, self._plan.machine)
         # The directory first, the plan after it: a plan never names a trial without a directory, and a kill
         # in between leaves a directory that `_name` skips.
-        write_cell(cell, launch.directory, root=launch.root)
+        launch = self._space.begin(cell, self._plan)
         sync_filesystem(self._plan.directory)
         add_cell(self._plan.directory, cell, launch)
         self._cells[cell.name] = cell
@@ -211,10 +242,6 @@ class TpeSource:
         return Trial(cell.name, cell.values, "open", "", ())
 
 
-def trial_name(number: int) -> str:
-    return f"trial-{number:04}"
-
-
 def _grid(tree: Tree, asked: RangeFile) -> list[Combination]:
     """Every combination of values, named like the cells of a matrix."""
     listed = [whole_grid(one) for one in asked.ranges]
@@ -228,53 +255,8 @@ def _grid(tree: Tree, asked: RangeFile) -> list[Combination]:
     return combinations(axes, varying([axis.axis for axis in axes]))
 
 
-def _draw(
-    tree: Tree, around: Around, ranges: Sequence[Range], count: int, *, seed: int
-) -> tuple[list[Cell], list[Refused]]:
-    """So many different random trials, fewer if the space has no more; MatrixError if it has none."""
-    seen: set[tuple[str, ...]] = set()
-    cells: list[Cell] = []
-    refused: list[Refused] = []
-    for number in range(1, count + 1):
-        if len(seen) >= size(ranges):
-            break
-        proposals = unseen(random_values(ranges, seed=seed, number=number), seen)
-        cell, others = _take(tree, around, ranges, trial_name(number), proposals)
-        refused += others
-        if cell is None:
-            break
-        cells.append(cell)
-    if not cells:
-        refuse(refused, len(refused), f"fix {RANGE_FILE}")
-    return cells, refused
-
-
-def _take(
-    tree: Tree, around: Around, ranges: Sequence[Range], name: str, proposals: Iterable[dict[str, str]]
-) -> tuple[Cell | None, list[Refused]]:
-    """The first of the proposals that the tree takes, and those that it refused before."""
-    refused: list[Refused] = []
-    for values in proposals:
-        layer = [a for one in ranges for a in _assign(tree, one, values[one.symbol])]
-        try:
-            return resolve_one(tree, around, Combination(name, values, layer), symbols=list(values)), refused
-        except MistakeError:
-            raise
-        except ConfigError as error:
-            refused.append(Refused(name, values, str(error)))
-    return None, refused
-
-
 def _assign(tree: Tree, one: Range, value: str) -> Layer:
     return tree.assignments(one.symbol, value, Origin("range file", f"CONFIG_{one.symbol}={one.text}"))
-
-
-def _refuse_seed(asked: RangeFile) -> None:
-    if any(one.symbol == "SEED" for one in asked.ranges):
-        raise MatrixError(
-            "SEED cannot be searched: it is no way to train better",
-            hint="give it one value, and train the best trials again with other seeds: make test_matrix",
-        )
 
 
 def _whole(value: Value) -> int:

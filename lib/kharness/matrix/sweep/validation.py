@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.make.typed import typed_setting
 from kharness.runs.errors import MatrixError
 from monitoring.journal.fields.directions import better_of, missing_direction, read_directions
 from monitoring.journal.files import JOURNAL
@@ -38,7 +39,7 @@ def read_objective(settings: Mapping[str, object]) -> Objective:
         of = (
             "the test set chooses nothing" if metric.startswith("test") else "it is not of the validation set"
         )
-        raise MatrixError(f"SWEEP_METRIC={metric}: {of}", hint="give val_loss, val_accuracy or the like")
+        raise MatrixError(f"{_given(metric)}: {of}", hint="give val_loss, val_accuracy or the like")
     try:
         better = better_of(metric, read_directions(str(settings.get("REPORT_BETTER") or "")))
     except ValueError as error:
@@ -48,9 +49,14 @@ def read_objective(settings: Mapping[str, object]) -> Objective:
         ) from error
     if better == "neither":
         raise MatrixError(
-            f"SWEEP_METRIC={metric}: which way it is better is unknown", hint=missing_direction(metric)
+            f"{_given(metric)}: which way it is better is unknown",
+            hint=typed_setting(missing_direction(metric), f"add --better {metric}=down, or {metric}=up"),
         )
     return Objective(metric, minimize=better == "down")
+
+
+def _given(metric: str) -> str:
+    return typed_setting(f"SWEEP_METRIC={metric}", f"--metric {metric}")
 
 
 class Validation:

@@ -38,7 +38,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 
 // Say of a box that scrolls that there is more in it: phones show no scroll bars.
-const boxes = Array.from(document.querySelectorAll(".scroll, figure"));
+const boxes = Array.from(document.querySelectorAll(".scroll, figure:not(.plot)"));
 
 function showWhatIsHidden() {
   for (const box of boxes) {
@@ -66,3 +66,42 @@ for (const button of document.querySelectorAll("figcaption button")) {
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
 });
+
+// The values of all lines under the pointer. A path has its points in thousandths of the frame.
+function valueAt(svg, place) {
+  const [low, high, ...kind] = svg.dataset.y.split(" ");
+  const [a, b] = [Number(low), Number(high)];
+  if (kind.join(" ") === "log") return a * (b / a) ** place;
+  if (kind.join(" ") === "log error") return 100 - (100 - a) * ((100 - b) / (100 - a)) ** place;
+  return a + (b - a) * place;
+}
+
+function pointsOf(path) {
+  const numbers = path.getAttribute("d").slice(1).split(" ").map(Number);
+  return numbers.flatMap((x, i) => (i % 2 ? [] : [[x, numbers[i + 1]]]));
+}
+
+const shortly = (value) => Number(value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
+
+for (const svg of document.querySelectorAll(".plot:not(.small) svg")) {
+  const lines = Array.from(svg.querySelectorAll(".mean:not(.dots)"), (path) => [path.dataset.label, path]);
+  const box = document.createElement("span");
+  box.className = "at";
+  const hide = () => box.remove();
+  svg.parentElement.addEventListener("pointerleave", hide);
+  svg.parentElement.addEventListener("pointermove", (event) => {
+    const frame = svg.getBoundingClientRect();
+    const x = (1000 * (event.clientX - frame.left)) / frame.width;
+    if (x < 0 || x > 1000) return hide();
+    const [low, high] = svg.dataset.x.split(" ").map(Number);
+    const rows = lines.map(([label, path]) => {
+      const nearest = pointsOf(path).reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a));
+      return [label, shortly(valueAt(svg, 1 - nearest[1] / 1000))].filter(Boolean).join("  ");
+    });
+    const step = Math.round(low + ((high - low) * x) / 1000).toLocaleString("en");
+    box.textContent = [step, ...rows].join("\n");
+    box.style.left = `${x / 10}%`;
+    box.style.transform = x > 600 ? "translateX(-105%)" : "translateX(0.6rem)";
+    svg.parentElement.append(box);
+  });
+}

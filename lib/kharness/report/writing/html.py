@@ -6,22 +6,25 @@ run (names, reasons, output) is escaped by the template engine.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
-from kharness.report.graphs import shows_numbers, warnings_of
-from kharness.report.graphs._canvas import DPI
+from kharness.report.graphs import warnings_of
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import comparison_sentence, explanation
+from kharness.report.overview.compared import compared
+from kharness.report.overview.headline import Headline, headline
+from kharness.report.overview.run_facts import checkpoints, packages
+from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.plots.matrix_plots import plots_of_matrix
+from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
@@ -35,8 +38,9 @@ from kharness.report.writing.conclusion_tables import (
 from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
-from kharness.report.writing.inference import inference_table, prediction_sheets
+from kharness.report.writing.inference import inference_table
 from kharness.report.writing.other_work import other_work_lines
+from kharness.report.writing.page_pictures import NO_PICTURES, pictures, say_something, sheets
 from kharness.runs.files import GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
@@ -49,18 +53,6 @@ MAX_TAILS = 100
 MAX_SAMPLES = 24
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
-
-
-@dataclass(frozen=True)
-class PagePicture:
-    """A graph, as it goes into the page."""
-
-    title: str
-    data: str
-    """base64 of the PNG."""
-    width: int
-    """In CSS pixels: 96 an inch, however finely it was drawn."""
-    height: int
 
 
 @dataclass(frozen=True)
@@ -91,38 +83,56 @@ def as_html(summary: Summary) -> str:
     )
     environment.filters["emphasised"] = _emphasised
     part, comparisons = summary.part, summary.conclusions.comparisons
-    compared = [*comparisons, *summary.conclusions.effects]
+    by_metric = summary.conclusions.by_metric
+    found = [verdict_picture(one) for one in by_metric]
+    series = (
+        None if summary.plan else part("series", partial(read_series, summary.cells[0].run.directory), None)
+    )
+    if summary.plan:
+        plots = part("curves", partial(plots_of_matrix, summary), [])
+    else:
+        plots = part("curves", partial(plots_of_run, series), []) if series else []
+    drawn = {plot.name for _, panels in plots for plot in panels}
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
-        facts=_facts(summary),
+        plots=plots,
+        curve_notes=list(dict.fromkeys(said for _, panels in plots for plot in panels for said in plot.said)),
+        numbers=part("numbers", partial(last_numbers, series), None) if series else None,
+        checkpoints=None
+        if summary.plan
+        else part("the list of checkpoints", partial(checkpoints, summary), None),
+        packages=None if summary.plan else part("packages", partial(packages, summary), None),
+        headline=part("the headline", partial(headline, summary), Headline(summary.title, "", [], [])),
+        verdict_pictures=[one for one in found if one],
+        compared=part("what was compared", partial(compared, summary), None),
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
         judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-        verdicts=[(of_metric, verdicts_table(of_metric)) for of_metric in summary.conclusions.by_metric],
-        effects=[
-            effects_table(of_metric) for of_metric in summary.conclusions.by_metric if of_metric.effects
-        ],
+        verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
+        effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
         effects_are=EFFECTS,
-        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in compared],
-        num_verdicts=Counter(one.verdict.value for one in comparisons),
+        sentences=[
+            comparison_sentence(with_texts(one, _without_emphasis))
+            for one in [*comparisons, *summary.conclusions.effects]
+        ],
         prices=part("prices", partial(_prices, summary.conclusions), {}),
-        comparison=comparison(summary) if summary.plan else None,
+        comparison=comparison(summary).without_empty() if summary.plan else None,
         explanation=" ".join(
             [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
         ),
         gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-        pictures=part(GRAPHS, partial(_pictures, summary.directory / GRAPHS), []),
+        **part(GRAPHS, partial(pictures, summary, drawn), NO_PICTURES),
         samples=part("samples", partial(_samples, summary), []),
         inference=part("inference", partial(inference_table, summary), None),
-        sheets=part("predictions", partial(_sheets, summary), []),
+        sheets=part("predictions", partial(sheets, summary), []),
         incomplete=_incomplete(summary),
         alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
         failed=warnings_of(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
-        runs=_runs_with_commands(summary),
+        runs=_runs_with_commands(summary).without_empty(),
     )
 
 
@@ -142,54 +152,21 @@ def _without_emphasis(text: str) -> str:
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
     """Tables of time to target and cost, by title."""
     tables = {
-        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(times)
+        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(
+            times
+        ).without_empty()
         for times in conclusions.times
     }
     if any(len(profile.ratios) > 1 for profile in conclusions.profiles):
         tables["Performance profile over all workloads"] = profiles_table(conclusions)
     for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
         fronts = [front for front in conclusions.fronts if front.workload == workload]
+        if not say_something(fronts):
+            continue
         missing = ", ".join(unmeasured_costs(fronts))
         title = f"Quality and its price on {workload}"
         tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
     return tables
-
-
-def _facts(summary: Summary) -> Mapping[str, str]:
-    """Return what ran, when, and the code revision."""
-    plan = summary.plan
-    facts = {"model": str(plan["model"])} if plan.get("model") else {}
-    facts |= {f"axis {symbol}": ", ".join(values) for symbol, values in summary.axes.items()}
-    created, git, versions = plan.get("created"), plan.get("git"), plan.get("versions")
-    if isinstance(created, (int, float)):
-        facts["begun"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if isinstance(git, Mapping) and git.get("revision"):
-        changed = f", with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
-        facts["revision"] = f"{git['revision']}{changed}"
-    if isinstance(versions, Mapping):
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    return facts
-
-
-def _pictures(folder: Path) -> list[PagePicture]:
-    """Those with something to show."""
-    return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
-
-
-def _sheets(summary: Summary) -> list[PagePicture]:
-    return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]
-
-
-def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
-    content = path.read_bytes()
-    # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
-    width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
-    return PagePicture(
-        title=title or path.stem.replace("_", " "),
-        data=base64.b64encode(content).decode(),
-        width=round(width * 96 / dpi),
-        height=round(height * 96 / dpi),
-    )
 
 
 def _samples(summary: Summary) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.journal.fields.row import UNKNOWN_UNIT, FieldRow, rows, shown
-from monitoring.journal.files import BRIDGE_JSON, CONTROL_JSON, RUN_JSON
+from monitoring.journal.files import ARTIFACTS, BRIDGE_JSON, CONTROL_JSON, RUN_JSON
 
 # Texts end without a full stop; `;` and `.` may stand within. In the order of docs/metrics.md.
 FIELDS: tuple[FieldRow, ...] = (
@@ -110,7 +110,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("skipped",
           step="only if the step changed no weight, by `GUARD_MAX_SKIPS`: true"),
     *rows("split",
-          eval="`val` (held out of the training set), `test`, or `inference`: what the trained model does"),
+          eval="`val` (held out of the training set), `test`, `inference`: what the trained model does, "
+               "or `media`"),
     *rows("batch_N_latency_seconds", "s", "down", "wall time",
           eval="median time from a batch of N samples on the device to its logits"),
     *rows("batch_N_samples_per_sec", "1/s", "up", "machine", eval="N by that time"),
@@ -120,6 +121,10 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("pictures",
           eval="name -> file, a PNG in the run directory, which [trackers](trackers.md#pictures) show; "
                "also in your own step, epoch, checkpoint and end records"),
+    *rows(ARTIFACTS,
+          eval="of the split `media`: name -> `file` in the run directory, its `sha256` and its size in "
+               "`bytes` ([artifacts](artifacts.md))"),
+    *rows("refused", eval="name -> why it was not kept"),
     *rows("val_loss", "nats", "down", prometheus="validation_loss",
           eval="mean cross-entropy over the split", epoch="as in the eval record at its end",
           report="loss of the last validation", scrape="loss of the last evaluation on the validation set"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,6 +113,112 @@ def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
     assert "matrix: complete: 10 runs" in again.stdout
 
 
+SWEEP = ["-a", "lr=log:0.5..8", "-a", "seed=1", "--trials", 5, "--search-seed", 3]
+
+
+def test_sweep_searches_and_names_the_command_that_confirms(folder: Path) -> None:
+    program = [sys.executable, TRAINS, "--lr", "{lr}", "--seed", "{seed}"]
+    ended = kharness(folder, "sweep", *SWEEP, "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "sweep: tpe, 5 trials (LR=log:0.5..8 SEED=1)" in ended.stdout
+    board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
+    rates = [float(row["values"]["LR"]) for row in board["rows"]]
+    losses = [row["mean"] for row in board["rows"]]
+    assert losses == sorted(losses)
+    assert len(set(rates)) == 5
+    assert all(0.5 <= rate <= 8 for rate in rates)
+    best = ["-a", f"lr={board['rows'][0]['values']['LR']}", "-a", "seed=101..105"]
+    again = ["kharness", "matrix", *best, "--better", "val_loss=down", "--", *map(str, program)]
+    assert shlex.join(again) in ended.stdout
+
+
+def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path) -> None:
+    whole, killed = folder / "whole", folder / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    words = [
+        "sweep",
+        *SWEEP,
+        "--",
+        sys.executable,
+        TRAINS,
+        "--lr",
+        "{lr}",
+        "--seed={seed}",
+        "--pause",
+        "0.02",
+    ]
+    assert kharness(whole, *words).returncode == 0
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "kharness", *map(str, words)], cwd=killed, stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: (killed / "results" / "latest" / "trial-0003").exists())
+    runner.kill()
+    runner.wait()
+    ended = kharness(killed, "continue")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = [
+        json.loads((one / "results" / "latest" / "leaderboard.json").read_text())["rows"]
+        for one in (whole, killed)
+    ]
+    assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
+
+
+TOML = """
+command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
+metric = "val_loss"
+[axis]
+lr = [1, 2.5]
+seed = "1..2"
+"""
+
+
+def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folder: Path) -> None:
+    (folder / "kharness.toml").write_text(TOML.format(python=sys.executable, trains=TRAINS))
+    planned = kharness(folder, "matrix", "--dry-run", "-a", "Seed=7")
+    assert planned.returncode == 0, planned.stderr
+    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["lr-1", "lr-2.5", "nothing"]
+    assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
+    (folder / "kharness.toml").write_text("job = 2")
+    refused = kharness(folder, "matrix")
+    assert refused.stderr == "error: kharness.toml: job is no option\nhint: did you mean jobs?\n"
+    assert os.listdir(folder) == ["kharness.toml"]
+
+
+def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
+    (folder / "c.json").write_text('{"lr": {lr}, "deep": {"name": "{name}", "kept": "${lr}"}}')
+    reads = ["-c", "import json, sys; print(sorted(json.load(open(sys.argv[1])).items()))", "{c.json}"]
+    axes = ["-a", "lr=1e-3,x", "-a", "name=a\\1 b"]
+    refused = kharness(folder, "matrix", *axes, "--render", "c.json", "--", sys.executable, *reads)
+    assert refused.stderr.startswith("error: c.json cannot be read once it has the values of a run: ")
+    assert refused.stderr.splitlines()[1] == "hint: put quotes around its placeholders"
+    assert list((folder / "results").iterdir()) == []
+    axes[1] = "lr=1e-3"
+    axes[3] = "name=a b"
+    ended = kharness(folder, "matrix", *axes, "--render", "c.json", "--", sys.executable, *reads)
+    assert ended.returncode == 0, ended.stderr
+    (log,) = (folder / "results" / "latest").glob("*/output.log")
+    assert log.read_text().startswith("[('deep', {'name': 'a b', 'kept': '${lr}'}), ('lr', 0.001)]\n")
+
+
+def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(folder: Path) -> None:
+    program = "import os, sys; print(sys.argv[2:]); open(sys.argv[1], 'w') if {} else 0; sys.exit(3)"
+    for keeps, shown in (("True", "['--resume', '{}/ck pt']"), ("False", "from scratch")):
+        words = ["run", "--resume-with", "--resume '{run_dir}/ck pt'", "--", sys.executable, "-c"]
+        assert kharness(folder, *words, program.format(keeps), "{run_dir}/ck pt").returncode == 3
+        run = (folder / "results" / "latest").resolve()
+        assert kharness(folder, "continue").returncode == 3
+        assert shown.format(run) in (run / "output.log").read_text()
+
+
+def test_hints_are_commands_that_are_there(folder: Path) -> None:
+    failed = kharness(folder, "matrix", "-a", "x=1", "--retries", 0, "--", "false", "{x}")
+    assert failed.returncode == 3
+    shown = kharness(folder, "status").stdout
+    assert "resume with: kharness continue results/test_matrix_" in shown
+    assert "make " not in shown
+
+
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
 def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
     words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
@@ -157,6 +264,24 @@ REFUSED = [
         ["matrix", "--jobs", "x", "--", "true"],
         "argument --jobs: invalid int value: 'x'",
         "kharness matrix --",
+    ),
+    (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
+    (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),
+    (["sweep", "-a", "x=log:1,2", "--", "true", "{x}"], "-a x=log:1,2: log: takes low..high", "for example"),
+    (
+        ["sweep", "-a", "x=1..2.5", "--method", "grid", "--", "true", "{x}"],
+        "X=1..2.5 has no grid",
+        "give its",
+    ),
+    (
+        ["sweep", "-a", "seed=1..5", "--method", "tpe", "--", "true", "{seed}"],
+        "SEED cannot be searched: it is no way to train better",
+        "give",
+    ),
+    (
+        ["sweep", "-a", "x=1,2", "--metric", "wer", "--", "true", "{x}"],
+        "--metric wer: which way it is better is unknown",
+        "add --better wer=down, or wer=up",
     ),
     (["status", "a", "b"], "b is one name too many", "kharness status [NAME=value …]"),
 ]

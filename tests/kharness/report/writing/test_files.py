@@ -35,8 +35,7 @@ MARKDOWN = """\
 | adam | 1/2 | 75.00 | 50.00 | 0.5000 | 4.0 | 25.00 |
 
 Mean ± sample standard deviation over seeds; n is the number of complete runs out of those planned, and \
-a number that rests on fewer says so. One run has no deviation. Means alone name no winner: see *Who is \
-better?*
+a number that rests on fewer says so. One run has no deviation. Means alone name no winner.
 
 - other work on the machine was not measured: times may hold it
 

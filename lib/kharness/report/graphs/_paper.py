@@ -1,0 +1,122 @@
+"""Pictures for a paper, drawn by a style file that its author edits: PDF and SVG of the same figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kharness.report.errors import ReportError
+
+# Variants with more lines than this have no room for a legend inside a column.
+_MOST_IN_LEGEND = 8
+
+
+@dataclass(frozen=True)
+class PaperLine:
+    """A line with its area; either may be empty."""
+
+    label: str
+    color: int
+    xs: Sequence[float]
+    ys: Sequence[float]
+    lows: Sequence[float] = ()
+    highs: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class PaperInterval:
+    """A difference with its interval."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+def write_curves(
+    path: Path, lines: Sequence[PaperLine], *, style: Path, x_label: str, y_label: str, log: bool
+) -> list[Path]:
+    """Write PATH.pdf and PATH.svg of curves over steps; returns them."""
+
+    def draw(axes: Any) -> None:
+        for one in lines:
+            color = f"C{one.color}"
+            if one.lows:
+                axes.fill_between(one.xs, one.lows, one.highs, color=color, alpha=0.18, lw=0)
+            if one.ys:
+                axes.plot(one.xs, one.ys, color=color, label=one.label)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        if log:
+            _logarithmic(axes)
+        names = {one.label for one in lines if one.ys}
+        if 1 < len(names) <= _MOST_IN_LEGEND:
+            handles, labels = axes.get_legend_handles_labels()
+            of = dict(zip(labels, handles, strict=True))
+            axes.legend(of.values(), of.keys())
+
+    return _write(path, style, draw)
+
+
+def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x_label: str) -> list[Path]:
+    """Write PATH.pdf and PATH.svg of differences, one below the other; returns them."""
+
+    def draw(axes: Any) -> None:
+        axes.axvline(0, color="0.2", lw=0.8)
+        for y, one in enumerate(rows):
+            if one.low is not None:
+                axes.plot([one.low, one.high], [y, y], color="C0", solid_capstyle="butt")
+            axes.plot([one.value], [y], "o", color="C0", mfc="C0" if one.low is not None else "white")
+        axes.set_yticks(range(len(rows)), [one.label for one in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(x_label)
+
+    return _write(path, style, draw, height=0.55 + 0.2 * len(rows))
+
+
+def _logarithmic(axes: Any) -> None:
+    """Set a logarithmic axis with its ticks as plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _write(path: Path, style: Path, draw: Any, height: float | None = None) -> list[Path]:
+    import matplotlib
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # only the style file decides
+        matplotlib.rcParams.update(_read(style))
+        matplotlib.rcParams.update({"svg.hashsalt": path.name, "text.parse_math": False})
+        figure = Figure()
+        if height is not None:
+            figure.set_figheight(height)
+        draw(figure.add_subplot())
+        written = [path.with_name(f"{path.name}.{ending}") for ending in ("pdf", "svg")]
+        # A date would make other bytes of the same numbers.
+        pdf: Any = FigureCanvasPdf(figure)
+        pdf.print_pdf(written[0], metadata={"CreationDate": None, "Creator": None})
+        svg: Any = FigureCanvasSVG(figure)
+        svg.print_svg(written[1], metadata={"Date": None, "Creator": None})
+    return written
+
+
+def _read(style: Path) -> Any:
+    from matplotlib import rc_params_from_file
+
+    try:
+        return rc_params_from_file(style, fail_on_error=True, use_default_template=False)
+    except Exception as error:
+        raise ReportError(
+            f"{style.name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            hint=f"fix it, or remove {style}: the next call writes the first one again",
+        ) from error

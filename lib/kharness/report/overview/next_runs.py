@@ -1,0 +1,90 @@
+"""The commands that add what a report lacks: unfinished runs, and seeds up to the next verdict."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kharness.config.record import read_record
+from kharness.report.collection import REPLICATE_AXIS
+from kharness.report.judging.judgment import Verdict
+from kharness.report.summary import Summary
+
+_FIRST_SEEDS = "SEED=1..5"
+# Where runs are unless RESULTS_DIR says otherwise.
+_RESULTS = "results"
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A command, and what it adds."""
+
+    words: str
+    command: str
+
+
+def suggestions(summary: Summary) -> list[Suggestion]:
+    """Return the commands for this report, the most urgent first; none where nothing is missing."""
+    found = []
+    unfinished = [cell for cell in summary.incomplete if not cell.known_failure]
+    if unfinished and _is_of_the_tree(summary):
+        what = f"{len(unfinished)} of {len(summary.cells)} runs" if len(summary.cells) > 1 else "it"
+        found.append(Suggestion(f"To finish {what}", f"make continue RUN={place_of(summary)}"))
+    seeds = _more_seeds(summary)
+    return [*found, seeds] if seeds else found
+
+
+def given_variables(summary: Summary) -> list[str]:
+    """Return the `NAME=value` words of make's command line that the runs were begun with."""
+    for cell in summary.cells:
+        record = read_record(cell.run.directory)
+        if record.written:
+            asked = {a.symbol: a.origin.where for a in record.asked if a.origin.kind == "make variable"}
+            words = dict.fromkeys(where for where in asked.values() if "=" in where)
+            return [shlex.quote(word) for word in words]
+    return []
+
+
+def place_of(summary: Summary) -> str:
+    """Return the directory as it is typed in the checkout: below RESULTS_DIR as the matrix had it."""
+    settings = summary.plan.get("settings")
+    results = settings.get("RESULTS_DIR") if isinstance(settings, dict) else None
+    return shlex.quote(f"{results or _RESULTS}/{summary.title}")
+
+
+def _is_of_the_tree(summary: Summary) -> bool:
+    """Whether make can start these runs: a program of one's own is started by its own command."""
+    configs = [cell.run.start.get("config") for cell in summary.cells if cell.run.start]
+    return bool(summary.plan) or any(isinstance(one, dict) and "MODEL" in one for one in configs)
+
+
+def _more_seeds(summary: Summary) -> Suggestion | None:
+    plan = summary.plan
+    if not plan:
+        if not _is_of_the_tree(summary) or not summary.cells[0].run.complete:
+            return None
+        words = " ".join(["make test_matrix", *given_variables(summary), _FIRST_SEEDS])
+        return Suggestion("One run cannot tell a difference from chance; five seeds can", words)
+    if plan.get("kind") != "matrix":
+        return None
+    waiting = (Verdict.NOT_SHOWN, Verdict.TOO_FEW, Verdict.UNDECIDED)
+    open_ones = [one for one in summary.conclusions.comparisons if one.verdict in waiting]
+    looks = [one.next_look for one in open_ones if one.next_look]
+    if not looks:
+        return None
+    number = min(looks)
+    axis = _axis(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
+    command = " ".join(["make test_matrix", *given_variables(summary), f"{REPLICATE_AXIS}={axis}"])
+    return Suggestion(f"The next verdicts are given at {number} seeds. To train them", command)
+
+
+def _axis(seeds: Sequence[str], number: int) -> str:
+    """Return the seeds that are there with as many more as `number` takes."""
+    whole = [int(seed) for seed in seeds if seed.isdecimal()]
+    if len(whole) == len(seeds) and whole == list(range(whole[0], whole[0] + len(whole))):
+        return f"{whole[0]}..{whole[0] + number - 1}"
+    more, last = [], max(whole, default=0)
+    for seed in range(last + 1, last + 1 + max(0, number - len(seeds))):
+        more.append(str(seed))
+    return shlex.quote("|".join([*seeds, *more]))

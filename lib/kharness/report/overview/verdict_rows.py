@@ -1,0 +1,126 @@
+"""The picture of the verdicts as rows that a page draws: a bar per comparison, in percent of the axis."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.judgment import Comparison, Verdict
+from kharness.report.judging.sentences import difference_words, interval_words, signed, unit_words
+from kharness.report.metrics import Metric
+
+MOST_ROWS = 8
+"""Rows on the first screen; the table below has all."""
+
+_DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """One comparison; places are in percent of the axis, from the left."""
+
+    variant: str
+    verdict: str
+    words: str
+    """`+0.60 (-0.97 to +2.17)`."""
+    place: float
+    low: float | None
+    high: float | None
+    beyond_left: bool
+    """Whether the interval goes on beyond the axis."""
+    beyond_right: bool
+
+
+@dataclass(frozen=True)
+class VerdictPicture:
+    """The rows of one metric with their axis."""
+
+    metric: str
+    baseline: str
+    caption: str
+    """The axis in words: unit, and which way is better."""
+    zero: float
+    ticks: Sequence[tuple[float, str]]
+    rows: Sequence[VerdictRow]
+    left_out: int
+
+
+def verdict_picture(part: Conclusions) -> VerdictPicture | None:
+    """Return the rows of one deciding metric; None where no comparison has a difference."""
+    known = [one for one in part.comparisons if one.difference is not None]
+    if not known:
+        return None
+    rows = known
+    if len(known) > MOST_ROWS:
+        first = sorted(known, key=lambda one: (one.verdict not in _DECIDED, -abs(one.difference or 0.0)))
+        kept = {id(one) for one in first[:MOST_ROWS]}
+        rows = [one for one in known if id(one) in kept]
+    low, high = _axis(rows)
+    metric = part.metric
+    return VerdictPicture(
+        metric=metric.title,
+        baseline=part.baseline,
+        caption=_caption(metric, part.baseline),
+        zero=_percent(0.0, low, high),
+        ticks=[(_percent(at, low, high), signed(at, metric)) for at in _ticks(low, high)],
+        rows=[_row(one, low, high) for one in rows],
+        left_out=len(known) - len(rows),
+    )
+
+
+def _row(one: Comparison, low: float, high: float) -> VerdictRow:
+    interval = one.interval
+    words = signed(one.difference or 0.0, one.metric)
+    if one.verdict in _DECIDED:
+        words = difference_words(one, unit=False)
+    elif interval is not None:
+        words = f"{words} ({interval_words(interval, one.metric)})"
+    return VerdictRow(
+        variant=one.variant,
+        verdict=one.verdict.value,
+        words=words,
+        place=_percent(one.difference or 0.0, low, high),
+        low=None if interval is None else _percent(max(interval.low, low), low, high),
+        high=None if interval is None else _percent(min(interval.high, high), low, high),
+        beyond_left=interval is not None and interval.low < low,
+        beyond_right=interval is not None and interval.high > high,
+    )
+
+
+def _axis(rows: Sequence[Comparison]) -> tuple[float, float]:
+    """Both ends: zero, all differences, and of the intervals as much as most of them need."""
+    differences = [one.difference or 0.0 for one in rows]
+    ends = [max(abs(one.interval.low), abs(one.interval.high)) for one in rows if one.interval]
+    limit = max(1.15 * max(map(abs, differences)), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
+    reached = [0.0, *differences]
+    for one in rows:
+        if one.interval:
+            reached += [max(one.interval.low, -limit), min(one.interval.high, limit)]
+    margin = 0.08 * (max(reached) - min(reached)) or 1.0
+    return min(reached) - margin, max(reached) + margin
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Zero, and on each side the largest of 1, 2, 5, 10, … that is inside and not beside zero."""
+    found = [0.0]
+    for end in (low, high):
+        size = 0.95 * abs(end)
+        if size > 0.2 * (high - low):
+            power = 10.0 ** math.floor(math.log10(size))
+            at = max(step * power for step in (1, 2, 5) if step * power <= size)
+            found.append(math.copysign(at, end))
+    return sorted(found)
+
+
+def _percent(value: float, low: float, high: float) -> float:
+    return round(100 * (value - low) / (high - low), 2)
+
+
+def _caption(metric: Metric, baseline: str) -> str:
+    unit = unit_words(metric)
+    way = {True: "right is better", False: "left is better", None: ""}[metric.higher_is_better]
+    text = f"difference from {baseline} in {metric.title}{f', in {unit}' if unit else ''}"
+    return f"{text}; {way}" if way else text

@@ -1,0 +1,156 @@
+"""The folder paper/: every table as LaTeX and Markdown, pictures as PDF and SVG, sources, an appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.config.foreign_text import in_markdown
+from kharness.report.comparison_table import Table, comparison
+from kharness.report.graphs._paper import PaperInterval, PaperLine, write_curves, write_intervals
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.sentences import levels_words, method_words, unit_words
+from kharness.report.overview.compared import compared
+from kharness.report.overview.headline import human_title
+from kharness.report.paper.appendix import appendix
+from kharness.report.paper.bibliography import bibliography
+from kharness.report.paper.latex import escaped, latex_figure, latex_table
+from kharness.report.plots.matrix_plots import strands_of_matrix
+from kharness.report.summary import Summary
+from kharness.report.writing.conclusion_tables import costs_table, effects_table, times_table, verdicts_table
+from monitoring.counts import counted
+from monitoring.journal.atomic_file import write_atomically
+
+PAPER = "paper"
+STYLE = "paper.mplstyle"
+_FIRST_STYLE = Path(__file__).with_name(STYLE)
+
+
+def write_paper(summary: Summary) -> list[Path]:
+    """Write everything; returns the files. ReportError for a style file that matplotlib does not take.
+
+    The style file is written where there is none, and then belongs to the author.
+    """
+    folder = summary.directory / PAPER
+    folder.mkdir(exist_ok=True)
+    style = folder / STYLE
+    if not style.exists():
+        write_atomically(style, _FIRST_STYLE.read_bytes())
+    figures, captions = _figures(summary, folder, style)
+    texts = {"figures.tex": "\n".join(captions), "references.bib": bibliography(summary)}
+    for name, (table, caption) in tables(summary).items():
+        texts[f"{name}.tex"] = latex_table(table, caption=caption, label=name)
+        texts[f"{name}.md"] = f"{table.markdown()}\n\n{in_markdown(caption)}\n"
+    texts |= _appendix(summary)
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode())
+    return [style, *figures, *(folder / name for name in texts)]
+
+
+def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
+    """Return tables with their captions, by the names of their files."""
+    title = human_title(summary)
+    found = {"comparison": (comparison(summary).without_empty(), f"{title}. {_mean_words(summary)}")}
+    options = compared(summary).options
+    if options is not None:
+        found["options"] = (options, f"{title}. Settings of each variant.")
+    parts = summary.conclusions.by_metric
+    for part in parts:
+        ending = f"_{part.metric.name}" if len(parts) > 1 else ""
+        if part.comparisons:
+            found[f"verdicts{ending}"] = (
+                verdicts_table(part).without_empty(),
+                f"{title}. {difference_words(part)}",
+            )
+        if part.effects:
+            caption = f"{title}. Main effects. {difference_words(part)}"
+            found[f"main_effects{ending}"] = (effects_table(part).without_empty(), caption)
+    for number, times in enumerate(summary.conclusions.times, 1):
+        caption = f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}."
+        found[f"time_to_target_{number}"] = (times_table(times).without_empty(), caption)
+    for number, workload in enumerate(dict.fromkeys(one.workload for one in summary.conclusions.fronts), 1):
+        fronts = [one for one in summary.conclusions.fronts if one.workload == workload]
+        caption = (
+            f"Quality and its price on {workload}: means of complete runs; Pareto-optimal is what nothing "
+            "was shown to beat."
+        )
+        found[f"costs_{number}"] = (costs_table(fronts).without_empty(), caption)
+    return found
+
+
+def difference_words(part: Conclusions) -> str:
+    """Return the caption of differences: n, what the intervals hold for, and the method."""
+    shown = [*part.comparisons, *part.effects]
+    counts = {one.counts for one in part.comparisons}
+    number = f"n = {next(iter(counts))[0]} seeds each" if len(counts) == 1 else "n as given"
+    methods = "; ".join(dict.fromkeys(words for one in part.comparisons if (words := method_words(one))))
+    text = (
+        f"Differences from {part.baseline} in {part.metric.title} ({number}) with "
+        f"{levels_words(shown, part.settings.confidence)}, which hold at once for all comparisons"
+    )
+    return f"{text}; {methods}." if methods else f"{text}."
+
+
+def _mean_words(summary: Summary) -> str:
+    numbers = {len(variant.complete) for variant in summary.variants}
+    n = f"n = {next(iter(numbers))}" if len(numbers) == 1 else "n complete runs"
+    return f"Mean ± sample standard deviation over seeds ({n} per variant)."
+
+
+def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], list[str]]:
+    """Draw the differences and every metric's curves; returns the files and the LaTeX of their captions."""
+    title = human_title(summary)
+    files: list[Path] = []
+    captions: list[str] = []
+    for metric, strands in strands_of_matrix(summary) if summary.plan else []:
+        lines = [PaperLine(one.label, one.color, one.xs, one.ys, one.lows, one.highs) for one in strands]
+        values = [value for one in strands for value in (*one.ys, *one.lows)]
+        log = metric.kind == "log" and min(values) > 0 and max(values) > 10 * min(values)
+        files += write_curves(
+            folder / metric.name, lines, style=style, x_label="step", y_label=metric.title, log=log
+        )
+        areas = (
+            "areas from the lowest run to the highest"
+            if any(one.lows for one in strands)
+            else "thin: single runs"
+        )
+        captions.append(
+            latex_figure(
+                metric.name, caption=f"{title}. {metric.title}: means over {_runs(summary)}, {areas}."
+            )
+        )
+    for part in summary.conclusions.by_metric:
+        rows = [
+            PaperInterval(
+                one.variant,
+                one.difference * one.metric.scale,
+                one.interval.low * one.metric.scale if one.interval else None,
+                one.interval.high * one.metric.scale if one.interval else None,
+            )
+            for one in part.comparisons
+            if one.difference is not None
+        ]
+        if rows:
+            name = f"differences_{part.metric.name}"
+            unit = unit_words(part.metric)
+            label = f"difference in {part.metric.title}{f' ({unit})' if unit else ''}"
+            files += write_intervals(folder / name, rows, style=style, x_label=label)
+            captions.append(latex_figure(name, caption=f"{title}. {difference_words(part)}"))
+    return files, captions
+
+
+def _runs(summary: Summary) -> str:
+    numbers = {len(variant.complete) for variant in summary.variants}
+    return counted(next(iter(numbers)), "seed") if len(numbers) == 1 else "the complete seeds"
+
+
+def _appendix(summary: Summary) -> Mapping[str, str]:
+    found = appendix(summary)
+    markdown = ["# Reproducibility", f"{in_markdown(human_title(summary))}."]
+    latex = [r"\section{Reproducibility}", f"{escaped(human_title(summary))}."]
+    for heading, lines in found.items():
+        if lines:
+            markdown += [f"## {heading}", "\n".join(f"- {in_markdown(line)}" for line in lines)]
+            items = "\n".join(rf"\item {escaped(line)}" for line in lines)
+            latex += [rf"\subsection{{{heading}}}", f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"]
+    return {"appendix.md": "\n\n".join(markdown) + "\n", "appendix.tex": "\n\n".join(latex) + "\n"}

@@ -1,0 +1,144 @@
+"""A plot as a page draws it: paths in a frame, and words around it that keep their size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
+
+# Percent of the height between two labels at the ends of lines.
+_LABEL_GAP = 7.5
+
+
+@dataclass(frozen=True)
+class Strand:
+    """One line, its area, or both; `color` is its number in the page's palette."""
+
+    label: str
+    color: int
+    kind: str
+    """`mean`, `run`, `unfinished`, or `other` for what is only there to compare with."""
+    xs: Sequence[float]
+    ys: Sequence[float]
+    lows: Sequence[float] = ()
+    highs: Sequence[float] = ()
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class PlotPath:
+    """The outline of a line or an area, with its look as CSS classes."""
+
+    look: str
+    outline: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Everything that the template needs; places are in percent of the frame."""
+
+    name: str
+    title: str
+    x_label: str
+    alt: str
+    paths: Sequence[PlotPath]
+    x_ticks: Sequence[tuple[float, str]]
+    y_ticks: Sequence[tuple[float, str]]
+    ends: Sequence[tuple[float, str, int]]
+    """Labels at the ends of lines: place from the top, text and color."""
+    legend: Sequence[tuple[str, int]]
+    x: Scale
+    y: Scale
+    small: bool = False
+    said: Sequence[str] = field(default_factory=list)
+    """Notes below it."""
+
+
+def plot_of(
+    name: str,
+    title: str,
+    strands: Sequence[Strand],
+    *,
+    x_label: str = "step",
+    scale: Kind = "linear",
+    like: Sequence[Strand] = (),
+    small: bool = False,
+    said: Sequence[str] = (),
+) -> Plot:
+    """Draw strands in one frame; `like` are others that its axes must hold as well, for panels alike."""
+    held = [*strands, *like]
+    y = scale_of([value for one in held for value in (*one.ys, *one.lows, *one.highs)], scale)
+    xs = [value for one in held if one.xs for value in (one.xs[0], one.xs[-1])]
+    x = Scale("linear", min(xs), max(xs)) if max(xs) > min(xs) else scale_of(xs)
+    named = [one for one in strands if one.kind != "other" and one.label]
+    lines = {one.label: one for one in sorted(named, key=lambda one: one.kind == "mean")}
+    shown = list(dict.fromkeys(one.label for one in named))
+    ends = [] if small else _ends([lines[label] for label in shown], y)
+    return Plot(
+        name=name,
+        title=title,
+        x_label=x_label,
+        alt=_alt(title, x_label, [lines[label] for label in shown] or [one for one in strands if one.ys]),
+        paths=[path for one in strands for path in _paths(one, x, y)],
+        x_ticks=_without_neighbors(x.ticks(3 if small else 6)),
+        y_ticks=[(100 - at, text) for at, text in y.ticks(4 if small else 7)],
+        ends=ends,
+        legend=[]
+        if small
+        else [(lines[label].label, lines[label].color) for label in shown if len(shown) > 1],
+        x=x,
+        y=y,
+        small=small,
+        said=said,
+    )
+
+
+def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
+    color = "other" if one.kind == "other" else f"c{one.color}"
+    found = []
+    if one.lows and list(one.lows) != list(one.highs):
+        ahead = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.highs, strict=True)]
+        back = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.lows, strict=True)]
+        found.append(PlotPath(f"band {color}", _outline([*ahead, *reversed(back)]) + "Z"))
+    if one.ys:
+        points = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.ys, strict=True)]
+        label = one.label if one.kind == "mean" else ""
+        found.append(PlotPath(f"{one.kind} {color}", _outline(points), label))
+        if one.dots or len(points) == 1:
+            dots = "".join(f"M{a} {b}h0" for a, b in points)
+            found.append(PlotPath(f"dots {one.kind} {color}", dots))
+    return found
+
+
+def _outline(points: Sequence[tuple[int, int]]) -> str:
+    """Return an SVG path; a point that repeats the one before is left out."""
+    kept = [point for i, point in enumerate(points) if i == 0 or point != points[i - 1]]
+    return "M" + " ".join(f"{a} {b}" for a, b in kept)
+
+
+def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
+    """Return labels where lines end, moved apart where they would lie on each other."""
+    if len(lines) < 2:
+        return []
+    wanted = sorted((100 - y.at(one.ys[-1]) / (SIZE / 100), one.label, one.color) for one in lines if one.ys)
+    placed: list[tuple[float, str, int]] = []
+    for at, label, color in wanted:
+        placed.append((max(at, placed[-1][0] + _LABEL_GAP) if placed else at, label, color))
+    beyond = max(0.0, placed[-1][0] - 100) if placed else 0.0
+    return [(round(at - beyond, 1), label, color) for at, label, color in placed]
+
+
+def _alt(title: str, x_label: str, lines: Sequence[Strand]) -> str:
+    ends = ", ".join(f"{one.label or 'it'} ends at {one.ys[-1]:.4g}" for one in lines[:8] if one.ys)
+    return f"{title} by {x_label}: {ends}." if ends else f"{title} by {x_label}."
+
+
+def _without_neighbors(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Return the ticks whose words do not run into the one before."""
+    kept: list[tuple[float, str]] = []
+    for at, text in ticks:
+        if not kept or at - kept[-1][0] > 4 + 2.2 * len(text):
+            kept.append((at, text))
+    return kept

@@ -1,0 +1,90 @@
+"""Graphs and sheets as pictures in the page, each in the part of it where it belongs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.report.graphs import gpu_graphs, shows_numbers
+from kharness.report.graphs._canvas import DPI
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.pareto import Front
+from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.summary import Summary
+from kharness.report.writing.inference import prediction_sheets
+from kharness.runs.files import GRAPHS
+
+# Where a graph is shown; those of GPUs have a part of their own, and all others are learning curves.
+_PLACES = {
+    "differences": "comparison_pictures",
+    "performance_profile": "comparison_pictures",
+    "pareto_front": "price_pictures",
+    "time_per_step": "price_pictures",
+    "time_to_target": "price_pictures",
+}
+# Drawn by the page itself, as far as runs have the numbers.
+_OF_CURVES = frozenset({"training_loss", "validation_accuracy", "validation_loss"})
+NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {
+    name: [] for name in ("curves", "gpu_pictures", *_PLACES.values())
+}
+
+
+@dataclass(frozen=True)
+class PagePicture:
+    """A graph, as it goes into the page."""
+
+    title: str
+    data: str
+    """base64 of the PNG."""
+    width: int
+    """In CSS pixels: 96 an inch, however finely it was drawn."""
+    height: int
+
+
+def say_something(fronts: Sequence[Front]) -> bool:
+    """Whether a price was measured: the memory of a process on the CPU alone tells no two variants apart."""
+    return any(front.points for front in fronts if front.cost != "peak_cpu_memory") or any(
+        len(front.members) < len(front.points) for front in fronts
+    )
+
+
+def pictures(summary: Summary, drawn: Collection[str]) -> Mapping[str, Sequence[PagePicture]]:
+    """Return those with something to show, by the part of the page that they belong to.
+
+    `drawn` are the curves that the page draws itself.
+    """
+    found: dict[str, list[PagePicture]] = {name: [] for name in ("curves", *_PLACES.values(), "gpu_pictures")}
+    folder, conclusions = summary.directory / GRAPHS, summary.conclusions
+    in_frames = _OF_CURVES if drawn else frozenset()
+    left_out: set[str] = {"differences"} if _fits_first_screen(conclusions) else set()
+    left_out |= in_frames if summary.plan else in_frames | _PLACES.keys()
+    left_out |= set() if say_something(conclusions.fronts) else {"pareto_front"}
+    for path in sorted(folder.glob("*.png")):
+        if shows_numbers(path) and path.stem not in left_out:
+            place = "gpu_pictures" if path.stem in gpu_graphs() else _PLACES.get(path.stem, "curves")
+            found[place].append(_picture(path))
+    return found
+
+
+def _fits_first_screen(conclusions: Conclusions) -> bool:
+    """Whether the rows beside the verdict are all differences, so that their graph would say them again."""
+    found = [verdict_picture(one) for one in conclusions.by_metric]
+    return all(one is None or not one.left_out for one in found)
+
+
+def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
+    content = path.read_bytes()
+    # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
+    width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
+    return PagePicture(
+        title=title or path.stem.replace("_", " "),
+        data=base64.b64encode(content).decode(),
+        width=round(width * 96 / dpi),
+        height=round(height * 96 / dpi),
+    )
+
+
+def sheets(summary: Summary) -> list[PagePicture]:
+    return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]

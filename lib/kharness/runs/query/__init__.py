@@ -1,0 +1,1 @@
+"""Ask all runs below a folder: `kharness.runs(…)` and `kharness ls`."""

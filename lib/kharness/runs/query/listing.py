@@ -1,0 +1,155 @@
+"""RunSelection as lines of a terminal: `kharness ls`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kharness.runs.errors import MatrixError
+from kharness.runs.query.selection import RunSelection
+from kharness.runs.query.stored_run import FACTS, StoredRun
+from monitoring.counts import counted
+from monitoring.journal.fields import is_result
+from monitoring.journal.series.run_series import KINDS
+from monitoring.where import field_name
+
+# Of more runs the best values are shown when they are asked for: whole journals are read.
+MOST_WITH_BEST = 100
+
+ABSENT = "-"
+_GAP = 2
+_LEADING = ("run", "status", "step")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of runs: its columns and their room."""
+
+    runs: RunSelection
+    columns: Sequence[str] = ()
+    """Options, metrics (`last.NAME`, `best.NAME`) and facts; empty for what tells the runs apart."""
+    width: int | None = None
+    """Characters of a line; None for any number."""
+    best: bool = False
+    """Whether best values are read, however many runs there are."""
+
+    def lines(self) -> list[str]:
+        """The table, and which columns had no room; MatrixError for a column that no run has."""
+        if not len(self.runs):
+            return [f"none of {counted(self.runs.num_all, 'run')}"]
+        columns, left = (self._named(), []) if self.columns else self._fitting()
+        table = zip(*(column.lines() for column in columns), strict=True)
+        lines = [_line(row, columns).rstrip() for row in table]
+        total = len(self.runs)
+        some = "" if total == self.runs.num_all else f"{total} of "
+        lines += ["", some + counted(self.runs.num_all, "run")]
+        if left:
+            lines[-1] += f"; no room for {', '.join(left)}: --columns NAME,NAME"
+        return lines
+
+    def _named(self) -> list[_ListedColumn]:
+        columns = [
+            _ListedColumn(name, [run.lookup(field_name(name)) for run in self.runs]) for name in self.columns
+        ]
+        for column in columns:
+            if all(value is None for value in column.values):
+                raise MatrixError(
+                    f"no run has {column.name}", hint="kharness ls --json has all that there is"
+                )
+        return [_ListedColumn("run", [run.name for run in self.runs]), *columns]
+
+    def _fitting(self) -> tuple[list[_ListedColumn], list[str]]:
+        """The columns that a line has room for: options that differ first, then results."""
+        leading = [_ListedColumn(name, [FACTS[name](run) for run in self.runs]) for name in _LEADING]
+        options = [
+            _ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self.runs.differing
+        ]
+        metrics = self._metrics()
+        left: tuple[list[str], list[str]] = ([], [])
+        while (
+            self.width is not None
+            and (options or metrics)
+            and _width([*leading, *options, *metrics]) > self.width
+        ):
+            of_metrics = len(metrics) >= len(options)
+            left[of_metrics].insert(0, (metrics if of_metrics else options).pop().name)
+        return [*leading, *options, *metrics], [*left[0], *left[1]]
+
+    def _metrics(self) -> list[_ListedColumn]:
+        """The last value of each result and, next to it, the best; evaluations before steps."""
+        found = list(dict.fromkeys(name for run in self.runs for name in run.last if _is_shown(name)))
+        kinds = {name: kind for run in self.runs for name, kind in run.kinds.items()}
+        found.sort(key=lambda name: -KINDS.index(kinds[name]))
+        options = {name for run in self.runs for name in run.config}
+        columns = []
+        for name in found:
+            columns.append(
+                _ListedColumn(
+                    f"last.{name}" if name in options else name, [run.last.get(name) for run in self.runs]
+                )
+            )
+            if self.best or len(self.runs) <= MOST_WITH_BEST:
+                bests = [run.best.get(name) for run in self.runs]
+                if bests != columns[-1].values and any(value is not None for value in bests):
+                    columns.append(_ListedColumn(f"best.{name}", bests))
+        return columns
+
+
+class _ListedColumn:
+    """A column and its cells."""
+
+    def __init__(self, name: str, values: Sequence[object]) -> None:
+        self.name, self.values = name, list(values)
+        self.cells = [_shown(value) for value in values]
+        self.is_text = any(isinstance(value, str) for value in values)
+        self.width = max(map(len, (name, *self.cells)))
+
+    def lines(self) -> list[str]:
+        return [self.name, "-" * self.width, *self.cells]
+
+
+def json_lines(runs: RunSelection, *, best: bool) -> Iterator[str]:
+    """Yield a line of JSON for each run: its row; what is not finite is null."""
+    for row in runs.rows(best=best):
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
+        yield json.dumps(finite, allow_nan=False)
+
+
+def in_order(runs: RunSelection, name: str) -> RunSelection:
+    """Return runs by a field, the lowest first; those without it come last."""
+
+    def key(run: StoredRun) -> tuple[bool, bool, float, str]:
+        value = run.lookup(field_name(name))
+        is_number = isinstance(value, (int, float)) and not math.isnan(value)
+        return value is None, not is_number, float(value) if is_number else 0.0, str(value)  # type: ignore[arg-type]
+
+    return RunSelection(sorted(runs, key=key), runs.num_all)
+
+
+def _is_shown(name: str) -> bool:
+    """Whether a metric is a result; whether a record had a NaN is told by its own fields."""
+    return is_result(name) and not name.startswith("nan_inf_detected")
+
+
+def _line(cells: Sequence[str], columns: Sequence[_ListedColumn]) -> str:
+    return (" " * _GAP).join(
+        cell.ljust(column.width) if column.is_text else cell.rjust(column.width)
+        for cell, column in zip(cells, columns, strict=True)
+    )
+
+
+def _width(columns: Sequence[_ListedColumn]) -> int:
+    return sum(column.width + _GAP for column in columns) - _GAP
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(str(value).split())

@@ -1,0 +1,196 @@
+"""A run as its files have it: configuration, status, the last and the best of each metric, its series."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kharness.runs.errors import MatrixError
+from monitoring.errors import MonitoringError
+from monitoring.journal.fields.directions import Said, better_of, read_directions
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import as_number
+from monitoring.journal.run_json import read_run_json
+from monitoring.journal.run_state import read_end
+from monitoring.journal.series import RunSeries
+from monitoring.journal.series.ends import JournalEnd, journal_end
+from monitoring.web.rows import status_of
+
+# Names that a condition may use for what a configuration of the harness calls otherwise.
+_ALSO = {"lr": "learning_rate"}
+
+
+@dataclass(frozen=True)
+class StoredSeries:
+    """A metric of a run, a place per record that counts, in the order of the journal."""
+
+    name: str
+    steps: array[float]
+    times: array[float]
+    """Seconds since the run's first record."""
+    values: array[float]
+    """NaN where it was not finite."""
+    samples: array[float] | None = None
+    """Samples seen by then; None where the run does not say its batch size."""
+    tokens: array[float] | None = None
+    """Tokens seen by then; None where the run does not say how many a sample has."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run directory. Its journal is read when it is first needed: the end, or all of it for `best`."""
+
+    directory: Path
+    name: str
+    """The path below the folder that was asked."""
+    config: Mapping[str, Any]
+    project: str = ""
+    group: str | None = None
+    started: float | None = None
+    """Start of the first attempt, UTC epoch seconds."""
+    problem: str = ""
+    """Why run.json says nothing; empty if it does."""
+    _attempt: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _end(self) -> JournalEnd:
+        return journal_end(self.directory / JOURNAL)
+
+    @cached_property
+    def status(self) -> str:
+        """`complete`, `failed`, `interrupted`, `running`, `died`, `silent` or `waiting`."""
+        if self._end.status is not None:
+            return self._end.status
+        return status_of(read_end(self.directory / JOURNAL), self._attempt, time.time())
+
+    @property
+    def step(self) -> int | None:
+        """Its last step; None before the first."""
+        return self._end.step
+
+    @property
+    def updated(self) -> float | None:
+        """Time of its newest record, UTC epoch seconds."""
+        return self._end.time
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from its start to its newest record."""
+        return self.updated - self.started if self.updated and self.started else None
+
+    @cached_property
+    def last(self) -> Mapping[str, float]:
+        """The last value of each metric, as far as the end of the journal goes (16 KiB)."""
+        return {name: value.value for name, value in self._end.values.items()}
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kind of record that has each of the last values: `step`, `eval`, `end` …"""
+        return {name: value.kind for name, value in self._end.values.items()}
+
+    @cached_property
+    def best(self) -> Mapping[str, float]:
+        """The best value of each metric that is known to be better up or down. It reads the whole journal.
+
+        What no table of ours knows, CONFIG_REPORT_BETTER of the run says (`better.wer = down`).
+        """
+        said, found = self._directions(), dict[str, float]()
+        for name, info in self._series().metrics.items():
+            better = better_of(info.field, said)
+            value = info.max if better == "up" else info.min if better == "down" else None
+            if value is not None:
+                found[name] = value
+        return found
+
+    def series(self, name: str) -> StoredSeries:
+        """Return a metric of rank 0 as `best` and `last` name it; MatrixError for one that it does not have.
+
+        Every record that counts is in it: no spike is left out.
+        """
+        series = self._series()
+        metrics = series.metrics
+        if name not in metrics or 0 not in metrics[name].keys:
+            known = ", ".join(metrics) or "no metric"
+            raise MatrixError(f"{self.name} has no metric {name}", hint=f"it has {known}")
+        count, factors = metrics[name].count + 1, series.axes
+        by_step = series.window(name, x="step", buckets=count)
+        of: dict[str, array[float]] = {
+            axis: array("d", [step * factor for step in by_step.x])
+            for axis, factor in factors.items()
+            if axis in ("samples", "tokens")
+        }
+        return StoredSeries(
+            name, by_step.x, series.window(name, x="time", buckets=count).x, by_step.last, **of
+        )
+
+    def lookup(self, name: str) -> object:
+        """Return a field by its name in small letters, for conditions: None where the run has none."""
+        fact = FACTS.get(name)
+        if fact is not None and (value := fact(self)) is not None:
+            return value
+        kind, _, rest = name.partition(".")
+        if kind == "best" and rest:
+            return _found(self.best, rest)
+        if kind == "last" and rest:
+            return _found(self.last, rest)
+        value = _found(self.config, name)
+        if value is None and name in _ALSO:
+            value = _found(self.config, _ALSO[name])
+        return _found(self.last, name) if value is None else value
+
+    def _series(self) -> RunSeries:
+        found = RunSeries(self.directory, only=(JOURNAL,))
+        found.refresh()
+        return found
+
+    def _directions(self) -> Said:
+        try:
+            return read_directions(str(self.config.get("REPORT_BETTER") or ""))
+        except ValueError:
+            return {}
+
+
+# What conditions and tables call a run's facts.
+FACTS: dict[str, Callable[[StoredRun], object]] = {
+    "name": lambda run: run.name,
+    "run": lambda run: run.name,
+    "project": lambda run: run.project or None,
+    "group": lambda run: run.group,
+    "status": lambda run: run.status,
+    "step": lambda run: run.step,
+    "seconds": lambda run: run.seconds,
+}
+
+
+def read_run(directory: Path, name: str) -> StoredRun:
+    """Return the run in a directory; what cannot be read of it is its `problem`."""
+    try:
+        run = read_run_json(directory)
+    except MonitoringError as error:
+        return StoredRun(directory, name, {}, problem=str(error))
+    tracking, attempts = run["tracking"], run["attempts"]
+    return StoredRun(
+        directory,
+        name,
+        run["config"],
+        tracking["project"],
+        tracking["group"],
+        as_number(attempts[0].get("started")),
+        _attempt=attempts[-1],
+    )
+
+
+def _found(values: Mapping[str, object], name: str) -> object:
+    """Return a value by its name, whatever case that has."""
+    for spelled in (name, name.upper()):  # a journal's names, and those of options
+        if spelled in values:
+            return values[spelled]
+    return next((value for own, value in values.items() if own.lower() == name), None)

@@ -1,0 +1,1 @@
+"""Texts, pictures, histograms, tables and files of a run, kept in its directory by their content."""

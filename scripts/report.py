@@ -1,0 +1,62 @@
+"""Write the whole report of a run, a matrix or a sweep: report.py [RUN=dir] [PAPER=y] [NAME=value…].
+
+Graphs, then tables and the page that show them, then the page of each run. Without RUN= the newest.
+CONFIG_REPORT_METRIC=…, BASELINE=… and their kind judge again by other options than those the matrix was begun
+with. PAPER=y adds paper/: tables as LaTeX and Markdown, pictures as PDF and SVG, sources, an appendix.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
+from kharness.report.errors import ReportError
+from kharness.report.graphs import warnings_of
+from kharness.report.paper.paper import write_paper
+from kharness.report.report import write_everything
+from kharness.runs.files import GRAPHS, REPORT_HTML
+from kharness.runs.latest import asked_directory, shown
+from monitoring.counts import counted
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 once everything is written; what failed is a line `warning: …`."""
+    variables = make_variables.given(argv, os.environ, "report", root=ROOT)
+    wants_paper(variables)
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    summary, written = write_everything(directory, variables)
+    own = [path for path in written if path.parent == directory]
+    print("\n".join(map(shown, own)))
+    graphs = sorted((directory / GRAPHS).glob("*.png"))
+    if graphs:
+        print(f"{shown(directory / GRAPHS)}: {counted(len(graphs), 'graph')}, each with its numbers as CSV")
+    if len(written) > len(own):
+        runs = counted(len(written) - len(own), "run")
+        print(f"{shown(directory)}/*/{REPORT_HTML}: the page of each, {runs}")
+    elif summary.plan:
+        print(f"one run: make report RUN={shown(directory / summary.cells[0].name)}")
+    if wants_paper(variables):
+        files = write_paper(summary)
+        print(
+            f"{shown(files[0].parent)}: {counted(len(files), 'file')}; its {files[0].name} is yours to edit"
+        )
+    for line in warnings_of(summary):
+        print(f"warning: {line}")
+    return 0
+
+
+def wants_paper(variables: Mapping[str, str]) -> bool:
+    """Whether PAPER=y was given; ReportError for what is neither y nor n."""
+    asked = variables.get("PAPER", "n")
+    if asked not in ("y", "n"):
+        raise ReportError(f"PAPER={asked} is neither y nor n", hint="leave out PAPER or set it to y")
+    return asked == "y"
+
+
+if __name__ == "__main__":
+    run_command(main)

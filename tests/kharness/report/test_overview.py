@@ -1,0 +1,141 @@
+"""What a report says first: its title, the verdict, what to run next, and what was compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kharness.report.overview.compared import compared
+from kharness.report.overview.headline import headline
+from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.summary import Summary, collect
+
+from .conftest import Make
+
+START = {
+    "event": "start",
+    "num_steps": 2,
+    "batch_size": 10,
+    "data_sha256": "ab" * 32,
+    "dataset": {"name": "mnist-subset", "train": 20, "test": 10_000},
+    "model": {"name": "LeNet5", "parameters": 61706},
+    "schedule": {"name": "cosine", "peak": 0.1, "num_steps": 2, "warmup_fraction": 0.25},
+}
+OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "sgd": {"learning_rate": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0005},
+    "adamw": {"learning_rate": 0.003, "betas": [0.9, 0.999], "weight_decay": 0.01, "groups": [{}]},
+}
+
+
+def compared_optimizers(folder: Path, make: Make, scores: Mapping[str, list[float]]) -> Summary:
+    """A matrix of both optimizers, with a test accuracy for each seed."""
+    seeds = [str(seed) for seed in range(1, len(scores["sgd"]) + 1)]
+    made = make.matrix(folder, {"OPTIMIZER": [*scores], "SEED": seeds})
+    for name, of in scores.items():
+        for seed, score in zip(seeds, of, strict=True):
+            start = {**START, "optimizer": {"name": name, **OPTIMIZERS[name]}}
+            start["config"] = {"MODEL": "lenet5", "SEED": int(seed), "BATCH_SIZE": 10}
+            records = make.training([2.0, 1.0], [score], score)
+            made.add({"OPTIMIZER": name, "SEED": seed}, [start, *records[1:]])
+    return collect(made.directory)
+
+
+def test_a_clear_winner_is_the_first_sentence(tmp_path: Path, make: Make) -> None:
+    summary = compared_optimizers(
+        tmp_path / "m",
+        make,
+        {"sgd": [0.50, 0.51, 0.49, 0.50, 0.505], "adamw": [0.90, 0.905, 0.91, 0.90, 0.90]},
+    )
+    found = headline(summary)
+    assert found.title == "LeNet-5 on MNIST (subset): sgd, adamw; 5 seeds each"
+    assert found.verdict.startswith("adamw (+40.20 (+3")
+    assert found.verdict.endswith(") points) is better than sgd in test accuracy.")
+    assert (found.shown, found.next_runs) == ([], [])
+    picture = verdict_picture(summary.conclusions)
+    assert picture is not None
+    row = picture.rows[0]
+    assert (row.variant, row.verdict, row.beyond_left, row.beyond_right) == ("adamw", "better", False, False)
+    assert row.low is not None
+    assert row.high is not None
+    assert picture.zero < row.low < row.place < row.high < 100
+    assert picture.caption == "difference from sgd in test accuracy, in points; right is better"
+
+
+def test_an_open_question_comes_with_what_seeds_could_show_and_the_next_command(
+    tmp_path: Path, make: Make
+) -> None:
+    summary = compared_optimizers(
+        tmp_path / "m", make, {"sgd": [0.5, 0.6, 0.4, 0.55, 0.5], "adamw": [0.55, 0.5, 0.45, 0.6, 0.4]}
+    )
+    found = headline(summary)
+    assert found.verdict == "No difference in test accuracy is shown between sgd and adamw."
+    assert found.shown[0].startswith("These seeds find a true difference of ")
+    assert found.shown[0].endswith(
+        " points or more in 80 % of all cases. A smaller one may be there and is not shown."
+    )
+    assert found.shown[1:] == ["adamw: it is within chance."]
+    assert [(one.words, one.command) for one in found.next_runs] == [
+        ("The next verdicts are given at 10 seeds. To train them", "make test_matrix SEED=1..10")
+    ]
+
+
+def test_two_seeds_are_too_few_and_the_command_adds_the_rest(tmp_path: Path, make: Make) -> None:
+    summary = compared_optimizers(tmp_path / "m", make, {"sgd": [0.5, 0.6], "adamw": [0.55, 0.5]})
+    origins = {
+        "asked": [
+            {"symbol": "NUM_EPOCHS", "value": "3", "kind": "make variable", "where": "NUM_EPOCHS=3"},
+            {"symbol": "SEED", "value": "1", "kind": "matrix axis", "where": "SEED=1..2"},
+        ],
+        "written": {"NUM_EPOCHS": "3"},
+    }
+    (summary.run_directories[0] / ".config.origins.json").write_text(json.dumps(origins))
+    found = headline(summary)
+    assert found.verdict == (
+        "Too few seeds to compare adamw with sgd in test accuracy: 2 of the 5 that a verdict takes."
+    )
+    assert [one.command for one in found.next_runs] == ["make test_matrix NUM_EPOCHS=3 SEED=1..5"]
+
+
+def test_what_was_compared_has_what_each_optimizer_was_set_to(tmp_path: Path, make: Make) -> None:
+    summary = compared_optimizers(tmp_path / "m", make, {"sgd": [0.5], "adamw": [0.55]})
+    run = {
+        "run_id": "0",
+        "created": 1.0,
+        "tracking": {"project": "p", "name": "n", "group": None},
+        "config": {},
+        "attempts": [
+            {
+                "attempt": 1,
+                "host": "lab",
+                "hardware": {"cpu": "A CPU", "cpu_usable": 2, "memory_bytes": 8_000_000_000, "gpus": []},
+                "versions": {"torch": "2.13.0"},
+            }
+        ],
+    }
+    (summary.run_directories[0] / "run.json").write_text(json.dumps(run))
+    found = compared(summary)
+    assert found.options is not None
+    assert [found.options.header, *found.options.rows] == [
+        ["variant", "learning rate", "weight decay", "betas", "schedule", "other settings"],
+        ["sgd", "0.05", "0.0005", "-", "cosine, warmup fraction 0.25", "momentum 0.9, nesterov"],
+        ["adamw", "0.003", "0.01", "0.9 0.999", "cosine, warmup fraction 0.25", "-"],
+    ]
+    assert found.facts == {
+        "model": "LeNet-5, 61,706 parameters",
+        "optimizer": "sgd, adamw",
+        "seed": "1",
+        "dataset": "MNIST (subset): 20 train, 10,000 test; sha256 abababababababab",
+        "budget of a run": "2 steps, 20 samples, 2.0 s",
+        "hardware": "A CPU, 2 processors, 8 GB of memory, no GPU",
+        "host": "lab",
+        "versions": "torch 2.13.0",
+        "code": "0123abcd, with uncommitted changes fedcba987654",
+        "begun": "2026-11-21 11:53:22 UTC",
+        "alerts": "none",
+    }
+    assert found.untuned.startswith(
+        "Learning rates were not tuned in this matrix: sgd at 0.05 and adamw at 0.003 ran at one rate each."
+    )
+    assert found.tuning.endswith("make sweep RANGE_CONFIG=rates.ranges")

@@ -1,0 +1,109 @@
+"""make report PAPER=y: tables, captions, pictures by an editable style, sources, the appendix."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kharness.report.errors import ReportError
+from kharness.report.paper import bibliography
+from kharness.report.paper.latex import escaped
+from kharness.report.paper.paper import write_paper
+from kharness.report.summary import Summary, collect
+
+from .conftest import Make
+from .test_overview import compared_optimizers
+
+
+@pytest.fixture
+def summary(tmp_path: Path, make: Make) -> Summary:
+    scores = {"sgd": [0.50, 0.51, 0.49], "adamw": [0.90, 0.92, 0.91]}
+    return compared_optimizers(tmp_path / "m", make, scores)
+
+
+def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(summary: Summary) -> None:
+    names = [path.name for path in write_paper(summary)]
+    tables = ("comparison", "options", "verdicts", "time_to_target_1", "costs_1")
+    assert names == [
+        "paper.mplstyle",
+        *("training_loss.pdf", "training_loss.svg"),
+        *("differences_test_accuracy.pdf", "differences_test_accuracy.svg"),
+        *("figures.tex", "references.bib"),
+        *(f"{name}.{ending}" for name in tables for ending in ("tex", "md")),
+        *("appendix.md", "appendix.tex"),
+    ]
+    folder = summary.directory / "paper"
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    write_paper(collect(summary.directory))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
+    assert b'width="234pt"' in first["training_loss.svg"]  # 3.25 inches
+    style = folder / "paper.mplstyle"
+    style.write_text(style.read_text().replace("3.25, 2.1", "5.5, 2.1"))
+    write_paper(summary)
+    assert b'width="396pt"' in (folder / "training_loss.svg").read_bytes()
+    style.write_text("lines.linewidth: thick\n")
+    with pytest.raises(ReportError, match=r"paper\.mplstyle: "):
+        write_paper(summary)
+
+
+def test_a_table_is_booktabs_with_n_intervals_and_method(summary: Summary) -> None:
+    write_paper(summary)
+    text = (summary.directory / "paper" / "verdicts.tex").read_text()
+    caption, row = re.findall(r"^\\caption\{(.*)\}$|^(adamw.*)$", text, flags=re.M)
+    assert caption[0].startswith(
+        "LeNet-5 on MNIST (subset): sgd, adamw; 3 seeds each. Differences from sgd in test accuracy "
+        r"(n = 3 seeds each) with 95.5 \% intervals, 95 \% over all looks, which hold at once for all "
+        "comparisons; paired t test over 3 seeds"
+    )
+    assert row[1].startswith("adamw & better & +41.00 & +3")
+    assert [line for line in text.splitlines() if line.endswith("rule")] == [
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+    ]
+    markdown = (summary.directory / "paper" / "options.md").read_text()
+    assert "| adamw | 0.003 | 0.01 | 0.9 0.999 | cosine, warmup fraction 0.25 | - |" in markdown
+
+
+def test_sources_are_those_of_what_was_used(summary: Summary) -> None:
+    write_paper(summary)
+    keys = re.findall(
+        r"^@\w+\{(\w+),", (summary.directory / "paper" / "references.bib").read_text(), flags=re.M
+    )
+    assert keys == ["landemets1983", "lecun1998", "loshchilov2019", "student1908", "sutskever2013"]
+    known = bibliography.entries()
+    named = {key for table in (*_tables(), bibliography.METHODS) for of in table.values() for key in of}
+    assert named - known.keys() == set()
+
+
+def _tables() -> list[dict[str, list[str]]]:
+    return [bibliography._OPTIMIZERS, bibliography._PRUNING, bibliography._DATASETS, bibliography._MODELS]
+
+
+def test_the_appendix_says_what_differs_from_the_plan(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1"]})
+    made.add({"OPTIMIZER": "sgd", "SEED": "1"}, make.training([2.0, 1.0], [0.5], 0.5))
+    made.add({"OPTIMIZER": "adam", "SEED": "1"}, make.training([2.0], []), status="killed", reason="signal 9")
+    write_paper(collect(made.directory, {"BASELINE": "adam"}))
+    text = (made.directory / "paper" / "appendix.md").read_text()
+    sections = dict(re.findall(r"^## (.*)\n\n((?:- .*\n)+)", text, flags=re.M))
+    assert sections["Exclusions"] == "- optimizer-adam_seed-1: killed (signal 9)\n"
+    assert (
+        "- the baseline was planned as the first variant, and is adam\n"
+        in sections["Deviations from the plan"]
+    )
+    assert sections["Compute"].splitlines() == [
+        "- 2 runs, and 1 attempt that did not complete",
+        "- wall time of all trainings: 20 s",
+        "- CPU time of all trainings: not measured",
+        "- energy of the GPUs: not measured",
+    ]
+
+
+def test_latex_shows_every_character() -> None:
+    assert escaped(r"50 % of a_b & {c} ^ ~ \ -0.5 ± <1e-3") == (
+        r"50 \% of a\_b \& \{c\} \textasciicircum{} \textasciitilde{} \textbackslash{} "
+        r"$-$0.5 $\pm$ \textless{}1e-3"
+    )

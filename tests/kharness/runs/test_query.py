@@ -1,0 +1,207 @@
+"""`kharness.runs` and `kharness ls`, on run directories that a Run has written."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any, assert_type
+
+import orjson
+import pytest
+
+import kharness
+from kharness import cli
+from kharness.runs.errors import MatrixError
+from kharness.runs.query.listing import Listing
+from kharness.runs.query.selection import RunSelection
+from monitoring.errors import UserError
+from monitoring.where import WhereError
+
+
+def write(directory: Path, config: dict[str, object], losses: list[float], **start: object) -> None:
+    with kharness.Run(directory, config=config, agent=False) as run:
+        run.start(model={"name": "m"}, training={"batch_size": 4, "tokens_per_sample": 10}, **start)
+        for step, loss in enumerate(losses, start=1):
+            run.log_step(step, loss=loss + 0.1)
+            run.log_eval(step, split="val", val_loss=loss)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("asked") / "results"
+    write(results / "lr/low", {"model": "gpt2", "lr": 1e-4, "seed": 1}, [0.8, 0.75, 0.7])
+    write(results / "lr/high", {"model": "gpt2", "lr": 1e-2, "seed": 1}, [0.9, 0.5, 0.9])
+    write(results / "other", {"MODEL": "lenet5", "LEARNING_RATE": 0.1, "seed": 1}, [math.nan])
+    # what is no run, and what is one twice
+    (results / "empty").mkdir()
+    (results / "latest").symlink_to("other")
+    (results / ".hidden").symlink_to("lr")
+    return results
+
+
+def names(runs: RunSelection) -> list[str]:
+    return [run.name for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("", ["lr/high", "lr/low", "other"]),
+        ("model == 'gpt2' and lr > 1e-4", ["lr/high"]),
+        ("lr >= 1e-2", ["lr/high", "other"]),
+        ("CONFIG_MODEL=lenet5 or val_loss<0.8", ["lr/low", "other"]),
+        ("best.val_loss < 0.6", ["lr/high"]),
+        ("last.val_loss < 0.6", []),
+        ("best.val_loss < 0.71 and not high and status=complete and step=3", ["lr/low"]),
+        ("project=lr seconds<3600", ["lr/high", "lr/low"]),
+    ],
+)
+def test_a_condition_selects(results: Path, where: str, expected: list[str]) -> None:
+    assert names(kharness.runs(results, where=where)) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("momentum=0.9", "no run has momentum"),
+        ("lr >", "a value after > is missing at the end"),
+        ("(lr > 1", "a bracket is not closed"),
+        ("__import__('os').system('x')", None),
+        ("lr > 1 if", None),
+    ],
+)
+def test_what_is_no_condition_is_an_error_and_never_run(
+    results: Path, where: str, message: str | None
+) -> None:
+    if message is None:  # words that are parts of names
+        assert names(kharness.runs(results, where=where)) == []
+        return
+    with pytest.raises(WhereError, match=re.escape(message)):
+        kharness.runs(results, where=where)
+
+
+def test_a_run_has_all_that_its_files_say(results: Path) -> None:
+    runs = kharness.runs(results)
+    assert_type(runs, RunSelection)
+    package: object = sys.modules["kharness.runs"]
+    assert package == kharness.runs, "one name, for the package and for the call"
+    assert (runs.differing, repr(runs)) == (["lr", "model", "MODEL", "LEARNING_RATE"], "<3 of 3 runs>")
+    high, _, other = runs
+    assert (high.status, high.step, high.config["seed"], high.project) == ("complete", 3, 1, "lr")
+    assert {name: high.last[name] for name in ("loss", "val_loss")} == {"loss": 1.0, "val_loss": 0.9}
+    assert high.best["val_loss"] == 0.5
+    assert math.isnan(other.last["val_loss"])
+    assert "val_loss" not in other.best
+
+    series = high.series("val_loss")
+    assert ([*series.steps], [*series.values], len(series)) == ([1, 2, 3], [0.9, 0.5, 0.9], 3)
+    assert series.samples is not None
+    assert series.tokens is not None
+    assert ([*series.samples], [*series.tokens]) == ([4, 8, 12], [40, 80, 120])
+    assert [*series.times] == sorted(series.times)
+    with pytest.raises(MatrixError, match="lr/high has no metric val"):
+        high.series("val")
+
+
+def test_a_series_has_each_step_that_counts_once_and_every_spike(tmp_path: Path) -> None:
+    losses = [1e9 if step == 777 else 1 / step for step in range(1, 2001)]
+    for first, last in ((1, 1500), (1001, 2000)):
+        with kharness.Run(tmp_path / "run", agent=False) as writing:
+            for step in range(first, last + 1):
+                writing.log(step=step, train_loss=losses[step - 1])
+    [run] = kharness.runs(tmp_path)
+    series = run.series("train_loss")
+    assert [*zip(series.steps, series.values, strict=True)] == [*enumerate(losses, start=1)]
+    assert (series.samples, run.best["train_loss"], run.last["train_loss"]) == (None, 1 / 2000, 1 / 2000)
+
+
+def test_frames_are_of_what_is_installed_else_rows(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = kharness.runs(results, where="lr<1")
+    rows = runs.rows()
+    assert list(rows[0])[:9] == ["run", "project", "status", "step", "seconds",
+                                 "lr", "model", "MODEL", "LEARNING_RATE"]  # fmt: skip
+    assert [row["best.val_loss"] for row in rows] == [0.5, 0.7, None]
+    assert runs.frame()["last.loss"].tolist()[:2] == [1.0, pytest.approx(0.8)]
+    assert runs.frame("polars")["best.val_loss"].to_list() == [0.5, 0.7, None]
+    with pytest.raises(MatrixError, match="there is no frame of excel"):
+        runs.frame("excel")
+    for package in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert runs[:1].frame(best=False) == runs[:1].rows(best=False)
+    with pytest.raises(MatrixError, match="pandas is not installed"):
+        runs.frame("pandas")
+
+
+def test_a_damaged_run_costs_only_itself(tmp_path: Path) -> None:
+    write(tmp_path / "good", {"lr": 0.1}, [0.5])
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/run.json").write_text("{")
+    (tmp_path / "bad/metrics.jsonl").write_bytes(b'{"event":"st\n[]\n\xff')
+    bad, good = kharness.runs(tmp_path)
+    assert (bad.status, bad.step, dict(bad.last), dict(bad.best), dict(bad.config)) == (
+        "waiting",
+        None,
+        {},
+        {},
+        {},
+    )
+    assert bad.problem.startswith(f"{tmp_path / 'bad/run.json'} cannot be read")
+    assert good.last["val_loss"] == 0.5
+
+
+def ls(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert cli.main(["ls", *words]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_ls_shows_what_differs_then_results(
+    results: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results.parent)
+    assert ls(capfd, "lr>1e-5 model=gpt2", "--sort", "best.val_loss") == [
+        "run      status    step      lr  val_loss  best.val_loss  loss  best.loss",
+        "-------  --------  ----  ------  --------  -------------  ----  ---------",
+        "lr/high  complete     3    0.01       0.9            0.5     1        0.6",
+        "lr/low   complete     3  0.0001       0.7            0.7   0.8        0.8",
+        "",
+        "2 of 3 runs",
+    ]
+    assert ls(capfd, "results/lr", "--columns", "seed,best.val_loss")[2:4] == [
+        "high     1            0.5",
+        "low      1            0.7",
+    ]
+    assert ls(capfd, "results", "name=x") == ["none of 3 runs"]
+    rows: list[dict[str, Any]] = [orjson.loads(line) for line in ls(capfd, "--json", "--best")]
+    assert [(row["run"], row["best.val_loss"]) for row in rows][:2] == [("lr/high", 0.5), ("lr/low", 0.7)]
+    assert Listing(kharness.runs(results), width=60).lines()[-1] == (
+        "3 runs; no room for MODEL, LEARNING_RATE, best.val_loss, loss, best.loss: --columns NAME,NAME"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope"], "nope is not a folder"),
+        (["empty"], "no run lies in empty"),
+        ([".", "--columns", "foo"], "no run has foo"),
+        ([".", "lr>"], "a value after > is missing at the end"),
+    ],
+)
+def test_ls_says_what_is_wrong(
+    results: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(results)
+    with pytest.raises(UserError, match=re.escape(message)) as raised:
+        cli.main(["ls", *words])
+    assert raised.value.hint
+
+
+def test_the_program_of_the_page_runs(
+    root: Path, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [program] = re.findall(r"```python\n# ask.py\n(.*?)```", (root / "docs/ask.md").read_text(), flags=re.S)
+    monkeypatch.chdir(results.parent)
+    exec(program, {})
+    assert capsys.readouterr().out.startswith("lr/high complete 0.01 0.9 0.5\n")
