@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from monitoring.bridge.guard import Guard
+from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
-from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.sources import source_kinds, stores_before
 from monitoring.errors import UserError, report_error
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
@@ -53,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     guard = Guard()
-    watched = _watched(options)
+    neighbors = Neighbors(options.cwd.absolute())
+    watched = replace(_watched(options), neighbors=neighbors)
+    watched = replace(watched, before=stores_before(watched))
     journal = watched.directory / journal_name(0)
     if journal.exists():
         if not (watched.directory / RUN_JSON).exists():
@@ -82,6 +85,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     if script.end_rest():
         say("note: what the program had left running is ended")
     guard.dismiss()
+    neighbors.leave()
     if tell_at:
         say(bridge.described())
     _finish(run, code, script.stopped_by, said)
@@ -106,7 +110,9 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
     (watched.directory / STORES).mkdir(exist_ok=True)
     output = os.open(watched.directory / OUTPUT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        return Script(command, environment=watched.environment, cwd=watched.cwd, output=output, guard=guard)
+        script = Script(command, environment=watched.environment, cwd=watched.cwd, output=output, guard=guard)
+        watched.processes.add(script.group)
+        return script
     finally:
         os.close(output)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +61,10 @@ class Bridge:
         if self.recorder.has_ended:
             return
         now = self.watched
-        self.watched = replace(now, started=since)
+        listed = {Path(entry["path"]) for entry in self._listed}
+        # The killed bridge had found what was older than its last search.
+        until = self._file.stat().st_mtime + FIND_EVERY + 1 if self._listed else math.inf
+        self.watched = replace(now, started=since, until=until, before={}, own_files=listed)
         self._find()
         self.watched = now
         self._read()
@@ -103,6 +109,11 @@ class Bridge:
                 found.append(f"{source.kind}: {shown or 'records'}{f' ({exact})' if exact else ''}")
             for name, kind in list(progress.left_out.items())[:3]:
                 found.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
+        for path in sorted(self.watched.unclear)[:1]:
+            where = os.path.relpath(path, self.watched.cwd)
+            found.append(
+                f"{where} is not read, for another run is in this folder: give each a place of its own"
+            )
         if found:
             return f"recorded from {'; '.join(found)}"
         line = self.last_line()
@@ -114,6 +125,9 @@ class Bridge:
         return _last_line(self.watched.directory / OUTPUT_LOG)
 
     def _find(self) -> None:
+        if self._listed:
+            with contextlib.suppress(OSError):
+                os.utime(self._file)
         for module in source_kinds().values():
             for source in module.find(self.watched):
                 if all(source.path != known.path or source.kind != known.kind for known, _ in self._readers):

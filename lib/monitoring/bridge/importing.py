@@ -18,6 +18,7 @@ from monitoring.bridge.sources.mlflow import MlflowSource
 from monitoring.bridge.sources.tensorboard import EVENT_FILE, TensorboardSource
 from monitoring.bridge.sources.trackio import TrackioSource
 from monitoring.bridge.sources.wandb import WandbSource
+from monitoring.counts import counted
 from monitoring.errors import UserError
 from monitoring.journal.files import JOURNAL
 from monitoring.run import Run
@@ -68,6 +69,7 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
         agent=agent,
         identity={"imported_from": str(path.absolute())},
     )
+    recorder = Recorder(run, {})
     with run:
         run.start(
             model={"name": None, "architecture": None, "parameters": None},
@@ -75,9 +77,15 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
             resumed_from=None,
             supersedes=None,
         )
-        recorder = Recorder(run, {})
         for number, source in enumerate(sources):
-            _take_all(recorder, source, recorder.sources.setdefault(number, Followed(number, source.kind)))
+            try:
+                _take_all(
+                    recorder, source, recorder.sources.setdefault(number, Followed(number, source.kind))
+                )
+            except (OSError, ValueError, sqlite3.Error) as error:
+                recorder.record(time.time(), all_of_it=True)
+                where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
+                raise NothingToImportError(where, hint=f"{directory} has what could be read") from error
         recorder.record(time.time(), all_of_it=True)
     return recorder.count
 
@@ -96,9 +104,9 @@ def _of_file(path: Path) -> Iterator[Any]:
     elif EVENT_FILE in path.name:
         yield TensorboardSource(path)
     elif path.suffix == ".csv":
-        yield CsvSource(path)
+        yield CsvSource(path, is_whole=True)
     elif path.suffix in (".jsonl", ".ndjson"):
-        yield JsonLinesSource(path)
+        yield JsonLinesSource(path, is_whole=True)
     elif path.suffix in (".db", ".sqlite"):
         tables = _columns(path)
         if {"key", "value", "is_nan"} <= tables:

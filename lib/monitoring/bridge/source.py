@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.bridge.neighbors import Neighbors
 from monitoring.journal.files import STORES
 from monitoring.spool import SPOOL
 
@@ -56,8 +58,20 @@ class Watched:
     """Files that the user has named."""
     patterns: Sequence[str] = ()
     """Regular expressions of the user's, with a named group per metric."""
+    before: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    """Size and time of the last change (ns) of the stores that were there when the program started."""
+    until: float = math.inf
+    """UTC epoch seconds: stores that were written later are of other programs."""
+    neighbors: Neighbors | None = None
+    """The other programs of this folder."""
+    processes: set[int] = field(default_factory=set)
+    """Process ids of the program."""
+    own_files: set[Path] = field(default_factory=set)
+    """Files that are the program's for certain."""
     foreign: set[Path] = field(default_factory=set)
     """Files that a process of another program was seen to write; they stay its own when it has ended."""
+    unclear: set[Path] = field(default_factory=set)
+    """Files of which nobody knows whose they are."""
 
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""
@@ -65,26 +79,42 @@ class Watched:
 
     def is_new(self, path: Path) -> bool:
         """Whether a file was written since the program started; a second's grace for coarse clocks."""
+        if path in self.own_files:
+            return True
         try:
-            return path.stat().st_mtime >= self.started - 1
+            found = path.stat()
         except OSError:
             return False
+        if self.before.get(path) == (found.st_size, found.st_mtime_ns):
+            return False
+        return self.started - 1 <= found.st_mtime <= self.until
 
-    def is_of_another(self, path: Path, process_id: int) -> bool:
-        """Whether a file is of another program: the process that writes it runs, and not in this one.
+    def is_of_another(self, path: Path, process_id: int | None = None) -> bool:
+        """Whether a file is of another program, or may be: `process_id` writes it, if its name says that.
 
-        Every process of the program has the variable that sends its runs into this run's spool. Of one that
-        has ended, or is not ours to look at, nobody knows: its file counts as this program's.
+        Every process of the program has the variable that sends its runs into this run's spool. A file
+        whose writer has ended, or is unknown, is this program's where no other has run in its folder.
         """
-        if path not in self.foreign:
-            try:
-                variables = Path(f"/proc/{process_id}/environ").read_bytes().split(b"\0")
-            except OSError:
-                return False
-            if f"{SPOOL}={self.own('spool')}".encode() in variables:
-                return False
-            self.foreign.add(path)
-        return True
+        if path in self.own_files or process_id in self.processes:
+            return False
+        if path in self.foreign:
+            return True
+        variables = None if process_id is None else _variables(process_id)
+        if variables is None:
+            is_unclear = self.neighbors is not None and self.neighbors.seen()
+            if is_unclear:
+                self.unclear.add(path)
+            return is_unclear
+        is_own = f"{SPOOL}={self.own('spool')}".encode() in variables
+        (self.own_files if is_own else self.foreign).add(path)
+        return not is_own
+
+
+def _variables(process_id: int) -> Sequence[bytes] | None:
+    try:
+        return Path(f"/proc/{process_id}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is not ours to look at
+        return None
 
 
 # Folders are searched so deep, and so many entries are looked at in all.

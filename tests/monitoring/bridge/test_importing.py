@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +78,25 @@ def test_what_is_no_run_is_refused(tmp_path: Path, files: tuple[str, ...], said:
     with pytest.raises(NothingToImportError, match=said):
         import_run(folder, tmp_path / "run", project="p", agent=False)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.jsonl", '{"step": 1, "loss": 2}'), ("a.csv", "step,loss\n1,2")]
+)
+def test_last_line_needs_no_end(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert import_run(tmp_path / name, tmp_path / "run", project="p", agent=False) == 1
+    assert records(tmp_path / "run", "step") == [{"global_step": 1, "train_loss": 2}]
+
+
+def test_what_cannot_be_read_to_its_end_is_no_complete_run(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "m.db")) as broken:
+        broken.execute("CREATE TABLE metrics (key, value, is_nan)")  # and nothing else of MLflow's
+        broken.commit()
+    with pytest.raises(NothingToImportError, match=r"m\.db cannot be read after 0 records: m"):
+        import_run(tmp_path / "m.db", tmp_path / "run", project="p", agent=False)
+    (end,) = records(tmp_path / "run", "end")
+    assert end["status"] == "failed"
 
 
 def test_command(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.records import read_records
 
@@ -224,3 +225,69 @@ def test_nothing_found_shows_what_was_printed(run_dir: Path) -> None:
         "no metrics were found yet; its last line is 'done'; --pattern REGEX or --follow FILE" in ended.stderr
     )
     assert records(run_dir, "end") == [{"status": "complete"}]
+
+
+def test_what_another_program_has_just_written_is_its_own(results: Path) -> None:
+    """As in a matrix, whose next run begins when the last has ended."""
+    assert bridged(results / "one", *ours("tensorboard", 3)).returncode == 0
+    for file in (results / "runs").rglob("events.*"):
+        os.utime(file)
+    assert bridged(results / "two", *ours("tensorboard", 2)).returncode == 0
+    assert [record["global_step"] for record in records(results / "two", "step")] == [0, 1]
+
+
+WITHOUT_A_NAME = """
+import pathlib, sys, time
+folder = pathlib.Path('lightning_logs', sys.argv[1])
+folder.mkdir()
+while len(list(pathlib.Path('lightning_logs').iterdir())) < 2:
+    time.sleep(0.05)
+(folder / 'metrics.csv').write_text('step,loss\\n0,1.5\\n')
+"""
+
+
+def test_files_of_programs_that_run_beside_each_other_are_left_to_nobody(results: Path) -> None:
+    """Lightning's have no writer's name; where they could be either's, a line says so."""
+    (results / "lightning_logs").mkdir()
+    bridges = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "monitoring.bridge", str(results / name), "--"),
+                *(sys.executable, "-c", WITHOUT_A_NAME, name),
+            ],
+            cwd=results,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for bridge in bridges:
+        errors = bridge.communicate()[1]
+        assert bridge.returncode == 0, errors
+        assert "metrics.csv is not read, for another run is in this folder" in errors
+    assert [records(results / name, "step") for name in ("one", "two")] == [[], []]
+
+
+COMES = (
+    "import pathlib; from monitoring.bridge.neighbors import Neighbors; one = Neighbors(pathlib.Path('/x'))"
+)
+
+
+def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def comes(then: str) -> None:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", f"{COMES}; {then}"], env=environment, check=True)
+
+    comes("assert not one.seen()")  # and is gone without a word: its entry is nobody's
+    one, elsewhere = Neighbors(Path("/x")), Neighbors(Path("/y"))
+    assert not one.seen()
+    comes("assert one.seen(); one.leave()")
+    assert one.seen()
+    assert not elsewhere.seen()
+    one.leave()
+    elsewhere.leave()
+    assert list(tmp_path.rglob("*")) == [tmp_path / f"monitoring-bridges-{os.getuid()}"]

@@ -64,6 +64,13 @@ class Template:
                     f"the command never receives the axis {axis}",
                     hint=f"write {{{axis}}} where its value belongs: --{axis} {{{axis}}}",
                 )
+        for word in self.words:
+            if re.fullmatch(r"\{[A-Za-z_][A-Za-z0-9_.-]*\?\}", word):
+                raise MatrixError(
+                    f"{word} is no word where its value is y", hint=f"write the flag: --{word[1:-2]}{word}"
+                )
+        if (script := _script(self.words)) is not None and not (cwd / script).is_file():
+            raise MatrixError(f"{script} is not found", hint="give the command as you would type it here")
         program = self.words[0]
         if "{" not in program and _which(program, cwd) is None:
             raise MatrixError(f"{program} is not found", hint="give the command as you would type it here")
@@ -125,6 +132,15 @@ def _read(name: str, text: str) -> None:
         json.loads(text)
     elif name.endswith(".toml"):
         tomllib.loads(text)
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """Return the script that Python is to run, if it is one by its name and has no placeholder."""
+    if Path(words[0]).name.startswith("python"):
+        word = next((word for word in words[1:] if not word.startswith("-")), "")
+        if word.endswith(".py") and "{" not in word and "-m" not in words and "-c" not in words:
+            return word
+    return None
 
 
 def _which(program: str, cwd: Path) -> str | None:

@@ -27,7 +27,7 @@ def find(watched: Watched) -> Iterator[CsvSource]:
         if path.suffix == ".csv" and path.is_file():
             yield CsvSource(path)
     for path in files_below(watched.cwd / FOLDER, METRICS_CSV):
-        if path.name == METRICS_CSV and watched.is_new(path):
+        if path.name == METRICS_CSV and watched.is_new(path) and not watched.is_of_another(path):
             yield CsvSource(path)
 
 
@@ -36,8 +36,10 @@ class CsvSource:
 
     kind, note = "csv", ""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_whole: bool = False) -> None:
+        """`is_whole`: nobody writes it any more, so that its last line needs no end."""
         self.path = path
+        self._is_whole = is_whole
         self._seen: tuple[int, int] | None = None
 
     def read(self, place: int) -> Iterator[Reported]:
@@ -46,7 +48,7 @@ class CsvSource:
         if (now := (status.st_size, status.st_mtime_ns)) == self._seen:
             return
         with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
-            lines = (line for line in file if line.endswith("\n"))
+            lines = (line for line in file if self._is_whole or line.endswith("\n"))
             for number, row in enumerate(csv.DictReader(lines), 1):
                 if number > place:
                     # cells beyond the header have no name; empty ones were not reported

@@ -46,7 +46,7 @@ def find(watched: Watched) -> Iterator[TensorboardSource]:
 def _is_of_another(path: Path, watched: Watched) -> bool:
     """Whether another program writes the file, such as another run of a matrix."""
     writer = WRITER.search(path.name)
-    return writer is not None and watched.is_of_another(path, int(writer[1]))
+    return watched.is_of_another(path, int(writer[1]) if writer else None)
 
 
 class TensorboardSource:

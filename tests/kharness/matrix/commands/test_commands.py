@@ -258,6 +258,16 @@ REFUSED = [
     (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
     (["matrix", "-a", "lr=1,1", "--", "true", "{lr}"], "-a: LR has the value 1 twice", "list it once"),
     (["run", "--", "nothere"], "nothere is not found", "give the command as you would type it here"),
+    (
+        ["run", "--", "python3", "-u", "no.py", "x"],
+        "no.py is not found",
+        "give the command as you would type",
+    ),
+    (
+        ["matrix", "-a", "x=y,n", "--", "true", "{x?}"],
+        "{x?} is no word where its value is y",
+        "write the flag: --x{x?}",
+    ),
     (["run"], "there is no command", "kharness matrix -a lr=1,2 -- python train.py --lr {lr}"),
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (

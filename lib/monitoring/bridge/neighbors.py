@@ -1,0 +1,58 @@
+"""Bridges whose programs run in one folder, and so may write their files beside each other."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from monitoring.host.process import process_started
+
+
+class Neighbors:
+    """The bridges of a folder: each has an entry in a directory of theirs, by which the others see it.
+
+    Whoever comes or goes changes that directory, so that also one is seen which was there for a moment.
+    """
+
+    def __init__(self, cwd: Path) -> None:
+        """Enter this process; where that is not possible, nobody is ever seen."""
+        name = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:16]
+        self._folder = Path(tempfile.gettempdir(), f"monitoring-bridges-{os.getuid()}", name)
+        self._own = self._folder / f"{os.getpid()}-{process_started(os.getpid())}"
+        self._seen = False
+        self._changed = 0
+        with contextlib.suppress(OSError):
+            self._folder.parent.mkdir(mode=0o700, exist_ok=True)
+            if self._folder.parent.lstat().st_uid != os.getuid():
+                return
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            for entry in self._others():
+                if not _is_there(entry):
+                    entry.unlink(missing_ok=True)
+            self._own.touch()
+            self._changed = self._folder.stat().st_mtime_ns
+
+    def seen(self) -> bool:
+        """Whether another bridge has been there since this one came."""
+        if not self._seen and self._changed:
+            with contextlib.suppress(OSError):
+                self._seen = self._folder.stat().st_mtime_ns != self._changed or any(self._others())
+        return self._seen
+
+    def leave(self) -> None:
+        """Take this process's entry out."""
+        with contextlib.suppress(OSError):
+            self._own.unlink(missing_ok=True)
+            self._folder.rmdir()
+
+    def _others(self) -> Iterator[Path]:
+        return (Path(entry) for entry in os.scandir(self._folder) if entry.name != self._own.name)
+
+
+def _is_there(entry: Path) -> bool:
+    pid, _, started = entry.name.partition("-")
+    return pid.isdecimal() and str(process_started(int(pid))) == started
