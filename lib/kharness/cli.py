@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kharness.command_options import OF_PROGRAMS, command_parser
 from kharness.config.errors import run_command
 from kharness.config.make.typed import FRONT, use_kharness
+from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
 
@@ -190,7 +191,7 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     if directory is None:
         directory = options.results / LATEST
         refuse_unplanned(directory)
-    found = find(directory.resolve(), Path.cwd())
+    found = find(opened(directory).resolve(), Path.cwd())
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
         return continue_found(found, found.settings, root=Path.cwd(), report=report)
@@ -202,7 +203,7 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
 
-    directory = (options.directory or options.results / LATEST).resolve()
+    directory = opened(options.directory or options.results / LATEST).resolve()
     return told_report(directory, say, _judged(options))
 
 
@@ -255,6 +256,22 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def bundle(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Write a run or a matrix into one archive."""
+    from kharness.runs.bundle.writing import write_bundle
+    from kharness.runs.files import LATEST
+    from kharness.runs.latest import asked_directory, shown
+    from monitoring.counts import counted
+
+    asked = str(options.directory or options.results / LATEST)
+    written = write_bundle(
+        asked_directory({"RUN": asked}, Path.cwd()), options.output, weights=options.weights
+    )
+    left = f"; without {counted(written.left_out, 'file')} of weights (--weights)" if written.left_out else ""
+    print(f"{shown(written.path)}: {counted(written.files, 'file')}, {written.bytes / 1e6:.1f} MB{left}")
+    return 0
+
+
 def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     """List the runs below a folder, and those that fulfill a condition."""
     from kharness.config.output import say
@@ -262,7 +279,7 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.runs.query.selection import select
 
     folder, where = options.folder or options.results, list(options.where)
-    if options.folder is not None and not folder.is_dir() and set("<>=~ ") & set(str(folder)):
+    if options.folder is not None and not folder.exists() and set("<>=~ ") & set(str(folder)):
         folder, where = options.results, [str(folder), *where]  # a condition alone
     found = select(folder, where=" ".join(where))
     if options.sort:
@@ -353,6 +370,7 @@ CALLS = {
     "matrix": matrix,
     "sweep": sweep,
     "ls": ls,
+    "bundle": bundle,
     "import": import_,
     "continue": resume,
     "report": report,

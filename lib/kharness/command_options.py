@@ -79,6 +79,12 @@ def _takes_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, nargs="?", help="a run or a matrix; default: the newest")
 
 
+def _takes_bundle(parser: argparse.ArgumentParser) -> None:
+    _takes_directory(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: NAME.kharness.zip, here")
+    parser.add_argument("--weights", action="store_true", help="with checkpoints and weights")
+
+
 def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", default="", help="default: the name of this folder")
     parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE")
@@ -128,6 +134,7 @@ _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "matrix": _takes_matrix,
     "sweep": _takes_sweep,
     "ls": _takes_condition,
+    "bundle": _takes_bundle,
     "import": _takes_source,
     "continue": _takes_directory,
     "report": _takes_directory,

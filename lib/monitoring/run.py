@@ -39,6 +39,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
+from monitoring.media.code_diff import keep_code_diff
 from monitoring.media.run_media import RunMedia
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
@@ -136,6 +137,8 @@ class Run(RunMedia):
                     attempt={"attempt": self._journal.attempt, **_this_process(), **self._about}
                     | dict(identity or {}),
                 )
+            if spool is None and not rank:
+                keep_code_diff(self.directory, self._about["git"], _program_folder())
             self.attempt = self._journal.attempt
             is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
             self._alerts = AlertLines(self.directory) if is_shown else None

@@ -35,5 +35,12 @@ LEADERBOARD_JSON = "leaderboard.json"
 LEADERBOARD_CSV = "leaderboard.csv"
 LEADERBOARD_MD = "leaderboard.md"
 
+BUNDLE = ".kharness.zip"
+"""Ending of the archive of a run or a matrix; UNPACKED that of the folder it is unpacked into."""
+UNPACKED = ".unpacked"
+BUNDLE_JSON = "bundle.json"
+REQUIREMENTS = "requirements.txt"
+"""The packages that were installed, in a bundle."""
+
 LATEST = "latest"
 """The link to the newest run or matrix, in the folder of results."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_folder, asked_path
+from kharness.runs.bundle import opened
 from kharness.runs.files import LATEST
 
 
@@ -19,7 +20,7 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
     """
     asked = variables.get(name)
     if asked:
-        directory = asked_path(name, asked).absolute()
+        directory = opened(asked_path(name, asked).absolute())
         if not directory.is_dir():
             what = "is a file, no run or matrix" if directory.exists() else "does not exist"
             raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/{LATEST}")

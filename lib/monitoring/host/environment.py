@@ -48,7 +48,7 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     lines = status.decode(errors="replace").splitlines() if status is not None else []
     revision = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
     is_clean = all(line.startswith("#") for line in lines)
-    difference = b"" if is_clean else _git("diff", "HEAD", "--binary", directory=directory)
+    difference = b"" if is_clean else git_difference(directory)
     if revision == "(initial)" or difference is None:
         return None
     return {
@@ -56,6 +56,11 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
         "dirty": bool(difference),
         "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,
     }
+
+
+def git_difference(directory: Path | str | None = None) -> bytes | None:
+    """Return what tracked files differ in from the revision, as `git apply` takes it; None outside git."""
+    return _git("diff", "HEAD", "--binary", directory=directory)
 
 
 def _git(*arguments: str, directory: Path | str | None) -> bytes | None:

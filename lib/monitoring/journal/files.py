@@ -49,6 +49,15 @@ RANK_JOURNALS = "metrics.rank*.jsonl"
 """Glob of the journals of all ranks but 0."""
 
 
+CODE_DIFFS = "code.*.diff"
+"""Glob of what `git diff` said of each code that differed from its revision."""
+
+
+def code_diff_name(sha256: str) -> str:
+    """Return the file of a difference, by the hash that the git state of a start record has."""
+    return CODE_DIFFS.replace("*", sha256[:16])
+
+
 def journal_name(rank: int) -> str:
     """metrics.jsonl of rank 0, metrics.rank0001.jsonl and so on of the others."""
     return JOURNAL if rank == 0 else RANK_JOURNALS.replace("*", f"{rank:04}")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from monitoring.host.environment import hardware
 from monitoring.journal.end_status import INTERRUPTED
 from monitoring.journal.fields import is_result
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
 from monitoring.journal.records import MEASURING, Record, read_records
+
+_PACKAGES = ("torch", "torchvision", "numpy", "triton")
 
 # What a start record says about the machine beside its `numerics`, by its field and the name of a part of it.
 _MACHINE = (
@@ -19,7 +25,7 @@ _MACHINE = (
     ("cpu_threads", None),
     ("hardware", "cpu"),
     ("hardware", "gpus"),
-    *(("versions", package) for package in ("python", "torch", "torchvision", "numpy", "triton")),
+    *(("versions", package) for package in ("python", *_PACKAGES)),
 )
 
 
@@ -47,6 +53,29 @@ def machine_differences(run: Path, other: Path) -> list[str]:
             if name in now and value != now[name]:
                 found[f"{name}: {_text(value)}, now {_text(now[name])}"] = None
     return list(found)
+
+
+def differences_here(start: Record) -> list[str]:
+    """In what this machine and its packages differ from those of a run, as far as is known before it runs.
+
+    GPUs, and what torch computes with, are compared when the training has begun.
+    """
+    here: dict[str, object] = {"python": platform.python_version(), "cpu": hardware()["cpu"]}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            here[package] = version(package)
+    then = _machine(start)
+    names = [name for name in ("cpu", "python", *_PACKAGES) if then.get(name) is not None]
+    return [
+        f"{name}: {_text(then[name])}, here {_text(here.get(name, 'none'))}"
+        for name in names
+        if _release(then[name]) != _release(here.get(name))
+    ]
+
+
+def _release(version: object) -> str:
+    """A version without its build, such as +cpu, which metadata may leave out."""
+    return str(version).partition("+")[0]
 
 
 def _machine(start: Record) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from kharness.runs.errors import MatrixError
 from monitoring.host.environment import git_state
+from monitoring.journal.files import code_diff_name
 
 GitState = Mapping[str, object]
 """Git state in a start record: revision, whether files differ from it, SHA-256 of the difference."""
@@ -25,21 +28,27 @@ class Code:
 
 
 @contextmanager
-def code_of(recorded: Sequence[GitState | None], root: Path, *, anyway: bool = False) -> Iterator[Code]:
+def code_of(
+    recorded: Sequence[GitState | None], root: Path, *, anyway: bool = False, run: Path | None = None
+) -> Iterator[Code]:
     """The code of a run of which each attempt recorded its git state; a worktree is removed in the end.
 
-    What is here is used if it is the same to the last bit. Otherwise a recorded revision without differences
-    is checked out elsewhere. MatrixError, which names what cannot be had, unless `anyway` takes what is here.
+    What is here is used if it is the same to the last bit. Otherwise a recorded revision is checked out
+    elsewhere, with the differences that the directory of the `run` has. MatrixError, which names what cannot
+    be had, unless `anyway` takes what is here.
     """
     here = git_state(root)
     if recorded and all(state is not None and state == here for state in recorded):
         yield Code(root, f"code: {_shown(here)}, as it is here")
         return
-    missing = _missing(recorded, root)
+    changes = _kept_changes(recorded, run)
+    missing = _missing(recorded, root, has_changes=changes is not None)
     if not missing:
         state = recorded[0]
         assert state is not None
         with _worktree(str(state["revision"]), root) as folder:
+            if changes:
+                _apply(changes, folder)
             yield Code(folder, f"code: {_shown(state)}, in a worktree of its own")
     elif anyway:
         yield Code(root, f"code: {_shown(here)}, as it is here; {missing}")
@@ -50,14 +59,34 @@ def code_of(recorded: Sequence[GitState | None], root: Path, *, anyway: bool = F
         )
 
 
-def _missing(recorded: Sequence[GitState | None], root: Path) -> str:
+def _kept_changes(recorded: Sequence[GitState | None], run: Path | None) -> Path | None:
+    """The file with the changes of the recorded code; None without one, or if it is not what was recorded."""
+    state = recorded[0] if recorded else None
+    if run is None or state is None or not state["dirty"]:
+        return None
+    path = run / code_diff_name(str(state["diff_sha256"]))
+    with contextlib.suppress(OSError):
+        if hashlib.sha256(path.read_bytes()).hexdigest() == state["diff_sha256"]:
+            return path
+    return None
+
+
+def _apply(changes: Path, folder: Path) -> None:
+    """Apply a difference, whose paths are those of the whole repository."""
+    top = Path(_git(folder, "rev-parse", "--show-toplevel").stdout.strip())
+    applied = _git(top, "apply", "--whitespace=nowarn", str(changes.resolve()))
+    if applied.returncode:
+        raise MatrixError(f"git apply {changes.name}: {applied.stderr.strip()}", hint="fix what git names")
+
+
+def _missing(recorded: Sequence[GitState | None], root: Path, *, has_changes: bool) -> str:
     """Why no worktree can have the code; empty if one can."""
     known = [state for state in recorded if state is not None]
     if not known or len(known) < len(recorded):
         return "the run was made outside a git checkout, so nobody knows its revision"
     if any(state != known[0] for state in known):
         return f"its attempts ran with different code: {', then '.join(_shown(state) for state in known)}"
-    if known[0]["dirty"]:
+    if known[0]["dirty"] and not has_changes:
         return f"the run's code was {_shown(known[0])}, and those changes are not kept anywhere"
     if _git(root, "cat-file", "-e", f"{known[0]['revision']}^{{commit}}").returncode:
         return f"the run's revision {known[0]['revision']} is not in this repository (git fetch may bring it)"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from kharness.config.places import asked_path, split_place
 from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
 from kharness.report.errors import ReportError
+from kharness.runs.bundle import opened
 
 # These make a workload; results of different workloads are never compared.
 WORKLOAD_AXES = ("MODEL", "DATASET")
@@ -86,7 +87,7 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
     """
     place, assignments = split_place(text)
     if place is None:
-        return read_collection(asked_path("A or B", text), given)  # which says what is wrong with it
+        return read_collection(opened(asked_path("A or B", text)), given)  # which says what is wrong with it
     return select(read_collection(place, given), assignments, text)
 
 

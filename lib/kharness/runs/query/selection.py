@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
+from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.stored_run import FACTS, StoredRun, read_run
 from monitoring.journal.files import JOURNAL, RUN_JSON
@@ -100,7 +101,7 @@ def select(folder: Path | str = "results", *, where: str = "") -> RunSelection:
     WhereError for one that cannot be parsed, or a field that no run has; MatrixError for a folder that is not
     there or holds no run.
     """
-    root, condition = Path(folder).absolute(), parse_where(where)
+    root, condition = opened(Path(folder).absolute()), parse_where(where)
     if not root.is_dir():
         raise MatrixError(f"{folder} is not a folder", hint="name one that holds run directories: results")
     found = [read_run(Path(path), name) for path, name in sorted(_directories(root))]

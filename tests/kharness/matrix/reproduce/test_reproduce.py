@@ -14,7 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
+from kharness.runs.bundle.writing import write_bundle
+from kharness.runs.files import BUNDLE
 from monitoring import read_records
+from monitoring.host.environment import git_state
+from monitoring.media.code_diff import keep_code_diff
 
 from ....few_digits import environment_of
 from ....warm_python import WarmPython
@@ -123,6 +127,30 @@ def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
         git(checkout, "reset", "--quiet", "--hard", revision)
 
 
+def test_a_bundle_of_a_run_with_changed_code_is_reproduced_with_the_changes(
+    checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    """What was changed is nowhere but in the run's directory, and so in the bundle."""
+    model, revision = checkout / "lenet5/model.py", git(checkout, "rev-parse", "HEAD")
+    committed = model.read_text()
+    model.write_text(committed + "CHANGED = 1\n")
+    state: Any = git_state(checkout)
+    changed = copied(run, "changed", change=lambda record: record.update(git=state) if "git" in record else 0)
+    keep_code_diff(changed, state, checkout)
+    model.write_text(committed)
+    bundle = write_bundle(changed, checkout.parent / f"sent{BUNDLE}").path
+    shutil.rmtree(changed)
+    done = reproduce(bundle)
+    assert done.lines[-1:] == ["bit-equal: 20 records"], done.out + done.err
+    changes = f"with changes of SHA-256 {state['diff_sha256'][:12]}…"
+    assert done.lines[0] == f"code: revision {revision[:12]} {changes}, in a worktree of its own"
+    assert done.made == ["sent.unpacked"]
+    assert {path.name for path in (bundle.parent / "sent.unpacked").iterdir()} == {
+        "changed",
+        "changed_reproduced",
+    }
+
+
 def test_first_difference_is_named(
     checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
 ) -> None:
@@ -150,6 +178,7 @@ def test_first_difference_is_named(
     assert done.lines[0].startswith(
         f"code: revision {git(checkout, 'rev-parse', 'HEAD')[:12]}, as it is here; "
     )
+    assert done.lines.pop(1).startswith("differs: torch: 1.0, here "), "before it trains"
     assert done.lines[1].startswith("differs: torch: 1.0, now ")
     assert done.lines[-2:] == [
         "bit-equal up to there: 4 records",

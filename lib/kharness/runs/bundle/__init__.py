@@ -1,0 +1,16 @@
+"""A run or a matrix in one archive: `kharness bundle` writes it, commands on run directories read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kharness.runs.files import BUNDLE
+
+
+def opened(place: Path) -> Path:
+    """Return the directory of a run or a matrix: a bundle is unpacked first, anything else is as it is."""
+    if not place.name.endswith(BUNDLE) or not place.is_file():
+        return place
+    from kharness.runs.bundle.reading import unpacked  # here: hardly any place is one
+
+    return unpacked(place)
