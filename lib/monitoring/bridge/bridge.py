@@ -102,7 +102,8 @@ def _watched(options: argparse.Namespace) -> Watched:
         [cwd / path for path in options.follow],
         options.pattern,
     )
-    return replace(watched, environment=_environment(watched))
+    trackers = [watched.directory / name for name in orjson.loads(options.trackers)]
+    return replace(watched, environment=_environment(watched), followers=trackers)
 
 
 def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:

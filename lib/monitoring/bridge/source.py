@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -62,6 +62,8 @@ class Watched:
     """Size and time of the last change (ns) of the stores that were there when the program started."""
     until: float = math.inf
     """UTC epoch seconds: stores that were written later are of other programs."""
+    followers: Collection[Path] = ()
+    """Folders in the run directory that its trackers write."""
     neighbors: Neighbors | None = None
     """The other programs of this folder."""
     processes: set[int] = field(default_factory=set)
@@ -76,6 +78,12 @@ class Watched:
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""
         return self.directory / STORES / name
+
+    def in_directory(self, names: str) -> Iterator[Path]:
+        """Yield the files in the run directory with such a part in their names, but for the run's own."""
+        for path in files_below(self.directory, ""):
+            if names in path.name and path.parent != self.directory and path.parent not in self.followers:
+                yield path
 
     def is_new(self, path: Path) -> bool:
         """Whether a file was written since the program started; a second's grace for coarse clocks."""
@@ -95,7 +103,7 @@ class Watched:
         Every process of the program has the variable that sends its runs into this run's spool. A file
         whose writer has ended, or is unknown, is this program's where no other has run in its folder.
         """
-        if path in self.own_files or process_id in self.processes:
+        if path in self.own_files or process_id in self.processes or path.is_relative_to(self.directory):
             return False
         if path in self.foreign:
             return True

@@ -291,3 +291,19 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     one.leave()
     elsewhere.leave()
     assert list(tmp_path.rglob("*")) == [tmp_path / f"monitoring-bridges-{os.getuid()}"]
+
+
+def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(results: Path) -> None:
+    program = (
+        "import sys\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "with SummaryWriter(sys.argv[1] + '/logs/a') as writer:\n"
+        "    writer.add_scalar('loss', 1.5, 1)\n"
+    )
+    options = ["--trackers", '{"tensorboard": {}}']
+    run_dir = results / "run"
+    for attempt in (1, 2):
+        ended = bridged(run_dir, sys.executable, "-c", program, run_dir, options=options)
+        assert ended.returncode == 0, ended.stderr
+        wait_until(lambda: bool(list(run_dir.glob("tensorboard/events*"))))
+        assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 1.5}] * attempt

@@ -26,7 +26,8 @@ def find(watched: Watched) -> Iterator[CsvSource]:
     for path in watched.follow:
         if path.suffix == ".csv" and path.is_file():
             yield CsvSource(path)
-    for path in files_below(watched.cwd / FOLDER, METRICS_CSV):
+    usual = files_below(watched.cwd / FOLDER, METRICS_CSV)
+    for path in dict.fromkeys([*usual, *watched.in_directory(METRICS_CSV)]):
         if path.name == METRICS_CSV and watched.is_new(path) and not watched.is_of_another(path):
             yield CsvSource(path)
 

@@ -33,14 +33,14 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 
 def find(watched: Watched) -> Iterator[TensorboardSource]:
-    """Yield the files that are new in the usual folders, and in those that the user named."""
-    folders = [watched.own("tensorboard"), *(watched.cwd / name for name in FOLDERS), *watched.follow]
+    """Yield the files that are new in the usual folders, those that the user named, and the run directory."""
+    folders = [*(watched.cwd / name for name in FOLDERS), *watched.follow]
     if own := watched.environment.get(HF_FOLDER):
         folders.append(Path(own))
-    for folder in dict.fromkeys(folders):
-        for path in files_below(folder, "") if folder.is_dir() else [folder]:
-            if EVENT_FILE in path.name and watched.is_new(path) and not _is_of_another(path, watched):
-                yield TensorboardSource(path)
+    found = [path for it in folders for path in (files_below(it, "") if it.is_dir() else [it])]
+    for path in dict.fromkeys([*found, *watched.in_directory(EVENT_FILE)]):
+        if EVENT_FILE in path.name and watched.is_new(path) and not _is_of_another(path, watched):
+            yield TensorboardSource(path)
 
 
 def _is_of_another(path: Path, watched: Watched) -> bool:
