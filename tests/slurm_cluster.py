@@ -57,6 +57,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 MaxArraySize={max_array_size}
+MaxJobCount={max_jobs}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=1:00:00 DefMemPerCPU=100 PriorityTier=1 GraceTime=30
 PartitionName=urgent Nodes=ALL MaxTime=1:00:00 DefMemPerCPU=100 PriorityTier=10
@@ -85,7 +86,15 @@ NAMESPACES = ("-u", "-p", "-m", "-f", "--mount-proc")
 class SlurmCluster:
     """A controller and its nodes. `environment` is what makes sbatch and its like speak to it."""
 
-    def __init__(self, folder: Path, *, nodes: int = 1, cpus: int = 2, max_array_size: int = 1001) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 1,
+        cpus: int = 2,
+        max_array_size: int = 1001,
+        max_jobs: int = 10000,
+    ) -> None:
         self.folder = folder
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
@@ -103,6 +112,7 @@ class SlurmCluster:
             folder=folder,
             nodes="\n".join(lines),
             max_array_size=max_array_size,
+            max_jobs=max_jobs,
         )
         (folder / "slurm.conf").write_text(conf)
         for name in self.names:

@@ -1,0 +1,141 @@
+"""What Slurm says and how it is understood, without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kharness.matrix.launchers._slurm_arrays import Array, TaskRequest, name_and_index
+from kharness.matrix.launchers._slurm_calls import Row
+from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
+from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
+from kharness.runs.errors import MatrixError
+from kharness.runs.jobs.job_file import append, read_starts
+from kharness.runs.jobs.job_status import attempts_of
+from kharness.runs.launch import Exit, JobStart, Launch, Slot
+from kharness.runs.status import Attempt
+
+STARTED = JobStart("7_0", 0, "node1", 100.0, 0)
+
+
+def row(state: str, reason: str = "", expected: float | None = None) -> Row:
+    return Row("7", state, reason, expected, "node1")
+
+
+def started(end: Exit | None, *, requeued: bool = False) -> list[JobStart]:
+    return [JobStart("7_0", 0, "node1", 100.0, 0, end=end, requeued=requeued)]
+
+
+KILLED = Exit(None, 9, 200.0)
+SAVED = Exit(75, None, 200.0)
+FOUND: list[tuple[Row | None, list[JobStart], int, tuple[str | None, int | None] | None]] = [
+    # It waits, runs, or has an end that says all.
+    (row("PENDING", "Priority"), [], 0, None),
+    (row("RUNNING"), started(None), 0, None),
+    (row("RUNNING"), started(Exit(0, None, 200.0)), 0, (None, None)),
+    # It will be started again, or may be.
+    (row("PENDING", "BeginTime"), started(SAVED, requeued=True), 0, None),
+    (row("RUNNING"), started(SAVED), 0, None),
+    (row("FAILED"), started(SAVED), 1, (None, None)),
+    # What Slurm did to it.
+    (row("TIMEOUT"), started(SAVED), 1, ("timeout", None)),
+    (row("CANCELLED"), started(SAVED), 1, ("cancelled", None)),
+    (row("OUT_OF_MEMORY"), started(KILLED), 1, ("out_of_memory", 9)),
+    (row("NODE_FAIL"), started(None), 2, ("node_failed", 9)),
+    (row("CANCELLED"), [], 2, ("cancelled", None)),
+    (row("PENDING", "PartitionTimeLimit"), [], 0, ("launch_failed", None)),
+    (row("FAILED"), [], 2, ("launch_failed", None)),
+    # A file system of several machines shows the end a little later, and the queue forgets.
+    (row("COMPLETED"), started(None), 1, None),
+    (None, started(None), 2, ("node_failed", 9)),
+    (None, [], 1, None),
+    (None, [], 2, ("launch_failed", None)),
+]
+
+
+@pytest.mark.parametrize(("found", "starts", "over", "expected"), FOUND)
+def test_how_a_job_has_ended(
+    found: Row | None, starts: list[JobStart], over: int, expected: tuple[str | None, int | None] | None
+) -> None:
+    end = end_of(found, starts, over=over)
+    assert (None if end is None else (end.cause, end.signal)) == expected
+
+
+def test_why_a_job_waits() -> None:
+    words = [waiting_words(one) for one in (None, row("PENDING", "Priority"), row("CONFIGURING"))]
+    assert words == ["", "Priority", "starting"]
+    assert waiting_words(row("PENDING", "Resources", 0.0)).startswith("Resources, expected to start at 19")
+
+
+def test_starts_become_attempts(tmp_path: Path) -> None:
+    """One for each start of this submission; a line that a full disk has cut off is none."""
+    for restart, node in enumerate(("node1", "node2")):
+        known = {"submission": "a.0", "job": "7_0", "restart": restart}
+        slot = {"node": node}
+        begun = {"event": "start", **known, "node": node, "time": 10.0 * restart, "journal_offset": restart}
+        append(tmp_path, {**begun, "slot": slot})
+    append(tmp_path, {"event": "end", "submission": "b.0"})
+    with (tmp_path / "job.jsonl").open("a") as file:
+        file.write('{"event": "end", "subm')
+    found = attempts_of(Attempt(1.0, arguments=("--from-scratch",)), read_starts(tmp_path, "a.0"))
+    assert [(one.started, one.cause, one.arguments, one.journal_offset) for one in found] == [
+        (0.0, "node_failed", ("--from-scratch",), 0),
+        (10.0, None, (), 1),
+    ]
+    assert read_starts(tmp_path, "c.0") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800),
+        ("1:30", 90),
+        ("2:00:00", 7200),
+        ("1-12", 129600),
+        ("1-0:30", 88200),
+        ("infinite", float("inf")),
+    ],
+)
+def test_times_as_slurm_writes_them(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("partition", "gpu;reboot", "LAUNCHER_SLURM_PARTITION='gpu;reboot' is no name of Slurm's"),
+        ("account", "a b", "LAUNCHER_SLURM_ACCOUNT='a b' is no name of Slurm's"),
+        ("time_limit", "soon", "LAUNCHER_SLURM_TIME_LIMIT='soon' is no time"),
+        ("sbatch", "--arr=1", "LAUNCHER_SLURM_SBATCH: --arr is not yours to set: kharness sets --array"),
+        (
+            "sbatch",
+            "--output=x",
+            "LAUNCHER_SLURM_SBATCH: --output is not yours to set: kharness sets --output",
+        ),
+        ("sbatch", "--wrap=id", "LAUNCHER_SLURM_SBATCH: --wrap is not yours to set: kharness sets --wrap"),
+        ("sbatch", "--comment hi", "LAUNCHER_SLURM_SBATCH: 'hi' is not --name=value"),
+    ],
+)
+def test_options_that_break_the_contract(option: str, value: str, error: str) -> None:
+    options = dict.fromkeys(("partition", "account", "qos", "time_limit", "sbatch"), "")
+    with pytest.raises(MatrixError) as refused:
+        check_words(**{**options, option: value})
+    assert str(refused.value) == error
+    check_words(**{**options, "sbatch": "--constraint=a100 '--comment=a b'", "time_limit": "1-12"})
+
+
+def test_an_array_has_no_name_of_a_user_in_a_script(tmp_path: Path) -> None:
+    hostile = tmp_path / "$(touch harm)%j" / "test_matrix; rm"
+    cell = Launch("a'b", hostile / "a'b", tmp_path, "m", {})
+    (hostile / "a'b").mkdir(parents=True)
+    (hostile / "matrix.json").touch()
+    array = Array.begin(cell, TaskRequest(cpus=2, gpus=1, partition="gpu", flags=("--constraint=a100",)))
+    assert name_and_index(array.add(cell, Slot())) == (array.name, 0)
+    array.write()
+    assert (hostile / ".slurm/job.sh").read_text() == '#!/bin/sh\nexec "$@"\n'
+    arguments = array.arguments(0, 0, at_once=3, after="41")
+    assert arguments[:2] == ["--array=0-0%3", f"--job-name={array.name}"]
+    assert set(array.name) <= set("abcdefghijklmnopqrstuvwxyz_-0123456789")
+    assert {"--gres=gpu:1", "--cpus-per-task=2", "--dependency=afterany:41"} <= set(arguments)
+    assert f"{tmp_path}/$(touch harm)%%j/test_matrix; rm/.slurm/{array.name}_%a.log" in arguments[3]
