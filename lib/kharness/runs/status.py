@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import PREEMPTED, RUNNER_DIED, STOPPED, STOPPED_EARLY
+from kharness.runs.exit_codes import (
+    CANCELLED,
+    EXIT_STOPPED,
+    NODE_FAILED,
+    PREEMPTED,
+    RUNNER_DIED,
+    STOPPED,
+    STOPPED_EARLY,
+    TIMED_OUT,
+)
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import FROM_SCRATCH
 from monitoring.journal import end_status
@@ -40,7 +49,7 @@ INTERRUPTED: Final = end_status.INTERRUPTED
 Status = Literal["pending", "queued", "running", "complete", "failed", "timeout", "killed", "interrupted"]
 
 # Causes that say nothing about the run itself.
-BESIDE_THE_RUN = (PREEMPTED, STOPPED, STOPPED_EARLY, RUNNER_DIED)
+BESIDE_THE_RUN = (CANCELLED, NODE_FAILED, PREEMPTED, RUNNER_DIED, STOPPED, STOPPED_EARLY)
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,10 @@ class Attempt:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended badly, other than on request or together with the runner."""
+        """Whether it ended badly, other than on request, by its scheduler or together with the runner."""
+        # Only a job has its name in the slot: at its time limit it saves, to go on in the next.
+        if self.cause == TIMED_OUT and self.exit_code == EXIT_STOPPED and "job" in (self.slot or {}):
+            return False
         return self.cause is not None and self.cause not in BESIDE_THE_RUN
 
     @property

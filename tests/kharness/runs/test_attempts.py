@@ -30,6 +30,8 @@ def test_attempts_that_failed_are_those_with_a_cause_of_their_own() -> None:
     found = [attempt.cause for attempt in failed_before(ATTEMPTS)]
     assert found == ["timeout", "signal", "other_values", "out_of_memory"]
     assert failed_before([replace(ATTEMPTS[2], started=0.0)]) == []  # the last is not before the last
+    jobs = [replace(ATTEMPTS[1], slot={"job": "7_0"}), Attempt(1.0, cause="node_failed"), ATTEMPTS[-1]]
+    assert failed_before(jobs) == []  # a time limit of the cluster, and a node of it
 
 
 def test_make_status_and_the_report_call_the_same_run_unstable(tmp_path: Path) -> None:
