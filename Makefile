@@ -234,6 +234,10 @@ quick: $(setup_tests)		## lint, types and tests of what a change touches, within
 check-newest: $(setup_tests)	## test the trackers with the newest releases of W&B and Trackio
 	@$(python) scripts/check_newest.py
 
+.PHONY: release-check
+release-check: $(setup_tests)	## say whether a tag could be cut: version, changelog, archives that install and work
+	@$(python) scripts/release_check.py
+
 .PHONY: bench
 bench: $(setup_tests)		## time kharness beside the alternatives: ONLY=name for one
 	@$(python) scripts/bench.py

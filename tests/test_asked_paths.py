@@ -23,6 +23,7 @@ PATHS = ("A", "B", "BASELINE", "DATA_DIR", "DEFCONFIG", "FRAGMENTS", "O", "RANGE
 NO_SCRIPT = {
     "check",
     "check-newest",
+    "release-check",
     "quick",
     "bench",
     "docs",

@@ -73,9 +73,10 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
 
 def link_library(venv: Path) -> None:
     """Let a new environment find lib/ by the file that installing the project replaces."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name = f"{project['name'].replace('-', '_')}-{project['version']}"
     for packages in site_packages(venv, ""):
-        (packages / f"__editable__.kharness-{version}.pth").write_text(f"{ROOT / 'lib'}\n")
+        (packages / f"__editable__.{name}.pth").write_text(f"{ROOT / 'lib'}\n")
 
 
 def fingerprint(parts: Sequence[str]) -> str:

@@ -127,6 +127,7 @@ TARGETS: dict[str, Reads] = {
     "check": Reads(("INSTALL",)),
     "quick": _NONE,
     "check-newest": _NONE,
+    "release-check": _NONE,
     "bench": Reads(("ONLY",)),
     "docs": _NONE,
     "docs-fields": _NONE,
