@@ -35,6 +35,11 @@ def main(argv: Sequence[str]) -> int:
     launch = single.launch
     print(f"run: {launch.shown_directory}")
     print(wrapped(f"configuration: {single.described}"), flush=True)
+    launcher = launch.asked.get("LAUNCHER", "local")
+    if launcher != "local":
+        print(
+            f"note: make train runs on this machine; LAUNCHER={launcher} is for make test_matrix", flush=True
+        )
     with RunnerLock(launch.directory):
         code = supervise_single(launch, root=ROOT)
     if single.withdraw():

@@ -37,7 +37,7 @@ _AWAY = (
     *("Socket timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection timed out"),
     *("Communication connection failure", "in standby mode", "Transport endpoint", "not responding"),
 )
-_CHUNK = 500  # names of jobs on one command line
+_CHUNK = 100  # ranges of tasks in one name
 
 
 class Answer(Enum):
@@ -110,20 +110,54 @@ def squeue(names: Sequence[str]) -> dict[tuple[str, int], Row]:
     found: dict[tuple[str, int], Row] = {}
     for line in text.splitlines():
         name, index, job, state, expected, nodes, reason = line.split("|", 6)
-        if index.isdecimal():
-            time = float(expected) if expected.isdecimal() else None
-            row = Row(job, state, "" if reason == "None" else reason, time, nodes)
-            before = found.get((name, int(index)))
+        time = float(expected) if expected.isdecimal() else None
+        row = Row(job, state, "" if reason == "None" else reason, time, nodes)
+        for task in indices_of(index):
+            before = found.get((name, task))
             # Of two jobs of one name, as a submission in doubt leaves them, the one that is not over counts.
-            found[name, int(index)] = before if before and before.is_active and not row.is_active else row
+            found[name, task] = before if before and before.is_active and not row.is_active else row
     return found
 
 
+def indices_of(text: str) -> list[int]:
+    """Return the tasks that `7`, `0-3,5` or `0-99%4` mean: an array that has ended as a whole is one row."""
+    found: list[int] = []
+    for part in text.partition("%")[0].split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def joined(jobs: Sequence[str]) -> list[str]:
+    """Name tasks of one array together, `7_[0-3,5]`: scancel makes a request for each name."""
+    tasks: dict[str, list[int]] = {}
+    for job in jobs:
+        array, _, task = job.partition("_")
+        tasks.setdefault(array, []).append(int(task))
+    names = []
+    for array, indices in tasks.items():
+        ranges: list[list[int]] = []
+        for index in sorted(indices):
+            if ranges and index == ranges[-1][1] + 1:
+                ranges[-1][1] = index
+            else:
+                ranges.append([index, index])
+        words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+        names += [f"{array}_[{','.join(words[i : i + _CHUNK])}]" for i in range(0, len(words), _CHUNK)]
+    return names
+
+
 def scancel(jobs: Sequence[str], *options: str) -> None:
-    """Cancel or signal jobs; those that have ended meanwhile do not matter."""
-    for first in range(0, len(jobs), _CHUNK):
+    """Cancel or signal tasks of arrays; those that have ended meanwhile do not matter.
+
+    SlurmAway where the controller does not answer.
+    """
+    for name in joined(jobs):
         try:
-            answer("scancel", "--quiet", *options, *jobs[first : first + _CHUNK])
+            answer("scancel", "--quiet", *options, name)
+        except SlurmAway:
+            raise
         except SlurmRefused:
             continue
 

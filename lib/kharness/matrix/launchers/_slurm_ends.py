@@ -79,7 +79,8 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int) -> Exit | 
         return _with_state(last, row)
     if row is not None and row.state == "PENDING" and row.reason in NEVER and not over:
         return Exit(None, None, time.time(), LAUNCH_FAILED, f"its job can never start: {row.reason}")
-    if over < PATIENT:
+    cancelled = row is not None and row.state == "CANCELLED" and last is None
+    if over < (1 if cancelled else PATIENT):
         return None
     if last is not None and last.end is not None:  # its requeue came to nothing
         return last.end

@@ -383,7 +383,9 @@ class Slurm:
         known.exit = end_of(known.row, known.starts, over=known.over)
         if known.exit is None or known.exit.cause != LAUNCH_FAILED:
             return
-        if known.row is not None and known.row.is_active:  # held, or waiting for what never comes
+        if (
+            known.row is not None and known.row.is_active and not known.over
+        ):  # held, or waiting for what never comes
             index = name_and_index(next(id for id, one in self._jobs.items() if one is known))[1]
             scancel([f"{known.row.job}_{index}"])
         if known.row is not None and known.row.nodes and not known.starts:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kharness.matrix.launchers._slurm_arrays import Array, TaskRequest, name_and_index
-from kharness.matrix.launchers._slurm_calls import Row
+from kharness.matrix.launchers._slurm_calls import Row, indices_of, joined
 from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
 from kharness.runs.errors import MatrixError
@@ -43,7 +43,7 @@ FOUND: list[tuple[Row | None, list[JobStart], int, tuple[str | None, int | None]
     (row("CANCELLED"), started(SAVED), 1, ("cancelled", None)),
     (row("OUT_OF_MEMORY"), started(KILLED), 1, ("out_of_memory", 9)),
     (row("NODE_FAIL"), started(None), 2, ("node_failed", 9)),
-    (row("CANCELLED"), [], 2, ("cancelled", None)),
+    (row("CANCELLED"), [], 1, ("cancelled", None)),
     (row("PENDING", "PartitionTimeLimit"), [], 0, ("launch_failed", None)),
     (row("FAILED"), [], 2, ("launch_failed", None)),
     # A file system of several machines shows the end a little later, and the queue forgets.
@@ -60,6 +60,12 @@ def test_how_a_job_has_ended(
 ) -> None:
     end = end_of(found, starts, over=over)
     assert (None if end is None else (end.cause, end.signal)) == expected
+
+
+def test_tasks_are_named_together() -> None:
+    assert joined(["7_0", "7_1", "9_4", "7_2", "7_5"]) == ["7_[0-2,5]", "9_[4]"]
+    assert indices_of("0-2,5%4") == [0, 1, 2, 5]
+    assert (indices_of("7"), indices_of("N/A")) == ([7], [])
 
 
 def test_why_a_job_waits() -> None:
