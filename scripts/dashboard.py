@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.places import asked_path
+from kharness.runs.bundle import opened
 from kharness.runs.latest import latest_link
 from monitoring.errors import PortTakenError
 from monitoring.web.command import HOST, serve
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "dashboard", root=ROOT)
     run = variables.get("RUN")
     if run:
-        folders = [asked_path("RUN", part).absolute() for part in run.split(os.pathsep) if part]
+        folders = [opened(asked_path("RUN", part).absolute()) for part in run.split(os.pathsep) if part]
         if missing := next((folder for folder in folders if not folder.exists()), None):
             raise ConfigError(f"{missing} does not exist", hint="name a folder of results: RUN=results")
     else:

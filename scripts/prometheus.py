@@ -15,6 +15,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from kharness.runs.bundle import opened
 from monitoring.errors import PortTakenError
 from monitoring.exporters.prometheus import show
 
@@ -28,7 +29,9 @@ def main(argv: Sequence[str]) -> int:
     base = starting_layer(tree, make_variables.output_directory(variables, ROOT))
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)
     run = variables.get("RUN")
-    directory = asked_path("RUN", run) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+    directory = (
+        opened(asked_path("RUN", run)) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+    )
     try:
         show(directory, host=options.PROMETHEUS_HOST, port=options.PROMETHEUS_PORT)
     except PortTakenError as error:

@@ -16,6 +16,7 @@ from kharness.config.errors import KharnessError, run_command
 from kharness.config.make.variables import given
 from kharness.config.places import asked_path
 from kharness.environment.parts import bring
+from kharness.runs.bundle import opened
 from monitoring.agent.delivery import Delivery
 from monitoring.agent.follow import catch_up, leave
 from monitoring.agent.lock import death, has_died
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         raise KharnessError("RUN is not given", hint="for example make sync RUN=results/latest")
     asked = tracker_names(variables.get("TRACKER", ""))
     failures = 0
-    for directory in run_directories(asked_path("RUN", variables["RUN"])):
+    for directory in run_directories(opened(asked_path("RUN", variables["RUN"]))):
         try:
             deliveries = deliver(directory, asked)
         except RunBusyError as error:

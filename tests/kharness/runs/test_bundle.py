@@ -20,6 +20,8 @@ from kharness.runs.errors import MatrixError
 from monitoring.host.environment import git_state
 from monitoring.media.code_diff import keep_code_diff
 
+from ...warm_python import WarmPython
+
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -182,3 +184,12 @@ def test_the_difference_of_a_dirty_tree_is_kept(tmp_path: Path) -> None:
     [kept] = (tmp_path / "run").iterdir()
     assert kept.name == f"code.{str(state['diff_sha256'])[:16]}.diff"
     assert "-lr = 1\n+lr = 2\n" in kept.read_text()
+
+
+def test_make_sync_takes_a_bundle(run: Path, tmp_path: Path, root: Path, warm_python: WarmPython) -> None:
+    """Its trackers are brought up to date where it was unpacked."""
+    assert cli.main(["bundle", "results/one"]) == 0
+    done = warm_python.run([root / "scripts/sync.py", "RUN=one.kharness.zip"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "one.unpacked/one/metrics.csv").is_file()
+    assert not (run / "metrics.csv").exists()
