@@ -205,3 +205,13 @@ def test_the_program_of_the_page_runs(
     monkeypatch.chdir(results.parent)
     exec(program, {})
     assert capsys.readouterr().out.startswith("lr/high complete 0.01 0.9 0.5\n")
+
+
+def test_runs_of_the_tree_are_told_apart_by_what_was_chosen(root: Path) -> None:
+    """Not by each symbol of a choice, nor by names; one without run.json has what its start record says."""
+    found = kharness.runs(root / "tests/data/recorded_matrix", where="optimizer=sgd or test_accuracy>0.8")
+    assert Listing(found, width=90).lines()[:3] == [
+        "run                     status    step  OPTIMIZER  LEARNING_RATE  test_loss  test_accuracy",
+        "----------------------  --------  ----  ---------  -------------  ---------  -------------",
+        "optimizer-adamw_seed-1  complete    44  adamw              0.003    0.52501          0.866",
+    ]

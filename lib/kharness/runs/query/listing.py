@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kharness.runs.causes import EXPANDED
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.selection import RunSelection
 from kharness.runs.query.stored_run import FACTS, StoredRun
 from monitoring.counts import counted
-from monitoring.journal.fields import is_result
+from monitoring.journal.fields import UNKNOWN_UNIT, is_result, row_of
 from monitoring.journal.series.run_series import KINDS
 from monitoring.where import field_name
 
@@ -64,7 +65,7 @@ class Listing:
         """The columns that a line has room for: options that differ first, then results."""
         leading = [_ListedColumn(name, [FACTS[name](run) for run in self.runs]) for name in _LEADING]
         options = [
-            _ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self.runs.differing
+            _ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self._telling()
         ]
         metrics = self._metrics()
         left: tuple[list[str], list[str]] = ([], [])
@@ -76,6 +77,12 @@ class Listing:
             of_metrics = len(metrics) >= len(options)
             left[of_metrics].insert(0, (metrics if of_metrics else options).pop().name)
         return [*leading, *options, *metrics], [*left[0], *left[1]]
+
+    def _telling(self) -> list[str]:
+        """The options that differ, but for names made of others and for the symbols of a choice."""
+        differing = self.runs.differing
+        chosen = {f"{name}_{str(run.config.get(name)).upper()}" for run in self.runs for name in differing}
+        return [name for name in differing if name not in EXPANDED and name not in chosen]
 
     def _metrics(self) -> list[_ListedColumn]:
         """The last value of each result and, next to it, the best; evaluations before steps."""
@@ -132,8 +139,17 @@ def in_order(runs: RunSelection, name: str) -> RunSelection:
 
 
 def _is_shown(name: str) -> bool:
-    """Whether a metric is a result; whether a record had a NaN is told by its own fields."""
-    return is_result(name) and not name.startswith("nan_inf_detected")
+    """Whether a metric is a result that is better up or down, or one that only the run knows.
+
+    Where several kinds of records have it, the first is shown; of `best_NAME` the best of NAME.
+    """
+    row = row_of(name)
+    return (
+        is_result(name)
+        and "@" not in name
+        and not name.startswith("best_")
+        and (row.better != "neither" or row.unit == UNKNOWN_UNIT)
+    )
 
 
 def _line(cells: Sequence[str], columns: Sequence[_ListedColumn]) -> str:

@@ -175,7 +175,10 @@ def read_run(directory: Path, name: str) -> StoredRun:
     try:
         run = read_run_json(directory)
     except MonitoringError as error:
-        return StoredRun(directory, name, {}, problem=str(error))
+        start = read_end(directory / JOURNAL).start  # which has the configuration, too
+        config, project = start.get("config"), str(start.get("project") or "")
+        given = config if isinstance(config, dict) else {}
+        return StoredRun(directory, name, given, project, problem=str(error))
     tracking, attempts = run["tracking"], run["attempts"]
     return StoredRun(
         directory,
