@@ -23,6 +23,7 @@ from kharness.runs.status import (
     INTERRUPTED,
     KILLED,
     PENDING,
+    QUEUED,
     RUNNING,
     TIMEOUT,
     Attempt,
@@ -36,7 +37,7 @@ from monitoring.errors import UserError
 STOPPED = "stopped early"
 
 # As a cell goes through them.
-ORDER = (COMPLETE, RUNNING, PENDING, STOPPED, INTERRUPTED, "silent", "died", TIMEOUT, KILLED)
+ORDER = (COMPLETE, RUNNING, QUEUED, PENDING, STOPPED, INTERRUPTED, "silent", "died", TIMEOUT, KILLED)
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Name of a cell -> what is known of its run: `id`, `status`, `step`, `steps`, `left`, `errors`."""
@@ -191,7 +192,7 @@ def _cell(
         last = written.last
         status, attempts = str(written.status), tuple(written.attempts)
         reason, cause = (last.reason or "" if last else ""), (last.cause or "" if last else "")
-    if row and (written is None or status in (PENDING, RUNNING)):
+    if row and (written is None or status in (PENDING, QUEUED, RUNNING)):
         status = _LIVE.get(str(row["status"]), str(row["status"]))
     if cause == STOPPED_EARLY and status != COMPLETE:
         status = STOPPED

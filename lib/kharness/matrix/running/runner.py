@@ -165,7 +165,7 @@ class _Matrix:
         since = self._pace.now()
         for run in self._pace.due(self.running):
             outcome = run.poll()
-            if self._schedules and not run.waits and self._begun.get(run.launch.name) != run.number:
+            if self._schedules and run.place and self._begun.get(run.launch.name) != run.number:
                 self._begun[run.launch.name] = run.number
                 self.progress.started(run)
             if outcome is not None:

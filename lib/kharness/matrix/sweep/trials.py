@@ -13,7 +13,7 @@ from kharness.matrix.sweep.validation import Objective, read_validation
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.lost_status import known_status
-from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, PENDING, RUNNING, RunStatus
+from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, PENDING, QUEUED, RUNNING, RunStatus
 
 State = Literal["complete", "stopped_early", "open", "failed"]
 """`open`: it may still become complete; `failed`: it has ended without a value to go by."""
@@ -62,6 +62,6 @@ def _state(status: RunStatus) -> tuple[State, str]:
         return COMPLETE, ""
     if last is not None and last.cause == STOPPED_EARLY:
         return STOPPED_EARLY, reason
-    if status.status in (PENDING, RUNNING, INTERRUPTED):
+    if status.status in (PENDING, QUEUED, RUNNING, INTERRUPTED):
         return "open", reason
     return FAILED, reason
