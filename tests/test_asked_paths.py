@@ -88,6 +88,7 @@ def test_every_variable_of_the_table_that_names_a_path_is_here() -> None:
         "METRIC",
         "MIRROR",
         "ONLY",
+        "PAPER",
         "PORT",
         "READ_ONLY",
     }
