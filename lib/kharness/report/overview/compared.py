@@ -21,10 +21,7 @@ from monitoring.errors import RunDirectoryError
 from monitoring.journal.run_json import read_run_json
 
 # Of a choice that the start record already describes, and of options that another column shows.
-_DESCRIBED = (
-    *("OPTIMIZER", "SCHEDULE", "LEARNING_RATE", "WEIGHT_DECAY", "PRUNING", REPLICATE_AXIS),
-    *("MATRIX_", "REPORT_", "TRACKER_"),
-)
+_DESCRIBED = ("OPTIMIZER", "SCHEDULE", "LEARNING_RATE", "WEIGHT_DECAY", "PRUNING", REPLICATE_AXIS)
 # Columns of options beyond those of the optimizer; more are on each run's page.
 _MOST_OPTIONS = 8
 # Optimizers that a sentence names with their rates.
