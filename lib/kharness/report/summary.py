@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.report.collection import Collection, collection_of_plan, read_collection
+from kharness.report.judging.aggregates import Aggregate, aggregates
 from kharness.report.judging.conclusions import Conclusions, conclude
 from kharness.report.metrics import METRICS, Metric
 
@@ -49,6 +50,11 @@ class Summary(Collection):
     def conclusions(self) -> Conclusions:
         """The sections on quality, time and cost."""
         return conclude(self)
+
+    @cached_property
+    def aggregates(self) -> Sequence[Aggregate]:
+        """Scores over several workloads; empty with one."""
+        return aggregates(self, self.conclusions)
 
 
 def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:

@@ -76,6 +76,8 @@ def used_keys(summary: Summary) -> tuple[set[str], list[str]]:
                 unknown.append(name)
     if any(one.verdict is Verdict.SAME for one in summary.conclusions.comparisons):
         keys.add("schuirmann1987")
+    if summary.aggregates:
+        keys.add("agarwal2021")
     for one in [*summary.conclusions.comparisons, *summary.conclusions.effects]:
         keys.update(METHODS.get(one.method, []))
     return keys, unknown

@@ -17,7 +17,14 @@ from kharness.report.paper.bibliography import bibliography
 from kharness.report.paper.latex import escaped, latex_figure, latex_table
 from kharness.report.plots.matrix_plots import strands_of_matrix
 from kharness.report.summary import Summary
-from kharness.report.writing.conclusion_tables import costs_table, effects_table, times_table, verdicts_table
+from kharness.report.writing.conclusion_tables import (
+    aggregates_caption,
+    aggregates_table,
+    costs_table,
+    effects_table,
+    times_table,
+    verdicts_table,
+)
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
@@ -65,6 +72,9 @@ def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
         if part.effects:
             caption = f"{title}. Main effects. {difference_words(part)}"
             found[f"main_effects{ending}"] = (effects_table(part).without_empty(), caption)
+    if summary.aggregates:
+        caption = aggregates_caption(summary.aggregates[0].variant, summary.settings.confidence)
+        found["over_workloads"] = (aggregates_table(summary.aggregates), f"{title}. {caption}")
     for number, times in enumerate(summary.conclusions.times, 1):
         caption = f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}."
         found[f"time_to_target_{number}"] = (times_table(times).without_empty(), caption)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kharness.report.comparison_table import ABSENT, Table
+from kharness.report.judging.aggregates import REPETITIONS, Aggregate, Estimate
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.pareto import Front
@@ -52,6 +53,35 @@ def _table_of(comparisons: Sequence[Comparison], metric: Metric, what: str) -> T
     difference = f"difference{f' ({unit})' if unit else ''}"
     header = [what, "verdict", difference, "interval", "p (all looks)", "effect size", "seeds"]
     return Table(header, rows, text_columns=2)
+
+
+def aggregates_table(found: Sequence[Aggregate]) -> Table:
+    """Return each variant's scores over all workloads, with their intervals."""
+    rows = [
+        [
+            one.variant,
+            f"{one.runs}",
+            *map(_estimate_words, (one.iqm, one.optimality_gap)),
+            ABSENT if one.improvement is None else _estimate_words(one.improvement),
+        ]
+        for one in found
+    ]
+    return Table(["variant", "runs", "IQM", "optimality gap", "P(improvement)"], rows, text_columns=1)
+
+
+def aggregates_caption(baseline: str, confidence: float) -> str:
+    """Return what the columns mean, and how their intervals were made."""
+    return (
+        f"Scores relative to the mean of {baseline} on each workload, which is 1; higher is better. IQM is "
+        "the mean of the middle half of all runs, the optimality gap the mean shortfall from 1, and "
+        f"P(improvement) the probability that a run beats one of {baseline}. In parentheses "
+        f"{confidence * 100:g} % intervals of the stratified bootstrap ({REPETITIONS:,} resamples, "
+        "percentiles), as Agarwal et al. (2021) define them; each holds alone."
+    )
+
+
+def _estimate_words(one: Estimate) -> str:
+    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
 
 
 def times_table(times: WorkloadTimes) -> Table:

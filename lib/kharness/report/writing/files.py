@@ -34,6 +34,7 @@ from kharness.report.writing.conclusion_files import (
     conclusions_json,
     conclusions_markdown,
 )
+from kharness.report.writing.conclusion_tables import aggregates_caption, aggregates_table
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.writing.html import as_html
@@ -101,6 +102,9 @@ def as_json(summary: Summary) -> dict[str, object]:
         "variants": [_variant_json(variant, summary) for variant in summary.variants],
         "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
+        "aggregates": [
+            asdict(one) for one in summary.part("scores over workloads", lambda: summary.aggregates, [])
+        ],
         "alerts": summary.part("alerts", partial(_alerts_json, summary), []),
         "warnings": warnings_of(summary),
         "runs": [_run_json(cell, summary) for cell in summary.cells],
@@ -150,6 +154,7 @@ def as_markdown(summary: Summary) -> str:
         EXPLANATION,
         *_other_work(summary),
         *conclusions_markdown(summary.conclusions),
+        *summary.part("scores over workloads", partial(_aggregates, summary), []),
     ]
     incomplete = _incomplete(summary)
     if incomplete:
@@ -176,6 +181,14 @@ def as_markdown(summary: Summary) -> str:
     if failed:
         parts += ["## Not in this report", "\n".join(list_item(in_markdown(line)) for line in failed)]
     return "\n\n".join(parts) + "\n"
+
+
+def _aggregates(summary: Summary) -> list[str]:
+    found = summary.aggregates
+    if not found:
+        return []
+    caption = aggregates_caption(in_markdown(found[0].variant), summary.settings.confidence)
+    return ["## Over all workloads", aggregates_table(found).markdown(), caption]
 
 
 def _facts(summary: Summary) -> list[str]:

@@ -28,6 +28,8 @@ from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_ser
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
+    aggregates_caption,
+    aggregates_table,
     costs_table,
     effects_table,
     profiles_table,
@@ -111,6 +113,7 @@ def as_html(summary: Summary) -> str:
         verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
         effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
         effects_are=EFFECTS,
+        over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
         sentences=[
             comparison_sentence(with_texts(one, _without_emphasis))
             for one in [*comparisons, *summary.conclusions.effects]
@@ -147,6 +150,14 @@ def _emphasised(text: str) -> str:
 def _without_emphasis(text: str) -> str:
     """With a stand-in for each star, which is none of ours."""
     return text.replace("*", _STAR)
+
+
+def _over_workloads(summary: Summary) -> tuple[Table, str] | None:
+    """Return the scores over several workloads with their caption."""
+    found = summary.aggregates
+    if not found:
+        return None
+    return aggregates_table(found), aggregates_caption(found[0].variant, summary.settings.confidence)
 
 
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
