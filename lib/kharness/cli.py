@@ -58,7 +58,6 @@ SCRIPTS = {"watch": "gputop"}
 
 def main(argv: Sequence[str]) -> int:
     """Return the exit code of the program, or of the matrix: 3 if a run of it is not complete."""
-    use_kharness()
     given = list(argv)
     if given and given[0] in TARGETS:
         return target(given[0], given[1:])
@@ -379,4 +378,5 @@ CALLS = {
 
 def entry() -> NoReturn:
     """Run the command of this process."""
+    use_kharness()
     run_command(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,13 +92,17 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     yield from (family for family in found if family.samples)
 
 
+DISTRIBUTIONS = ("torch-kharness", "kharness-monitoring")
+"""What this package may be installed as; `kharness` on the public index is another project."""
+
+
 @functools.cache
 def version() -> str:
     """Return the version of kharness, as it is installed; `unknown` where it only lies on the path."""
-    try:
-        return metadata.version("kharness")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    for distribution in DISTRIBUTIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    return "unknown"
 
 
 def _build_info() -> Metric:

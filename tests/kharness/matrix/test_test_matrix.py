@@ -124,7 +124,7 @@ def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
         ("FAIL_ON_REGRESSION=perhaps", "FAIL_ON_REGRESSION=perhaps is neither y nor n"),
         ("FILTER=SEED=9", "FILTER=SEED=9 matches none of 4 cells"),
         ("JOBS=-1", "JOBS=-1: MATRIX_JOBS=-1 is outside 0..4096"),
-        ("LAUNCHER=slurm", "LAUNCHER=slurm is not one of local"),
+        ("LAUNCHER=other", "LAUNCHER=other is not one of local, slurm"),
     ]
     for argument, message in refused:
         code, output = checkout.run(script, argument)

@@ -52,7 +52,7 @@ from .conftest import (
 pytestmark = pytest.mark.usefixtures("forked_agents")
 
 HOST = platform.node()
-VERSION = metadata.version("kharness")
+VERSION = metadata.version("torch-kharness")
 
 DCGM_NAMES = tuple(row.dcgm for row in rows_at(OF_GPU) if row.dcgm)
 

@@ -363,7 +363,7 @@ class Slurm:
         try:
             rows = squeue(sorted({name_and_index(id)[0] for id in live}))
         except SlurmRefused as error:
-            self._timing.every = min(2 * self._timing.every, ASK_SELDOM)
+            self._timing.every = ASK_SELDOM
             self._timing.ask = asked + self._timing.every
             self._say_once(f"note: Slurm does not say how the jobs are: {error}")
             return

@@ -18,7 +18,8 @@ from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import FORMAT, known_failures, no_plan, read_matrix_json, write_matrix_json
 from monitoring.host.environment import git_state
 
-PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
+PACKAGES = {"kharness": "torch-kharness", **{name: name for name in ("torch", "numpy", "kconfiglib")}}
+"""What is recorded -> the distribution that it is installed as."""
 
 Kind = Literal["matrix", "sweep"]
 
@@ -70,7 +71,7 @@ class Plan:
 
 def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
     """Write a new plan; it is on disk on return. The directory `into` will have the plan's name."""
-    versions = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
+    versions = {"python": python_version(), **{name: _version(package) for name, package in PACKAGES.items()}}
     write_matrix_json(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
 
 
