@@ -160,6 +160,8 @@ def test_sync_says_that_an_agent_has_died_and_delivers_the_rest(sync: Sync, tmp_
     run = tmp_path / "run"
     with training(run) as process:
         agent = agent_of(run)
+        # by its mark, which is later than its lock's file, others know that it has died
+        wait_until(lambda: (run / ".agent.lock").read_text(), "its mark")
         agent.suspend()
         run.with_suffix(".end").touch()
         assert process.wait() == 0

@@ -30,7 +30,7 @@ Scores = Sequence[NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ScoreEstimate:
     """A number with its interval at the report's confidence."""
 
     value: float
@@ -44,11 +44,11 @@ class Aggregate:
 
     variant: str
     runs: int
-    iqm: Estimate
+    iqm: ScoreEstimate
     """Mean of the middle half of all scores."""
-    optimality_gap: Estimate
+    optimality_gap: ScoreEstimate
     """Mean shortfall from GAMMA; lower is better."""
-    improvement: Estimate | None
+    improvement: ScoreEstimate | None
     """Probability that a run of it beats one of the baseline, mean over workloads; None for the baseline."""
 
 
@@ -109,7 +109,7 @@ def optimality_gap(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def estimate(
     scores: Scores, of: Callable[[NDArray[np.float64]], NDArray[np.float64]], confidence: float
-) -> Estimate:
+) -> ScoreEstimate:
     """Return an aggregate with its percentile interval; runs are drawn anew within each workload."""
     generator = np.random.default_rng(0)
     drawn = np.concatenate(
@@ -118,7 +118,7 @@ def estimate(
     return _with_interval(float(of(np.concatenate(scores))), of(drawn), confidence)
 
 
-def improvement(ours: Scores, theirs: Scores, confidence: float) -> Estimate:
+def improvement(ours: Scores, theirs: Scores, confidence: float) -> ScoreEstimate:
     """Return the mean over workloads of P(a run of ours > one of theirs), where a tie counts half."""
     generator = np.random.default_rng(0)
     value, drawn = 0.0, np.zeros(REPETITIONS)
@@ -135,9 +135,9 @@ def _counts(generator: np.random.Generator, runs: int) -> NDArray[np.float64]:
     return generator.multinomial(runs, [1 / runs] * runs, size=REPETITIONS).astype(np.float64)
 
 
-def _with_interval(value: float, drawn: NDArray[np.float64], confidence: float) -> Estimate:
+def _with_interval(value: float, drawn: NDArray[np.float64], confidence: float) -> ScoreEstimate:
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(value, float(low), float(high))
+    return ScoreEstimate(value, float(low), float(high))
 
 
 def _without_workload(variant: Variant) -> Mapping[str, str]:

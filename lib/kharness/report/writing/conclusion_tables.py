@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kharness.report.comparison_table import ABSENT, Table
-from kharness.report.judging.aggregates import REPETITIONS, Aggregate, Estimate
+from kharness.report.judging.aggregates import REPETITIONS, Aggregate, ScoreEstimate
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.pareto import Front
@@ -80,7 +80,7 @@ def aggregates_caption(baseline: str, confidence: float) -> str:
     )
 
 
-def _estimate_words(one: Estimate) -> str:
+def _estimate_words(one: ScoreEstimate) -> str:
     return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import bootstrap, mannwhitneyu, trim_mean
 
 from kharness.report.judging.aggregates import (
-    Estimate,
+    ScoreEstimate,
     aggregates,
     estimate,
     improvement,
@@ -37,7 +37,7 @@ def test_values_are_those_of_scipy() -> None:
     assert improvement(OURS, THEIRS, 0.95).value == pytest.approx(expected, rel=1e-12)
 
 
-def close(ours: Estimate, theirs: Any, tolerance: float) -> bool:
+def close(ours: ScoreEstimate, theirs: Any, tolerance: float) -> bool:
     """Whether the ends of two intervals differ by no more than what resampling leaves open."""
     ends = zip((ours.low, ours.high), theirs.confidence_interval, strict=True)
     return all(abs(a - b) < tolerance for a, b in ends)
