@@ -19,6 +19,7 @@ from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import read_records
 
+from ...processes import is_gone
 from ...waiting import wait_until
 from .test_sources import bridged, ours, records
 
@@ -156,8 +157,10 @@ def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> No
     output = run_dir / "output.log"
     wait_until(lambda: output.exists() and output.read_text().count("iter") > moments.randrange(LONG - 50))
     time.sleep(moments.random())  # the looks of the bridge are a second apart
+    program = psutil.Process(bridge.pid).children()
     bridge.kill()
     bridge.wait()
+    wait_until(lambda: all(is_gone(process) for process in program))  # it prints no more
     printed = output.read_text().count("time 12.50ms, mfu 1.25%\n")
 
     ended = bridged(run_dir, *ours("nanogpt", 20))
