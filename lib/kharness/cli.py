@@ -345,7 +345,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
     asked = {
-        "REPORT_BETTER": " ".join(options.better),
+        "REPORT_BETTER": "; ".join(options.better),
         "REPORT_METRIC": options.metric,
         "REPORT_BASELINE": options.baseline,
         "REPORT_BUDGET_UNIT": options.budget,

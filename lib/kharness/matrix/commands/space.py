@@ -11,14 +11,13 @@ from kharness.matrix.commands.axes import parse_axis, split_axis
 from kharness.matrix.commands.planned import Given
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
-from kharness.matrix.sweep.ranges import Between, Listed, Range, between
+from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between
 from kharness.runs.command import CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError
 
 EXAMPLE = "for example -a lr=log:1e-5..1e-2 -a width=64..512 -a optimizer=sgd,adamw"
 
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?"
-_BETWEEN = re.compile(rf"(log:)?({_NUMBER})\.\.({_NUMBER})", re.ASCII)
+_BETWEEN = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})", re.ASCII)
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 
 

@@ -59,7 +59,7 @@ class Options:
     account: str
     qos: str
     time_limit: str
-    """As Slurm writes it: `30`, `2:00:00`, `1-12`; empty for the partition's own."""
+    """In Slurm's form, `30`, `2:00:00` or `1-12`; empty for the partition's own."""
     memory_mb: int
     """0 for the partition's own."""
     cpus: int
@@ -128,7 +128,7 @@ class _Known:
     row: Row | None = None
     starts: Sequence[JobStart] = ()
     size: int = -1
-    """Of its job file when that was read."""
+    """Bytes of its job file when that was read."""
     over: int = 0
     """How many answers in turn did not have it, or as one that has ended."""
     exit: Exit | None = None

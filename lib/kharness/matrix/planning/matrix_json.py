@@ -57,7 +57,7 @@ class Plan:
     notes: Sequence[str] = ()
     """Requests for all cells that do not apply to some; not kept in the file."""
     template: Mapping[str, Any] = field(default_factory=dict)
-    """Of a matrix of commands, the command with its placeholders, as `Given.content` has it; else empty."""
+    """The command with its placeholders, as `Given.content` has it; empty for trainings of the tree."""
     seeds: Mapping[str, object] = field(default_factory=dict)
     """Seeds of the first plan, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0

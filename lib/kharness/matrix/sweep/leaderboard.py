@@ -85,7 +85,7 @@ class Leaderboard:
     budget_unit: str = "steps"
     """One of kharness.runs.budget.COUNTS."""
     template: Mapping[str, Any] = field(default_factory=dict)
-    """Of a sweep of commands, as matrix.json has it; else empty."""
+    """The command with its placeholders, as in matrix.json; empty for trainings of the tree."""
 
     @cached_property
     def ranges(self) -> Ranges | None:

@@ -31,9 +31,9 @@ from monitoring.counts import counted
 EXAMPLE = 'lines are CONFIG_LEARNING_RATE="1e-3|3e-4", "0.1:0.1:0.5", "1e-4..1e-1 log", or single values'
 MOST_VALUES = 10_000
 
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?"
-_STEPS = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})", re.ASCII)
-_BETWEEN = re.compile(rf"({_NUMBER})\.\.({_NUMBER})( +log)?", re.ASCII)
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?"
+_STEPS = re.compile(rf"({NUMBER}):({NUMBER}):({NUMBER})", re.ASCII)
+_BETWEEN = re.compile(rf"({NUMBER})\.\.({NUMBER})( +log)?", re.ASCII)
 
 
 @dataclass(frozen=True)

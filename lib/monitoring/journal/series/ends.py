@@ -37,7 +37,7 @@ class JournalEnd:
     """How a run stands, as far as the end of its journal goes."""
 
     values: dict[str, LastValue] = field(default_factory=dict)
-    """By name as RunSeries has them. A metric that is recorded seldom may be missing."""
+    """Values by the names that RunSeries has. A metric that is recorded seldom may be missing."""
     status: str | None = None
     """How the newest attempt ended; None as long as it has not."""
     step: int | None = None

@@ -36,7 +36,7 @@ class SeriesInfo:
     """A metric, and what its records come to: those of its first key."""
 
     name: str
-    """As `window` takes it: the field's own name, or NAME@KIND where another kind of record has the same."""
+    """The name that `window` takes: the field's, or NAME@KIND where another kind of record has the same."""
     field: str
     """The field of the record."""
     kind: str

@@ -164,6 +164,13 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path)
     assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
 
 
+def test_directions_of_several_metrics_are_taken(folder: Path) -> None:
+    words = ["sweep", "-a", "x=1,2", "--metric", "wer", "--better", "val/bleu=up", "--better", "wer=down"]
+    planned = kharness(folder, *words, "--dry-run", "--", "true", "{x}")
+    assert planned.returncode == 0, planned.stderr
+    assert "sweep: grid, 2 trials (X=1,2)" in planned.stdout
+
+
 TOML = """
 command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
 metric = "val_loss"
