@@ -100,23 +100,23 @@ class MetricsLog:
 
     def _write_waiting(self) -> None:
         try:
-            if self._file.is_doubtful and self._file.repair() == self._waiting.first():
-                self._drop_first()  # it was written before an exception came in between
+            if self._file.is_doubtful:
+                self._file.repair(self._note)
             self.failure = None
         except OSError as error:
             self.failure = error
         while self._waiting.count and self.failure is None:
-            self.failure = self._file.write(self._waiting.first())
-            if self.failure is None:
-                self._drop_first()
+            self.failure = self._file.write(self._waiting.first(), self._note)
         if self._size >= self._file_bytes and self.failure is None and os.getpid() == self._owner:
             with contextlib.suppress(OSError):  # the next line tries it again
                 self._begin_next()
 
-    def _drop_first(self) -> None:
-        self._size += len(self._waiting.first())
-        self._num_lines += 1
-        self._waiting.drop_first()
+    def _note(self, line: bytes) -> None:
+        """Count a line that is in the file, and keep it in memory no longer."""
+        if self._waiting.is_first(line):
+            self._waiting.drop_first()
+            self._size += len(line)
+            self._num_lines += 1
 
     def _begin_next(self) -> None:
         """Move the full file aside, begin another, and have full ones compressed."""

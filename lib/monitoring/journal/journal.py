@@ -99,7 +99,6 @@ class Journal:
             file.is_doubtful = False
         else:
             self._insist(line, seq)
-            self.seq = seq
 
     def append_any(self, record: Record) -> None:
         """Append a record of values of any type; what has no JSON form becomes null, and is named."""
@@ -153,17 +152,21 @@ class Journal:
 
     def _recover(self) -> None:
         """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
-        with contextlib.suppress(OSError):  # not now; every later record tries it first
-            line = self.file.repair()
-            if self.backlog is not None:
-                # interrupted after the oldest line was written and before it was dropped from memory
-                if line == self.backlog.lines.first():
-                    self.backlog.take()
+        for _ in range(2):  # the first error may be a signal handler's
+            with contextlib.suppress(OSError):  # not now; every later record tries it first
+                self.file.repair(self._note)
                 return
-            last = parse(line)
-            seq = last.get("seq") if last is not None else None
-            if isinstance(seq, int):
-                self.seq = max(self.seq, seq)
+
+    def _note(self, line: bytes) -> None:
+        """Count a line that is in the file, and keep it in memory no longer."""
+        if self.backlog is not None:
+            if self.backlog.lines.is_first(line):
+                self.backlog.take()
+            return
+        last = parse(line)
+        seq = last.get("seq") if last is not None else None
+        if isinstance(seq, int):
+            self.seq = max(self.seq, seq)
 
     def _insist(self, line: bytes, seq: int) -> None:
         """Write a line that the disk has not taken as one, or keep it for later."""
@@ -172,7 +175,7 @@ class Journal:
                 say(f"warning: {self.path}: a record was not written: {self._closed}")
             self._complained = True
             return
-        failure = self.file.write(line)
+        failure = self.file.write(line, self._note)
         if failure is not None:
             self.backlog = _Waiting(_reason(failure))
             self._keep(line, seq)
@@ -191,11 +194,10 @@ class Journal:
         assert backlog is not None
         # the oldest first: readers rely on rising `seq`
         while backlog.lines.count:
-            failure = self.file.write(backlog.lines.first())
+            failure = self.file.write(backlog.lines.first(), self._note)
             if failure is not None:
                 backlog.reason = _reason(failure)
                 return
-            backlog.take()
         self.backlog = None
         # through append, so that it takes the next number, and waits itself if the disk is full again
         self.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
+from collections.abc import Callable
 
 from monitoring.journal.records import last_line
 
@@ -17,7 +18,11 @@ BLOCK_BYTES = 256 * 1024
 
 
 class LineFile:
-    """Writes complete lines to an open file, of which it is the one writer; closing is the caller's."""
+    """Writes complete lines to an open file, of which it is the one writer; closing is the caller's.
+
+    `note` is called with a line that is in the file, while the file is still doubtful: where a signal handler
+    raises in the middle, the next repair calls it once more.
+    """
 
     __slots__ = ("fd", "is_doubtful")
 
@@ -27,12 +32,16 @@ class LineFile:
         self.is_doubtful = False
         """Whether the file may end with half a line: a write failed, or an exception came in the middle."""
 
-    def write(self, line: bytes) -> OSError | None:
-        """Append a line; if the disk does not take it, cut off what it took, and say why."""
+    def write(self, line: bytes, note: Callable[[bytes], None]) -> OSError | None:
+        """Append a line; if the disk does not take it, cut off what it took, and say why.
+
+        OSError of a signal handler that comes when the line is there.
+        """
         written = 0
         try:
             if self.is_doubtful:
-                self.repair()
+                self.repair(note)
+            before = os.fstat(self.fd).st_size
         except OSError as error:  # not now; every later write tries it first
             return error
         try:
@@ -41,23 +50,28 @@ class LineFile:
             while written < len(line):
                 # a nearly full disk takes a part of a line, and the error comes with the next write
                 written += os.write(self.fd, line[written:])
+            note(line)
             self.is_doubtful = False
         except OSError as error:
-            # refused before its first byte, the file still ends with a complete line
-            self.is_doubtful = bool(written)
-            if written:
-                with contextlib.suppress(OSError):
-                    self.repair()
+            # by the file's size: a handler's error may have come between the write and its count
+            with contextlib.suppress(OSError):
+                written = os.fstat(self.fd).st_size - before
+                # refused before its first byte, the file still ends with a complete line
+                self.is_doubtful = bool(written)
+                if written and written != len(line):
+                    self.repair(note)
+            if self.is_doubtful and written == len(line):
+                raise  # a signal handler's
             return error
         return None
 
-    def repair(self) -> bytes:
-        """Cut off half a line at the end; returns the last complete one, b"" without any."""
+    def repair(self, note: Callable[[bytes], None]) -> None:
+        """Cut off half a line at the end, and note the last complete one, b"" without any."""
         line, end = last_line(self.fd)
         if end < os.fstat(self.fd).st_size:
             os.ftruncate(self.fd, end)
+        note(line)
         self.is_doubtful = False
-        return line
 
 
 class Backlog:
@@ -91,6 +105,10 @@ class Backlog:
         if not self.count:
             return b""
         return bytes(self._blocks[0][self._begins : self._end()])
+
+    def is_first(self, line: bytes) -> bool:
+        """Whether a line is the oldest one."""
+        return bool(self.count) and line == self.first()
 
     def drop_first(self) -> None:
         """Let the oldest line go."""

@@ -82,8 +82,8 @@ class LogFile:
         self.path = path
         self._errors = errors
         self._file_bytes, self._keep = file_bytes, keep
-        self._file = self._opened()
         self._waiting = Backlog()
+        self._file = self._opened()
         self._compress_full()  # what a killed process has left
 
     def append(self, entries: Sequence[Mapping[str, object]]) -> None:
@@ -91,7 +91,7 @@ class LogFile:
         if self._file.fd == -1 or not entries:
             return
         lines = b"".join(strict_line(dict(entry)) for entry in entries)
-        failure = None if self._waiting.count else self._file.write(lines)
+        failure = None if self._waiting.count else self._file.write(lines, self._note)
         if failure is not None:
             self._errors.add(f"{self.path}: lines wait in memory", failure)
         if failure is not None or self._waiting.count:
@@ -119,7 +119,12 @@ class LogFile:
         lost = sum(self._waiting.add(line) for line in lines.splitlines(keepends=True))
         if lost:
             self._errors.add(f"{self.path}: lines were lost, because the disk took none for too long")
-        while self._waiting.count and self._file.write(self._waiting.first()) is None:
+        while self._waiting.count and self._file.write(self._waiting.first(), self._note) is None:
+            pass
+
+    def _note(self, line: bytes) -> None:
+        """Keep a line that is in the file in memory no longer."""
+        if self._waiting.is_first(line):
             self._waiting.drop_first()
 
     def _opened(self) -> LineFile:
@@ -131,7 +136,7 @@ class LogFile:
                     f"{self.path} is being written by another process", hint="give each training a log_file"
                 )
             file = LineFile(fd)
-            file.repair()
+            file.repair(self._note)
         except BaseException:
             os.close(fd)
             raise

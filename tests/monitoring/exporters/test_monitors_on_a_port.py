@@ -66,7 +66,7 @@ def test_monitor_is_shown_by_the_exporter_that_has_the_port(tmp_path: Path) -> N
         assert runs_shown(scrape(address)) == {"a", "gpu_monitor"}
         assert [value for value in of(values(scrape(address)), "gradient_norm") if value == value] == []
         assert monitor.prometheus_address == address
-        assert monitor.problems == ["there is no GPU to sample"]
+        wait_until(lambda: monitor.problems == ["there is no GPU to sample"], "the sampler's answer")
         follower.close(None)
         wait_until(lambda: about_server("127.0.0.1", port), "the monitor's own server")
         assert runs_shown(scrape(address)) == {"gpu_monitor"}

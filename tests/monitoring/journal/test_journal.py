@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -59,6 +65,80 @@ def test_journal_that_nobody_holds_any_more_can_be_opened_again(tmp_path: Path) 
     journal = Journal(tmp_path / "metrics.jsonl")
     assert (journal.seq, journal.attempt) == (1, 2)
     journal.close()
+
+
+def is_interrupted(number: int, error: type[Exception], call: Callable[[], None]) -> bool:
+    """Raise, as a signal handler does, before the nth line that a call executes in a journal and its file.
+
+    False when it has fewer, and is done.
+    """
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal number
+        # handlers run after calls: the lines of a Backlog's methods that have none are one step
+        if not frame.f_code.co_qualname.startswith(("Journal.", "LineFile.")):
+            return None
+        if event == "line":
+            number -= 1
+            if number == 0:
+                raise error
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except error:
+        pass
+    finally:
+        sys.settrace(before)
+    return number <= 0
+
+
+def part_of_a_line(fd: int, line: bytes) -> int:
+    """As write(2) on a disk that is full after seven bytes."""
+    return os.write(fd, line[:7])
+
+
+@pytest.mark.parametrize("error", [TypeError, OSError])
+@pytest.mark.parametrize("written", [os.write, part_of_a_line])
+def test_journal_interrupted_twice_at_any_line_writes_no_seq_twice(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: Callable[[int, bytes], int],
+    error: type[Exception],
+) -> None:
+    """The second time while it looks at what the first has left."""
+    monkeypatch.setattr("monitoring.journal.journal.write", written)
+    cases = 0
+    for first in itertools.count(1):
+        goes_on = False
+        for second in itertools.count(1):
+            path = tmp_path / f"{first}-{second}.jsonl"
+            journal = Journal(path)
+
+            def append(text: str, journal: Journal = journal) -> None:
+                journal.append({"text": text, "seq": 0, "attempt": 1})
+
+            append("a")
+            goes_on = is_interrupted(first, error, functools.partial(append, "b"))
+            is_second = is_interrupted(second, error, functools.partial(append, "c"))
+            append("d")
+            journal.close()
+            found = records(path)
+            numbers = [int(str(record["seq"])) for record in found]
+            assert numbers == sorted(set(numbers)), (first, second)
+            # an OSError is the disk's: the record waits, and one that is interrupted in this leaves a hole
+            assert error is OSError or numbers == list(range(1, len(found) + 1)), (first, second)
+            texts = [str(record["text"]) for record in found if record.get("event") != "gap"]
+            assert texts == sorted(set(texts)), (first, second)
+            assert {"a", "d"} <= set(texts), (first, second)
+            cases += 1
+            if not is_second:
+                break
+        if not goes_on:
+            break
+    assert cases > 100
 
 
 # RLIMIT_FSIZE is a disk that is full at a byte: the write that reaches it is short, the next ones fail.
