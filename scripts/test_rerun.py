@@ -11,13 +11,14 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.environment.parts import bring_for
 from kharness.matrix.planning.begin import refuse_unplanned
+from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.settings import with_command_line
+from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import to_run_again
 from kharness.matrix.selected_runs import find
 from kharness.matrix.supervise import (
     expected_seconds,
     in_order,
-    refuse_unrunnable,
     supervise,
     supervise_single,
     tell,
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         again = to_run_again(found.launches, settings, failed_only=not chosen)
         bring_for(launch.asked for launch in again)
         if not found.is_matrix:
-            return supervise_single(again[0], root=ROOT)
+            return supervise_single(on_cluster(again[0], settings), root=ROOT, settings=settings)
         check_judging(found.directory, variables)
         report = partial(told_report, given=variables)
         where = shown(found.directory)

@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code of the training; 3 if it exits with 0 but ran other values, 2 if it cannot start."""
+    """The exit code of the training; 3 if it exits with 0 but ran other values, 2 if it cannot start.
+
+    0 also for a job that is left to a scheduler (DETACH=y).
+    """
     variables = make_variables.given(argv, os.environ, "train", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
@@ -35,17 +38,14 @@ def main(argv: Sequence[str]) -> int:
     launch = single.launch
     print(f"run: {launch.shown_directory}")
     print(wrapped(f"configuration: {single.described}"), flush=True)
-    launcher = launch.asked.get("LAUNCHER", "local")
-    if launcher != "local":
-        print(
-            f"note: make train runs on this machine; LAUNCHER={launcher} is for make test_matrix", flush=True
-        )
+
+    def complete() -> list[str]:
+        return [page_line(launch.directory), *next_lines(launch, single.before)]
+
     with RunnerLock(launch.directory):
-        code = supervise_single(launch, root=ROOT)
+        code = supervise_single(launch, root=ROOT, settings=single.settings, complete=complete)
     if single.withdraw():
         print(f"{launch.shown_directory} is removed: nothing was trained", file=sys.stderr)
-    elif code == 0:
-        print("\n".join([page_line(launch.directory), *next_lines(launch, single.before)]))
     return code
 
 

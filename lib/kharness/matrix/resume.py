@@ -9,8 +9,9 @@ from pathlib import Path
 from kharness.config.make.typed import typed
 from kharness.environment.parts import bring_for
 from kharness.matrix.commands.space import CommandSpace
-from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
+from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import Remaining, remaining
 from kharness.matrix.selected_runs import Found
 from kharness.matrix.supervise import (
@@ -18,7 +19,6 @@ from kharness.matrix.supervise import (
     expected_seconds,
     in_order,
     next_lines,
-    refuse_unrunnable,
     supervise,
     supervise_single,
     tell,
@@ -42,7 +42,7 @@ def continue_found(found: Found, settings: Mapping[str, object], *, root: Path, 
         return _continue_sweep(found, settings, root)
     if found.is_matrix:
         return _continue_matrix(found, settings, root, report)
-    return _continue_run(found.launches[0], root)
+    return _continue_run(found.launches[0], settings, root)
 
 
 def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, report: Report) -> int:
@@ -95,9 +95,9 @@ def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) ->
     )
 
 
-def _continue_run(launch: Launch, root: Path) -> int:
+def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) -> int:
     """Finish a single training."""
-    left = remaining([launch])
+    left = remaining([launch], settings)
     where = launch.shown_directory
     for _, process in left.alive:
         raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
@@ -105,16 +105,20 @@ def _continue_run(launch: Launch, root: Path) -> int:
         print(f"{where} would only fail again: {reason}")
         print(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
         return EXIT_FAILED
-    if not left.launches:
+    adopted = left.adopted[0][1] if left.adopted else None
+    if adopted is not None:
+        print(f"taken over: {where}, which the scheduler runs or has in its queue", flush=True)
+    if adopted is None and not left.launches:
         print(f"{where} is complete")
         return 0
-    refuse_unmet(left.launches)
-    bring_for([left.launches[0].asked])
-    print(f"run: {where}", flush=True)
-    code = supervise_single(left.launches[0], root=root)
-    if code == 0:
-        print("\n".join(next_lines(left.launches[0], None)))
-    return code
+    run = on_cluster(left.launches[0] if left.launches else launch, settings)
+    if adopted is None:
+        refuse_unrunnable([run], settings)
+        bring_for([run.asked])
+        print(f"run: {where}", flush=True)
+    return supervise_single(
+        run, root=root, settings=settings, adopted=adopted, complete=lambda: next_lines(run, None)
+    )
 
 
 def _introduce(found: Found, left: Remaining) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.config_py import CONFIG_PY, ConfigValues
+from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.runs.command import COMMAND_JSON, command_launch, read_command
 from kharness.runs.errors import MatrixError
@@ -144,8 +145,9 @@ def _single(directory: Path, root: Path) -> Found:
             hint="make summary, make graphs, make compare and make sync take runs of any program",
         )
     values = ConfigValues(directory)
-    return _run(Launch(directory.name, directory, root, str(values["MODEL"]), values))
+    launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)
+    return _run(launch, settings_of_one(values))
 
 
-def _run(launch: Launch) -> Found:
-    return Found(launch.directory, [Member(launch.name, {}, launch)], Filter(), False, "run", {}, {})
+def _run(launch: Launch, settings: Mapping[str, object] = {}) -> Found:
+    return Found(launch.directory, [Member(launch.name, {}, launch)], Filter(), False, "run", settings, {})

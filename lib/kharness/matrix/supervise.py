@@ -16,16 +16,17 @@ from kharness.config.config_py import CONFIG_PY, read_affects, read_values
 from kharness.config.make.typed import typed, typed_comparison
 from kharness.config.output import say
 from kharness.config.writing import guarded
-from kharness.matrix.launchers import STARTS_NO_SERVERS, check_launcher, open_launcher, schedules
+from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
 from kharness.matrix.machine.elsewhere import Elsewhere
-from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
+from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
-from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.running.delivery import PATIENCE, delivery_lines, wait_for_delivery
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.in_child import Say, apart
+from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue, Resources, Source, Watcher, longest_first
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
@@ -63,16 +64,6 @@ def check_running(plan: Plan) -> None:
         )
     open_watcher(plan.settings, plan.launches)
     refuse_unrunnable(plan.launches, plan.settings)
-
-
-def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
-    """MatrixError for cells that could not run where these settings have them run."""
-    elsewhere = schedules(settings)
-    if elsewhere:
-        check_launcher(settings, launches)
-    else:
-        refuse_too_few_gpus(launches, settings)
-    refuse_unmet(launches, elsewhere=elsewhere)
 
 
 def supervise(
@@ -177,16 +168,27 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     return EXIT_FAILED if missing else code
 
 
-def supervise_single(launch: Launch, *, root: Path) -> int:
+def supervise_single(
+    launch: Launch,
+    *,
+    root: Path,
+    settings: Mapping[str, object] = {},
+    adopted: RunStatus | None = None,
+    complete: Callable[[], Sequence[str]] = list,
+) -> int:
     """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
 
     75 where it was stopped, wherever it was then; 128 + n after signal n. The caller holds the RunnerLock of
-    its directory.
+    its directory. By `settings` it is a job of a scheduler; `adopted` is the status of one that is already.
+    Lines of `complete` are printed at the end of one that is complete.
     """
     clock = SteadyClock()
-    # For one run there is nothing to share, so that a process of its own starts sooner.
-    with Signals() as signals, closing(open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
-        outcome = run_one(launch, launcher, signals, sys.stdout)
+    with Signals() as signals:
+        try:
+            outcome = _outcome_of_single(launch, signals, settings, adopted)
+        except Detached as left:
+            _tell_detached(launch.directory, left)
+            return 0
         told = _told([launch.directory], signals, say, root, since=clock.earliest(), patience=SINGLE_PATIENCE)
     # A training that is refused has said why.
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
@@ -195,7 +197,33 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
         print(f"resume with: {typed('continue', launch.shown_directory)}")
     for line in told:
         print(line)
+    if outcome.status == COMPLETE:
+        for line in complete():
+            print(line)
     return _exit_code(outcome)
+
+
+def _outcome_of_single(
+    launch: Launch, signals: Signals, settings: Mapping[str, object], adopted: RunStatus | None
+) -> Outcome:
+    if not schedules(settings):
+        # For one run there is nothing to share, so that a process of its own starts sooner.
+        with closing(open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
+            return run_one(launch, launcher, signals, sys.stdout)
+    with (
+        PrintedRun(launch.directory, sys.stdout) as view,
+        closing(open_launcher(str(settings["LAUNCHER"]), settings, view.say)) as launcher,
+    ):
+        outcomes = run_all(
+            Queue([] if adopted else [launch]),
+            launcher,
+            Elsewhere(),
+            signals,
+            PrintedJob(view),
+            limits=Limits(detach=bool(settings.get("MATRIX_DETACH", False))),
+            adopted=[(launch, adopted)] if adopted else [],
+        )
+    return outcomes[launch.name]
 
 
 def next_lines(launch: Launch, before: Path | None) -> list[str]:

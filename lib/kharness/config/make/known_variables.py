@@ -30,11 +30,13 @@ class Reads:
     symbols: tuple[str, ...] = ()
     """Prefixes of the symbols that it reads, as CONFIG_X or by a short name; `""` stands for all."""
     but: tuple[str, ...] = ()
-    """Those of them that it does not read."""
+    """Prefixes of those of them that it does not read."""
+    still: tuple[str, ...] = ()
+    """Those of them that it reads all the same."""
 
     def symbol(self, name: str) -> bool:
         """Whether it reads a symbol."""
-        return name.startswith(self.symbols) and not name.startswith(self.but)
+        return name.startswith(self.symbols) and (name in self.still or not name.startswith(self.but))
 
     def variable(self, name: str) -> bool:
         """Whether it reads a variable of make's command line."""
@@ -70,7 +72,8 @@ ENVIRONMENT = (
 _NEWEST = ("RESULTS_DIR",)  # where `latest` is
 _JUDGED = ("FAIL_ON_REGRESSION", "TOLERANCE")
 _SWEEP_ONLY = ("SWEEP_METHOD", "SWEEP_TRIALS", "SWEEP_SEED")
-_OF_MATRICES = ("LAUNCHER", "MATRIX_", "MAX_GPU_MEMORY_PERCENT", "SWEEP_")
+_NOT_OF_ONE = ("LAUNCHER_LOCAL_", "MATRIX_", "MAX_GPU_MEMORY_PERCENT", "SWEEP_")
+_OF_MATRICES = ("LAUNCHER", *_NOT_OF_ONE)
 
 _ALL = Reads(symbols=("",))
 _NONE = Reads()
@@ -78,7 +81,7 @@ _MATRIX = Reads((*_JUDGED, "FILTER"), symbols=("",), but=_SWEEP_ONLY)
 _RERUN = Reads((*_JUDGED, "FILTER", "TARGET"), symbols=("",))
 
 TARGETS: dict[str, Reads] = {
-    "train": Reads(symbols=("",), but=_OF_MATRICES),
+    "train": Reads(symbols=("",), but=_NOT_OF_ONE, still=("MATRIX_DETACH", "MATRIX_GPUS_PER_CELL")),
     "test_matrix": _MATRIX,
     "test-matrix": _MATRIX,
     "test_matrix_dry_run": _MATRIX,

@@ -53,6 +53,12 @@ def schedules(settings: Mapping[str, object]) -> bool:
     return name != "local" and bool(getattr(LAUNCHERS.load(name), "SCHEDULES", False))
 
 
+def settings_of_one(values: Mapping[str, object]) -> dict[str, object]:
+    """The settings of a single training, of its configuration: where it runs, and nothing of a matrix."""
+    names = [name for name in values if name.startswith("LAUNCHER") or name == "MATRIX_GPUS_PER_CELL"]
+    return {name: values[name] for name in names}
+
+
 def check_launcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> None:
     """MatrixError for what the launcher of these settings could not start."""
     name = str(settings.get("LAUNCHER", "local"))

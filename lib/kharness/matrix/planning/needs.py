@@ -9,11 +9,23 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kharness.matrix.launchers import check_launcher, schedules
+from kharness.matrix.machine.resources import refuse_too_few_gpus
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from monitoring.counts import counted
 
 NEEDS = "needs.py"
+
+
+def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
+    """MatrixError for what could not run where these settings have it run."""
+    elsewhere = schedules(settings)
+    if elsewhere:
+        check_launcher(settings, launches)
+    else:
+        refuse_too_few_gpus(launches, settings)
+    refuse_unmet(launches, elsewhere=elsewhere)
 
 
 def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None:

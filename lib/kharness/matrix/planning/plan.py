@@ -12,7 +12,6 @@ from kharness.config.config_py import ConfigValues
 from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
-from kharness.config.values import Value
 from kharness.environment.parts import bring_for
 from kharness.matrix.machine.threads import Machine, planning_machine, threads_of
 from kharness.matrix.planning.begin import Planning
@@ -153,7 +152,7 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     return Launch(cell.name, run, root, cell.model, asked)
 
 
-def with_threads(launch: Launch, settings: Mapping[str, Value], machine: Machine) -> Launch:
+def with_threads(launch: Launch, settings: Mapping[str, object], machine: Machine) -> Launch:
     """With the CPU threads that a plan of these settings gives it."""
     jobs = settings.get("MATRIX_JOBS", 1)
     assert isinstance(jobs, int)

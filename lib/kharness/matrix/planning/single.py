@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,11 @@ from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring_for
-from kharness.matrix.machine.resources import refuse_too_few_gpus
+from kharness.matrix.launchers import schedules, settings_of_one
+from kharness.matrix.machine.threads import planning_machine
 from kharness.matrix.planning.begin import Planning
-from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.needs import refuse_unrunnable
+from kharness.matrix.planning.plan import with_threads
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import REFUSED
 from kharness.runs.files import LATEST
@@ -30,6 +33,8 @@ class Single:
     """A training that has its directory."""
 
     launch: Launch
+    settings: Mapping[str, object]
+    """Those of its launcher."""
     described: str
     """The model, the preset, and what differs from both: `lenet5, preset default; SEED=3`."""
     before: Path | None
@@ -74,9 +79,9 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
     except ValueError as error:
         raise MatrixError(f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name") from error
     results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
-    launches = [Launch(wanted, results / wanted, tree.root, model, resolved.values)]
-    refuse_unmet(launches)
-    refuse_too_few_gpus(launches)
+    settings = settings_of_one(resolved.values)
+    wished = Launch(wanted, results / wanted, tree.root, model, resolved.values)
+    refuse_unrunnable([on_cluster(wished, settings)], settings)
     before = results / LATEST
     previous = before.resolve() if before.is_symlink() and before.exists() else None
     attempt = 1
@@ -92,7 +97,15 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
             write_config(configured, output, root=tree.root)
         planning.publish()
     launch = Launch(directory.name, directory, tree.root, model, resolved.values)
-    return Single(launch, described(tree, resolved), previous)
+    settings["MATRIX_DETACH"] = resolved.values.get("MATRIX_DETACH", False)
+    return Single(on_cluster(launch, settings), settings, described(tree, resolved), previous)
+
+
+def on_cluster(launch: Launch, settings: Mapping[str, object]) -> Launch:
+    """With the CPU threads that its job has; on this machine the training chooses."""
+    if not schedules(settings):
+        return launch
+    return with_threads(launch, settings, planning_machine([launch.asked], settings=settings))
 
 
 def described(tree: Tree, resolved: Resolved) -> str:

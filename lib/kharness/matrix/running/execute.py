@@ -153,6 +153,11 @@ class ActiveRun:
         return self._scheduler is not None and (self._job_state is None or self._job_state.waits)
 
     @property
+    def waiting(self) -> str:
+        """Why it waits, as the scheduler said last; empty if that is not known."""
+        return self._job_state.waiting if self._job_state else ""
+
+    @property
     def is_watched(self) -> bool:
         """Whether its launcher knows of its end without running a program: a process, or a look at files."""
         return self.job.pid is not None or self._scheduler is not None

@@ -7,14 +7,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self, TextIO
 
+from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.bar_line import CLEAR, DRAW_EVERY, BarPlace, bar_line, can_have_bar
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.journal_tail import JournalTail, journal_end
+from kharness.runs.launch import Launch
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import Record
 
@@ -122,6 +124,42 @@ class PrintedRun:
         if drawn:
             self._next = 0.0  # below what is printed now
         return CLEAR if drawn else ""
+
+
+class PrintedJob:
+    """The progress of one job of a scheduler: why it waits, where it runs, and what it prints."""
+
+    def __init__(self, view: PrintedRun) -> None:
+        self._view = view
+        self._waiting = ""
+
+    def say(self, line: str) -> None:
+        self._view.say(line)
+
+    def started(self, run: ActiveRun) -> None:
+        again = f", attempt {run.number}" if run.number > 1 else ""
+        self.say(f"started on {run.place}{again}")
+
+    def update(self, running: Sequence[ActiveRun], num_waiting: int | None) -> None:
+        for run in running:
+            # The expected start is another one each time that the scheduler is asked.
+            why = run.waiting.partition(", expected")[0] if run.waits else ""
+            if why and why != self._waiting:
+                self.say(f"queued: {run.waiting}")
+            self._waiting = why
+            if run.place:  # what it prints comes after where it does
+                self._view.look()
+
+    def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
+        self._view.look()
+        if again:
+            self.say(f"{outcome.status}: {outcome.attempt.reason}; it is submitted again")
+
+    def not_started(self, launch: Launch, outcome: Outcome) -> None:
+        """Said with the outcome."""
+
+    def close(self) -> None:
+        """The view is closed by who has opened it."""
 
 
 class JournalBar(JournalTail):

@@ -58,6 +58,24 @@ class Resources(Protocol):
         """Its run has ended."""
 
 
+class RunnerView(Protocol):
+    """Shows what becomes of the runs."""
+
+    def say(self, line: str) -> None: ...
+
+    def started(self, run: ActiveRun) -> None: ...
+
+    def update(self, running: Sequence[ActiveRun], num_waiting: int | None) -> None:
+        """Called often; shows what is new, if it is time to."""
+
+    def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
+        """How an attempt has ended, and whether there will be another."""
+
+    def not_started(self, launch: Launch, outcome: Outcome) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Watcher(Protocol):
     """Looks at the running ones and may give some up."""
 

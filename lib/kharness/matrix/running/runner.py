@@ -14,8 +14,8 @@ from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.running.poll_pace import PollPace
 from kharness.matrix.running.printed_run import PrintedRun
-from kharness.matrix.running.progress import DRAW_EVERY, MatrixProgress
-from kharness.matrix.running.protocols import Resources, Source, Watcher
+from kharness.matrix.running.progress import DRAW_EVERY
+from kharness.matrix.running.protocols import Resources, RunnerView, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import FREE, RETRYABLE, Stop
@@ -66,7 +66,7 @@ def run_all(
     launcher: Launcher,
     resources: Resources,
     signals: Signals,
-    progress: MatrixProgress,
+    progress: RunnerView,
     *,
     limits: Limits = Limits(),
     watcher: Watcher | None = None,
@@ -100,7 +100,7 @@ class _Matrix:
         launcher: Launcher,
         resources: Resources,
         signals: Signals,
-        progress: MatrixProgress,
+        progress: RunnerView,
         limits: Limits,
         watcher: Watcher | None,
     ) -> None:

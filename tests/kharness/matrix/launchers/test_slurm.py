@@ -239,3 +239,38 @@ def test_what_slurm_would_refuse_is_refused_first(
     assert code == 0, output
     assert "slurm: 1 job array of 2 tasks" in output
     assert re.search(r"sbatch --test-only: Job \d+ to start at ", output), output
+
+
+def test_a_single_training_is_a_job(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """It waits, is left, taken over, and printed as on this machine; by .config alone, too."""
+    slurm.ask("scontrol", "update", "partition=closed", "state=down")
+    asked = ["CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_LAUNCHER_SLURM_PARTITION=closed"]
+    code, output = checkout.run("train", *ON_SLURM, *asked, "DETACH=y", environment=on_slurm)
+    assert code == 0, output
+    assert output.splitlines()[-3:] == [
+        "detached: the scheduler has 1 run, and goes on without make",
+        "next: make status RUN=results/mine",
+        "      make continue RUN=results/mine  # watch on, and report at the end",
+    ]
+    code, output = checkout.run("status", environment=on_slurm)
+    assert "run results/mine: 1 run in the hands of the scheduler, 1 of them waiting" in output
+    assert "  mine: queued: PartitionDown" in output
+    watcher = checkout.start("continue", env=on_slurm)
+    run = checkout.root / "results/mine"
+    wait_until(lambda: status(run)["attempts"][0]["waiting"] == "PartitionDown", "its reason")
+    slurm.ask("scontrol", "update", "partition=closed", "state=up")
+    output = watcher.communicate(timeout=600)[0]
+    assert watcher.returncode == 0, output
+    node = status(run)["attempts"][0]["job"]["host"]
+    assert f"queued: PartitionDown\nstarted on {node}\ntraining with sgd 0.1 in {checkout.root}\n" in output
+    assert output.splitlines()[-2] == "next: make report RUN=results/latest  # its graphs and tables as files"
+    assert len(starts(run)) == len(attempts(run)) == 1
+    config = checkout.root / ".config"
+    others = [line for line in config.read_text().splitlines() if "CONFIG_LAUNCHER_" not in line]
+    config.write_text("\n".join([*others, "CONFIG_LAUNCHER_SLURM=y", ""]))
+    code, output = checkout.run("train", "CONFIG_BEHAVIOUR=crash", environment=on_slurm)
+    assert code == 1, output
+    assert "failed: exit code 1: RuntimeError: the loss is a banana" in output.splitlines()
+    assert len(starts(checkout.latest)) == 1
