@@ -5,6 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Sequence
+
+MARK = "MONITORING_BRIDGE"
+"""Environment variable: by its value a process is known as started by one bridge, whatever its session is."""
+
+# How often what a killed bridge has left behind is looked for, at 0.05 seconds between.
+MOST_LOOKS = 100
 
 
 class Guard:
@@ -14,10 +22,12 @@ class Guard:
     """
 
     def __init__(self) -> None:
+        self.mark = os.urandom(8).hex()
+        """The value of MARK that the program is to have."""
         ours, self._to = os.pipe()
         self._pid = os.fork()
         if not self._pid:
-            _guard(ours, self._to)
+            _guard(ours, self._to, self.mark)
         os.close(ours)
 
     def watch_this_process(self) -> None:
@@ -37,7 +47,19 @@ class Guard:
             os.waitpid(self._pid, 0)
 
 
-def _guard(ours: int, theirs: int) -> None:
+def marked(mark: str) -> Sequence[int]:
+    """Return the ids of the processes that have this value of MARK; none where there is no /proc."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as environment:
+                    if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
+                        found.append(int(name))
+    return found
+
+
+def _guard(ours: int, theirs: int, mark: str) -> None:
     """Read groups until the bridge is gone; the last one counts, 0 is none. Never returns."""
     try:
         os.setsid()  # no signal that a terminal sends to the bridge's group
@@ -49,6 +71,15 @@ def _guard(ours: int, theirs: int) -> None:
             for line in lines:
                 group = line
         if int(group or b"0"):
-            os.killpg(int(group), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(group), signal.SIGKILL)
+            # again, for one may just start another; not for ever, for one may hang in a driver's call
+            for _ in range(MOST_LOOKS):
+                if not (left := marked(mark)):
+                    break
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.05)
     finally:
         os._exit(0)

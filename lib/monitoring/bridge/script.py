@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from monitoring.bridge.guard import Guard
+from monitoring.bridge.guard import MARK, Guard, marked
 from monitoring.errors import UserError
 from monitoring.host.libc import ending_with
 from monitoring.host.stop_signals import StopRequests
@@ -51,7 +51,7 @@ class Script:
         try:
             self._process = subprocess.Popen(
                 command,
-                env=dict(environment),
+                env={**environment, MARK: guard.mark},
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -65,6 +65,7 @@ class Script:
                 hint="give the command as you would type it in this folder",
             ) from error
         self.group = self._process.pid
+        self._mark = guard.mark
         self.stopped_by: int | None = None
         """The first signal that asked it to stop."""
         self._requests = StopRequests()
@@ -92,7 +93,7 @@ class Script:
         return self._process.wait()
 
     def end_rest(self) -> bool:
-        """End what it has left behind in its group; whether there was anything."""
+        """End what it has left behind, in its group or a session of its own; whether there was anything."""
         if not self.has_rest():
             return False
         until = time.monotonic() + LEAVE
@@ -105,13 +106,17 @@ class Script:
         return True
 
     def has_rest(self) -> bool:
-        """Whether anything of its group still runs."""
+        """Whether anything that it has started still runs."""
         try:
             os.killpg(self.group, 0)
         except (ProcessLookupError, PermissionError):
-            return False
+            return bool(marked(self._mark))
         return True
 
     def _signal_rest(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.group, number)
+        for pid in marked(self._mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) != self.group:  # a second request to stop is one to stop at once
+                    os.kill(pid, number)

@@ -95,16 +95,19 @@ def test_program_that_is_no_python(run_dir: Path) -> None:
 
 
 def test_what_is_left_running_is_ended_and_said(run_dir: Path) -> None:
-    ended = bridged(run_dir, "sh", "-c", "sleep 600 & echo $!")
+    ended = bridged(run_dir, "sh", "-c", "sleep 600 & echo $!; setsid -f sh -c 'echo $$; exec sleep 600'")
     assert "note: what the program had left running is ended" in ended.stderr
-    left = int((run_dir / "output.log").read_text())
-    wait_until(lambda: not psutil.pid_exists(left))
+    left = [int(pid) for pid in (run_dir / "output.log").read_text().split()]
+    assert len(left) == 2
+    wait_until(lambda: [pid for pid in left if _runs(pid)] == [])
 
 
 def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path) -> None:
-    bridge = started(run_dir, "sh", "-c", "sleep 600 & echo $$ $!; wait")
+    """Also one that has called setsid, as each worker of torchrun."""
+    program = "sleep 600 & setsid -f sh -c 'echo $$; exec sleep 600'; echo $$ $!; wait"
+    bridge = started(run_dir, "sh", "-c", program)
     output = run_dir / "output.log"
-    wait_until(lambda: "\n" in output.read_text())
+    wait_until(lambda: len(output.read_text().split()) == 3)
     pids = output.read_text().split()
     bridge.kill()
     bridge.wait()
