@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ from monitoring.bridge.guard import Guard
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
-from monitoring.bridge.sources import source_kinds, stores_before
+from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.standing import Standing, keep_before, stores_before
 from monitoring.errors import UserError, report_error
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
@@ -56,22 +57,27 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     guard = Guard()
     neighbors = Neighbors(options.cwd.absolute())
     watched = replace(_watched(options), neighbors=neighbors)
-    watched = replace(watched, before=stores_before(watched))
+    stores = stores_before(watched)
+    watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
     journal = watched.directory / journal_name(0)
-    if journal.exists():
+    if is_new := not journal.exists():
+        watched.directory.mkdir(parents=True, exist_ok=True)
+        Journal(journal).close()  # refuses what Run would refuse
+    keep_before(watched, stores)
+    if not is_new:
         if not (watched.directory / RUN_JSON).exists():
-            _record_unopened(options, command, watched, journal.stat().st_mtime)
-        run, bridge = _opened(options, command, watched)
+            _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
+        run, bridge = _opened(options, command, watched, stores)
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
+        bridge.begin()
         bridge.attempt.start()
         words = () if options.from_scratch else options.resume_with
         script = _script(_resuming(command, words, watched.directory), watched, guard)
     else:
         # a run's first attempt: the program starts before all that it does not need
-        watched.directory.mkdir(parents=True, exist_ok=True)
-        Journal(journal).close()  # refuses what Run would refuse
         script = _script(command, watched, guard)
-        run, bridge = _opened(options, command, watched)
+        run, bridge = _opened(options, command, watched, stores)
+        bridge.begin()
         bridge.attempt.start()
     tell_at = time.monotonic() + TELL_AFTER
     while not script.wait(LOOK_EVERY):
@@ -88,7 +94,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     neighbors.leave()
     if tell_at:
         say(bridge.described())
-    _finish(run, code, script.stopped_by, said)
+    _finish(run, code, script.stopped_by, said, bridge.done())
     return 128 - code if code < 0 else code
 
 
@@ -129,19 +135,25 @@ def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> 
 
 
 def _record_unopened(
-    options: argparse.Namespace, command: Sequence[str], watched: Watched, since: float
+    options: argparse.Namespace,
+    command: Sequence[str],
+    watched: Watched,
+    stores: Mapping[Path, Standing],
+    since: float,
 ) -> None:
     """Record the attempt of a bridge that was killed when its program ran and its run was not yet open.
 
     What the program has reported is that attempt's, or this one would seem to have done it twice.
     """
-    run, bridge = _opened(options, command, watched)
+    run, bridge = _opened(options, command, watched, stores)
     bridge.attempt.start()
     bridge.resume_earlier(since)
     run.finish(FAILED, error="the bridge was killed before it had opened the run")
 
 
-def _opened(options: argparse.Namespace, command: Sequence[str], watched: Watched) -> tuple[Any, Bridge]:
+def _opened(
+    options: argparse.Namespace, command: Sequence[str], watched: Watched, stores: Mapping[Path, Standing]
+) -> tuple[Any, Bridge]:
     """Open the run; if that fails, whatever has been started ends with this process."""
     from monitoring.bridge.attempt import ProgramAttempt
     from monitoring.bridge.following import Bridge  # the program does not wait for what these import
@@ -165,7 +177,7 @@ def _opened(options: argparse.Namespace, command: Sequence[str], watched: Watche
         program=Path(command[0]).name,
         num_steps=options.steps,
     )
-    return run, Bridge(attempt, watched)
+    return run, Bridge(attempt, watched, stores)
 
 
 def _program_file(command: Sequence[str], cwd: Path) -> Path | None:
@@ -174,16 +186,16 @@ def _program_file(command: Sequence[str], cwd: Path) -> Path | None:
     return next((file for file in reversed(files) if file.is_file()), None)
 
 
-def _finish(run: Any, code: int, stopped_by: int | None, said: str) -> None:
+def _finish(run: Any, code: int, stopped_by: int | None, said: str, done: Mapping[str, object]) -> None:
     """Write the end record. Of a failure it gives no cause: the output may know it better."""
     if code == 0 and stopped_by is None:
-        run.finish(COMPLETE)
+        run.finish(COMPLETE, **done)
     elif stopped_by is not None and code in (0, 128 + stopped_by, -stopped_by, os.EX_TEMPFAIL):
-        run.finish(INTERRUPTED, cause="stopped")
+        run.finish(INTERRUPTED, cause="stopped", **done)
     elif code < 0:
-        run.finish(FAILED, error=f"ended by {signal.Signals(-code).name}")
+        run.finish(FAILED, error=f"ended by {signal.Signals(-code).name}", **done)
     else:
-        run.finish(FAILED, error=said or f"exit code {code}")
+        run.finish(FAILED, error=said or f"exit code {code}", **done)
 
 
 def _environment(watched: Watched) -> dict[str, str]:

@@ -6,19 +6,15 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from monitoring.bridge.attempt import ProgramAttempt
 from monitoring.bridge.recorder import Followed, Recorder, late
 from monitoring.bridge.source import MetricSource, Reported, Watched
-from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
-from monitoring.errors import UserError
-from monitoring.journal.atomic_file import write_atomically
+from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.standing import Standing, read_known, write_known
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
 
@@ -34,23 +30,29 @@ TELL_COMPLAINT_AFTER = 5
 class Bridge:
     """The sources of one program, and the run that they are recorded in."""
 
-    def __init__(self, attempt: ProgramAttempt, watched: Watched) -> None:
+    def __init__(self, attempt: ProgramAttempt, watched: Watched, stores: Mapping[Path, Standing]) -> None:
+        """`stores` are those that were there before the program started."""
+        self._stores = stores
         self.attempt = attempt
         self.watched = watched
         self._file = watched.directory / BRIDGE_JSON
         self._readers: list[tuple[MetricSource, Followed]] = []
         self._found: dict[str, int] = {}  # kind and path -> number
         self._complaints: dict[Path, int] = {}
-        earlier = _earlier(self._file)
+        earlier, self._before = read_known(self._file)
         for number, entry in enumerate(earlier):
             self._found[_key(entry["kind"], Path(entry["path"]))] = number
         self._listed = earlier
+        self._standing: dict[Path, Standing] = {}
+        """Stores that the program has not been seen to write yet."""
         self.recorder = Recorder(
             attempt, {number: str(entry["kind"]) for number, entry in enumerate(earlier)}
         )
         if attempt.number > 1:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
+        self._said_at_end: Mapping[str, object] = {}
+        """The end record of a Run of the program."""
 
     def resume_earlier(self, since: float) -> None:
         """Record what the sources of killed attempts still hold; it belongs before this attempt's start.
@@ -64,6 +66,8 @@ class Bridge:
         listed = {Path(entry["path"]) for entry in self._listed}
         # The killed bridge had found what was older than its last search.
         until = self._file.stat().st_mtime + FIND_EVERY + 1 if self._listed else math.inf
+        begun = {path for path, followed in self._followed() if followed.read_to}
+        self._standing = {path: one for path, one in self._before.items() if path not in begun}
         self.watched = replace(now, started=since, until=until, before={}, own_files=listed)
         self._find()
         self.watched = now
@@ -71,6 +75,19 @@ class Bridge:
         self.recorder.record(time.time(), all_of_it=True)
         # what is appended to them from now on is this attempt's: output.log, files that the user named
         self._readers.clear()
+
+    def begin(self) -> None:
+        """Leave out what stands in the stores now: it is other programs', or in the journal."""
+        self._standing = {path: one for path, one in self._stores.items() if one.is_shared}
+        if not self.recorder.has_ended:
+            for path, followed in self._followed():
+                if path in self._standing:
+                    self._standing[path] = replace(self._standing[path], place=followed.read_to)
+
+    def _followed(self) -> Iterator[tuple[Path, Followed]]:
+        """Yield the sources that earlier attempts have found."""
+        for number, entry in enumerate(self._listed):
+            yield Path(entry["path"]), self.recorder.sources[number]
 
     def look(self) -> bool:
         """Read what is new, and record what is decided; whether there was anything new."""
@@ -120,6 +137,11 @@ class Bridge:
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
 
+    def done(self) -> dict[str, object]:
+        """Return what the end record says of the training: steps, and what a Run of the program says more."""
+        own = {name: value for name, value in self._said_at_end.items() if name not in _HOW_IT_ENDED}
+        return {**self.recorder.done(), **own}
+
     def last_line(self) -> str:
         """Return the last line that the program has printed; empty if it has printed none."""
         return _last_line(self.watched.directory / OUTPUT_LOG)
@@ -139,7 +161,7 @@ class Bridge:
         if number is None:
             number = self._found[key] = len(self._listed)
             self._listed.append({"kind": source.kind, "path": str(source.path), "found": time.time()})
-            write_atomically(self._file, orjson.dumps({"sources": self._listed}, option=orjson.OPT_INDENT_2))
+            write_known(self._file, self._listed, self._before)
         progress = self.recorder.sources.setdefault(number, Followed(number, source.kind))
         self._readers.append((source, progress))
 
@@ -148,6 +170,11 @@ class Bridge:
         now = time.time()
         for source, progress in self._readers:
             try:
+                if (standing := self._standing.get(source.path)) is not None:
+                    if (place := standing.begin(source)) is None:
+                        continue
+                    progress.read_to, progress.skip = place, 0
+                    del self._standing[source.path]
                 for reported in source.read(progress.read_to):
                     is_new = True
                     if reported.event == "start":
@@ -155,6 +182,7 @@ class Bridge:
                         self._describe(reported)
                     elif reported.event == "end":
                         progress.read_to = reported.place
+                        self._said_at_end = reported.values
                     else:
                         self.recorder.take(progress, reported, now)
             except FileNotFoundError:
@@ -175,6 +203,10 @@ class Bridge:
 _OF_A_RUN = frozenset({"run_name", "project", "run_id", "correlation_id", "supersedes", "resumed_from"})
 
 
+# Fields of an end record that are the program's to say: a Run of its may be one of several.
+_HOW_IT_ENDED = frozenset({"status", "error", "cause", "traceback"})
+
+
 def _last_line(path: Path) -> str:
     """Return the last line of the output that is not empty, cut to what a message has room for."""
     try:
@@ -188,15 +220,3 @@ def _last_line(path: Path) -> str:
 
 def _key(kind: str, path: Path) -> str:
     return f"{kind}\0{path}"
-
-
-def _earlier(file: Path) -> list[dict[str, Any]]:
-    try:
-        found = orjson.loads(file.read_bytes())["sources"]
-        return [
-            entry for entry in found if entry["kind"] in SOURCE_KINDS.names and isinstance(entry["path"], str)
-        ]
-    except FileNotFoundError:
-        return []
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{file} cannot be read: {error}", hint="it is damaged: remove it") from error

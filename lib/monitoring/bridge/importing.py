@@ -110,7 +110,7 @@ def _of_file(path: Path) -> Iterator[Any]:
     elif path.suffix in (".db", ".sqlite"):
         tables = _columns(path)
         if {"key", "value", "is_nan"} <= tables:
-            yield MlflowSource(path, 0)
+            yield MlflowSource(path)
         elif {"metrics", "step"} <= tables:
             yield TrackioSource(path)
 

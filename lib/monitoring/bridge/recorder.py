@@ -17,6 +17,7 @@ from typing import Protocol
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import MOST_NAMES, STEP_NAMES, measured, record
+from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import Record, as_number, read_records
 
 REPORTED = "reported"
@@ -70,6 +71,8 @@ class Recorder:
         self._first_seen: dict[str, float] = {}
         self._candidates: dict[str, set[str]] = {}
         self.last_step = 0
+        self.first_step: int | None = None
+        """The lowest step that any attempt has reported: 0 where the program counts from there."""
         self.count = 0
         """Records that were written."""
         self.has_ended = False
@@ -81,6 +84,7 @@ class Recorder:
         for found, _ in read_records(journal):
             mark = found.get(REPORTED)
             self.has_ended = found.get("event") == "end" and mark is None
+            self._see(str(found.get("event")), as_step(found.get("global_step")))
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
                 continue
             progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
@@ -94,6 +98,16 @@ class Recorder:
                 self._owners.setdefault(_metric(name), progress.kind)
         for number, count in partly.items():
             self.sources[number].skip = count
+
+    def done(self) -> dict[str, int]:
+        """Return the fields of the end record that say how far this attempt came; {} if it said no step."""
+        if self.first_step is None or not self.count:
+            return {}
+        return {"first_step": self.first_step, "steps_done": self.last_step + (self.first_step == 0)}
+
+    def _see(self, event: str, step: int | None) -> None:
+        if event == "step" and step is not None:
+            self.first_step = step if self.first_step is None else min(step, self.first_step)
 
     def take(self, progress: Followed, reported: Reported, now: float) -> None:
         """Take what a source has just yielded."""
@@ -172,6 +186,7 @@ class Recorder:
             self._run.relay(
                 event, step, at, {**fields, REPORTED: {**mark, **({"place": last.place} if is_last else {})}}
             )
+            self._see(event, step)
             self.count += 1
         progress.place = last.place
 
@@ -179,6 +194,7 @@ class Recorder:
         self, progress: Followed, last: Reported, values: Mapping[str, object], at: float
     ) -> Iterator[tuple[str, int | None, float, Mapping[str, object]]]:
         if last.event != "step" or progress.kind == "spool":
+            self.last_step = max(self.last_step, last.step or 0)
             yield last.event, last.step, at, values
             return
         if not values:

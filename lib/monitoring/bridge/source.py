@@ -97,6 +97,17 @@ class Watched:
             return False
         return self.started - 1 <= found.st_mtime <= self.until
 
+    def is_new_database(self, path: Path) -> bool:
+        """Whether SQLite's database was written since the program started, and by no other program."""
+        log = path.with_name(f"{path.name}-wal")
+        return (self.is_new(path) or self.is_new(log)) and not self.is_of_another(path)
+
+    def named(self, *endings: str) -> Iterator[Path]:
+        """Yield the files with such an ending that the user has named, unless they may be another's."""
+        for path in self.follow:
+            if path.suffix in endings and path.is_file() and not self.is_of_another(path):
+                yield path
+
     def is_of_another(self, path: Path, process_id: int | None = None) -> bool:
         """Whether a file is of another program, or may be: `process_id` writes it, if its name says that.
 

@@ -217,6 +217,7 @@ def test_what_a_program_with_its_own_checkpoints_does_not_do_again_still_counts(
     assert (last["attempt"], last["resumed_from"], last["supersedes"]) == (2, resumed, gone)
     steps = [(r["attempt"], r["global_step"]) for r in counting(journal) if r["event"] == "step"]
     assert steps == [(1 if step <= counted else 2, step) for step in range(1, 13)]
+    assert records(run_dir, "end")[-1] == {"status": "complete", "first_step": 1, "steps_done": 12}
 
 
 def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(run_dir: Path) -> None:

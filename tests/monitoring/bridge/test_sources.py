@@ -68,6 +68,7 @@ def test_output_of_nanogpt(run_dir: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == steps(rounded("%.4f"), step_ms=12.5, mfu_percent=1.25)
     assert "recorded from output: loss, step_ms, mfu_percent" in ended.stderr
+    assert records(run_dir, "end") == [{"status": "complete", "first_step": 0, "steps_done": STEPS}]
 
 
 def test_output_of_torchtitan_in_colors(run_dir: Path) -> None:
@@ -129,6 +130,39 @@ def test_mlflow(run_dir: Path) -> None:
 def test_files_that_the_user_names(run_dir: Path, kind: str, others: dict[str, object]) -> None:
     assert bridged(run_dir, *ours(kind), options=["--follow", f"own.{kind}"]).returncode == 0
     assert records(run_dir, "step") == steps(LOSSES, **others)
+
+
+ADDS = """
+import json, sqlite3
+open('own.jsonl', 'a').write('{"step": 2, "loss": 0.5}\\n')
+open('own.csv', 'w').write('step,acc\\n1,0.75\\n')  # as long as before
+with sqlite3.connect('shared/p.db') as rows:
+    rows.execute("INSERT INTO metrics VALUES (NULL, '2026-01-01', 3, '{\\"f1\\": 0.5}')")
+"""
+
+
+def test_rows_that_stood_in_a_store_before_are_not_recorded(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are appended to or begun anew, and a database that several programs share."""
+    here = run_dir.parent
+    (here / "own.jsonl").write_text('{"step": 1, "loss": 9}\n')
+    (here / "own.csv").write_text("step,acc\n9,0.25\n")
+    (here / "shared").mkdir()
+    with contextlib.closing(sqlite3.connect(here / "shared" / "p.db")) as rows, rows:
+        rows.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp, step, metrics)")
+        rows.execute("INSERT INTO metrics VALUES (1, '2026-01-01', 9, '{\"f1\": 0.9}')")
+    monkeypatch.setenv("TRACKIO_DIR", str(here / "shared"))
+    follow = ["--follow", "own.jsonl", "--follow", "own.csv"]
+    expected = [
+        {"global_step": 3, "f1": 0.5},
+        {"global_step": 2, "train_loss": 0.5},
+        {"global_step": 1, "acc": 0.75},
+    ]
+    for attempt in (1, 2):  # nor are, for the second, those of the first
+        ended = bridged(run_dir, sys.executable, "-c", ADDS, options=follow)
+        assert ended.returncode == 0, ended.stderr
+        assert records(run_dir, "step") == expected * attempt
 
 
 def test_run_of_ours_in_a_program_spools(run_dir: Path) -> None:

@@ -89,7 +89,7 @@ class Given:
             {symbol: typed(value) for symbol, value in values.items()},
             project=self.project or self.cwd.name or "runs",
             environment=environment,
-            follow=list(self.follow),
+            follow=[self.template.filled_in(path, known) for path in self.follow],
             patterns=list(self.patterns),
             trackers=self.trackers,
             resume=self.template.resumed(known),

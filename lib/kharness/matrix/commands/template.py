@@ -98,6 +98,10 @@ class Template:
         environment = {name: _filled(text, values) or "" for name, text in self.environment.items()}
         return words, environment
 
+    def filled_in(self, text: str, values: Mapping[str, str]) -> str:
+        """Return another text of a run's with these values."""
+        return _filled(text, values) or ""
+
     def resumed(self, values: Mapping[str, str]) -> list[str]:
         """Return the words of later attempts with these values."""
         return [found for word in self.resume if (found := _filled(word, values)) is not None]

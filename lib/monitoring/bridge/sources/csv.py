@@ -23,9 +23,8 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 def find(watched: Watched) -> Iterator[CsvSource]:
     """Yield the files that the user named, and those of Lightning that are new."""
-    for path in watched.follow:
-        if path.suffix == ".csv" and path.is_file():
-            yield CsvSource(path)
+    for path in watched.named(".csv"):
+        yield CsvSource(path)
     usual = files_below(watched.cwd / FOLDER, METRICS_CSV)
     for path in dict.fromkeys([*usual, *watched.in_directory(METRICS_CSV)]):
         if path.name == METRICS_CSV and watched.is_new(path) and not watched.is_of_another(path):
@@ -43,19 +42,35 @@ class CsvSource:
         self._is_whole = is_whole
         self._seen: tuple[int, int] | None = None
 
+    def place_at(self, size: int) -> int:
+        """Return the count of rows in the first `size` bytes."""
+        with self.path.open("rb") as file:
+            lines = file.read(size).decode("utf-8", "replace").splitlines(keepends=True)
+        return sum(1 for _ in csv.DictReader(lines))
+
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after the first `place`; a last line without its end is left for later."""
         status = self.path.stat()
         if (now := (status.st_size, status.st_mtime_ns)) == self._seen:
             return
+        number = 0
+        for number, row in enumerate(self._rows(), 1):
+            if number > place:
+                yield _reported(row, number)
+        if number < place:  # begun anew, by a program that keeps no rows
+            for number, row in enumerate(self._rows(), 1):
+                yield _reported(row, number)
+        self._seen = now
+
+    def _rows(self) -> Iterator[dict[str, str]]:
         with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
             lines = (line for line in file if self._is_whole or line.endswith("\n"))
-            for number, row in enumerate(csv.DictReader(lines), 1):
-                if number > place:
-                    # cells beyond the header have no name; empty ones were not reported
-                    cells = {name: _value(text) for name, text in row.items() if name and text}
-                    yield reported(cells, number)
-        self._seen = now
+            yield from csv.DictReader(lines)
+
+
+def _reported(row: Mapping[str, str], number: int) -> Reported:
+    # cells beyond the header have no name; empty ones were not reported
+    return reported({name: _value(text) for name, text in row.items() if name and text}, number)
 
 
 def _value(text: str) -> object:

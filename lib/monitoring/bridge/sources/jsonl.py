@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,9 +21,8 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 def find(watched: Watched) -> Iterator[JsonLinesSource]:
     """Yield those of the files that the user named which exist."""
-    for path in watched.follow:
-        if path.suffix in (".jsonl", ".ndjson", ".json") and path.is_file():
-            yield JsonLinesSource(path)
+    for path in watched.named(".jsonl", ".ndjson", ".json"):
+        yield JsonLinesSource(path)
 
 
 class JsonLinesSource:
@@ -35,9 +35,15 @@ class JsonLinesSource:
         self.path = path
         self._is_whole = is_whole
 
+    def place_at(self, size: int) -> int:
+        """Return the size: the place is a byte offset."""
+        return size
+
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""
         with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < place:
+                place = 0  # begun anew, by a program that keeps no lines
             file.seek(place)
             for line in file:
                 if not (self._is_whole or line.endswith(b"\n")):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from monitoring.bridge.source import Reported, Watched
-from monitoring.bridge.sources.trackio import rows
+from monitoring.bridge.sources.trackio import last_id, rows
 
 URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
@@ -24,25 +24,26 @@ def find(watched: Watched) -> Iterator[MlflowSource]:
     """Yield the program's database; a server is not read."""
     uri = watched.environment.get(URI, "")
     path = watched.cwd / uri.removeprefix(SQLITE)
-    if uri.startswith(SQLITE) and path.is_file() and watched.is_new(path):
-        yield MlflowSource(path, round(watched.started * 1000))
+    if uri.startswith(SQLITE) and path.is_file() and watched.is_new_database(path):
+        yield MlflowSource(path)
 
 
 class MlflowSource:
-    """A database; the place is the id of a row, and rows that were written before the start do not count."""
+    """A database; the place is the id of a row."""
 
     kind, note = "mlflow", ""
 
-    def __init__(self, path: Path, since: int) -> None:
-        """`since` is in UTC epoch milliseconds, which is what MLflow keeps."""
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._since = since
+
+    def end(self) -> int:
+        """Return the id of the last row."""
+        return last_id(self.path)
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield one value per row, as MLflow stores them."""
         query = (
-            "SELECT rowid, key, value, is_nan, timestamp, step FROM metrics"
-            " WHERE rowid > ? AND timestamp >= ? ORDER BY rowid"
+            "SELECT rowid, key, value, is_nan, timestamp, step FROM metrics WHERE rowid > ? ORDER BY rowid"
         )
-        for row, key, value, is_nan, timestamp, step in rows(self.path, query, place, self._since):
+        for row, key, value, is_nan, timestamp, step in rows(self.path, query, place):
             yield Reported({key: math.nan if is_nan else value}, row, step, timestamp / 1000)

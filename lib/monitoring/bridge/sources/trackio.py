@@ -25,7 +25,7 @@ def find(watched: Watched) -> Iterator[TrackioSource]:
     """Yield one source per database that is new."""
     if folder := watched.environment.get("TRACKIO_DIR"):
         for path in files_below(Path(folder), ".db"):
-            if watched.is_new(path) or watched.is_new(path.with_name(f"{path.name}-wal")):
+            if watched.is_new_database(path):
                 yield TrackioSource(path)
 
 
@@ -37,12 +37,25 @@ class TrackioSource:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def end(self) -> int:
+        """Return the id of the last row."""
+        return last_id(self.path)
+
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after an id."""
         query = "SELECT id, timestamp, step, metrics FROM metrics WHERE id > ? ORDER BY id"
         for row, stamp, step, text in rows(self.path, query, place):
             found = reported({**orjson.loads(text), "_step": step}, row)
             yield Reported(found.values, row, found.step, _seconds(stamp))
+
+
+def last_id(path: Path) -> int:
+    """Return the highest id of a row in a database's table `metrics`; 0 without one."""
+    try:
+        ((found,),) = rows(path, "SELECT max(rowid) FROM metrics")
+    except ValueError:
+        return 0
+    return int(found or 0)
 
 
 def rows(path: Path, query: str, *values: object) -> Iterator[tuple]:  # type: ignore[type-arg]

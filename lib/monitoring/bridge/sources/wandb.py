@@ -30,7 +30,7 @@ def variables(watched: Watched) -> Mapping[str, str]:
 def find(watched: Watched) -> Iterator[WandbSource]:
     """Yield the logs of the program's runs; `latest-run` is a link to one of them."""
     for path in files_below(Path(watched.environment.get("WANDB_DIR", watched.cwd)) / "wandb", ".wandb"):
-        if watched.is_new(path):
+        if watched.is_new(path) and not watched.is_of_another(path):
             yield WandbSource(path)
 
 

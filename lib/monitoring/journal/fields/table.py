@@ -234,6 +234,9 @@ FIELDS: tuple[FieldRow, ...] = (
               "`disk_full`, `device` (the driver reported an error), `refused` (you can fix it) or `error`"),
     *rows("error", end="of a failed one: the exception", of_gpu="why the state is not `ok`"),
     *rows("steps_done", "steps", end="over all attempts"),
+    *rows("first_step",
+          end="only of a program under the [bridge](own-training.md): the lowest step that it reported; "
+              "with 0 it counts from there, and `steps_done` is one more than the last"),
     *rows("tokens_seen", "tokens", end="only of text: trained on, over all attempts"),
     *rows("samples", end="only of text: what the trained model wrote, `GPT2_SAMPLE_TOKENS` long"),
     *rows("training_seconds", "s", "down", "wall time",

@@ -1,0 +1,134 @@
+"""Rows that stood in a program's stores before it started: those of earlier programs are not this run's.
+
+A file that is only appended to is read from where it ended; one that the program begins anew, from its start.
+Which of the two it is shows once it has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import orjson
+
+from monitoring.bridge.source import MetricSource, Watched
+from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
+from monitoring.errors import UserError
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import BRIDGE_JSON
+
+# So many bytes at the end of a file tell whether what follows was appended.
+TAIL = 64
+
+
+@runtime_checkable
+class Appended(MetricSource, Protocol):
+    """A source that is a file of rows, which several programs may append to."""
+
+    def place_at(self, size: int) -> int:
+        """Return the position after the rows in the first `size` bytes."""
+
+
+@runtime_checkable
+class Database(MetricSource, Protocol):
+    """A source that several programs may add rows to."""
+
+    def end(self) -> int:
+        """Return the position after all rows that are there."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A store before a program started."""
+
+    size: int
+    changed: int
+    """The time of its last change (ns)."""
+    tail: str = ""
+    """Its last bytes, as hexadecimal digits; of an appended one."""
+    place: int | None = None
+    """The position after all that stood there, if that was found out."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it may hold rows of several programs."""
+        return bool(self.tail) or self.place is not None
+
+    def begin(self, source: MetricSource) -> int | None:
+        """Return the position at which the program's own rows begin; None while it has written none."""
+        if not isinstance(source, Appended):
+            return self.place or 0
+        status = source.path.stat()
+        if (status.st_size, status.st_mtime_ns) == (self.size, self.changed):
+            return None
+        if status.st_size <= self.size or _tail(source.path, self.size) != self.tail:
+            return 0
+        return source.place_at(self.size) if self.place is None else self.place
+
+
+def stores_before(watched: Watched) -> dict[Path, Standing]:
+    """Return how all stores are that are there before the program starts."""
+    found = {}
+    everything = replace(watched, started=0.0, neighbors=None)
+    for module in source_kinds().values():
+        for source in module.find(everything):
+            with contextlib.suppress(OSError, ValueError):
+                status = source.path.stat()
+                found[source.path] = Standing(
+                    status.st_size,
+                    status.st_mtime_ns,
+                    _tail(source.path, status.st_size) if isinstance(source, Appended) else "",
+                    source.end() if isinstance(source, Database) else None,
+                )
+    return found
+
+
+def keep_before(watched: Watched, stores: Mapping[Path, Standing]) -> None:
+    """Note in bridge.json what stood in files and databases that are not the run's alone, if there are any.
+
+    A bridge that continues after a kill needs it, where nothing of such a store was recorded yet.
+    """
+    kept = {
+        path: one
+        for path, one in stores.items()
+        if path in watched.follow or (one.place and not path.is_relative_to(watched.directory))
+    }
+    if kept:
+        file = watched.directory / BRIDGE_JSON
+        sources, known = read_known(file)
+        write_known(file, sources, {**kept, **known})
+
+
+def read_known(file: Path) -> tuple[list[dict[str, Any]], dict[Path, Standing]]:
+    """Return what bridge.json has: the sources that were found, what stood in some of them. UserError if it
+    is damaged.
+    """
+    try:
+        content = orjson.loads(file.read_bytes())
+        sources = [
+            entry
+            for entry in content["sources"]
+            if entry["kind"] in SOURCE_KINDS.names and isinstance(entry["path"], str)
+        ]
+        return sources, {Path(path): Standing(**one) for path, one in content.get("before", {}).items()}
+    except FileNotFoundError:
+        return [], {}
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{file} cannot be read: {error}", hint="it is damaged: remove it") from error
+
+
+def write_known(file: Path, sources: Sequence[Mapping[str, Any]], before: Mapping[Path, Standing]) -> None:
+    """Write bridge.json."""
+    content: dict[str, object] = {"sources": sources}
+    if before:
+        content["before"] = {str(path): asdict(one) for path, one in before.items()}
+    write_atomically(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+def _tail(path: Path, size: int) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, size - TAIL))
+        return file.read(min(size, TAIL)).hex()
