@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kharness.report.judging.pareto import Front
+from kharness.report.plots.cost_plots import MarkedRow, PlotMark, price, time_per_step, time_to_target
 from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import Strand, plot_of
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
@@ -14,7 +16,7 @@ from kharness.report.report import write_everything
 from kharness.report.summary import collect
 from monitoring import Run
 
-from .conftest import Make
+from .conftest import Make, MatrixDirectory
 
 
 @pytest.mark.parametrize(
@@ -49,22 +51,90 @@ def test_a_plot_has_its_points_in_thousandths_and_labels_that_do_not_meet() -> N
     assert plot.alt == "Loss by step: a ends at 2, b ends at 2.01."
 
 
-def test_three_seeds_are_a_mean_and_an_area_and_many_variants_a_panel_each(
-    tmp_path: Path, make: Make
-) -> None:
+def test_three_seeds_are_a_mean_and_an_area(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "three", {"OPTIMIZER": ["sgd"], "SEED": ["1", "2", "3"]})
     for seed, last in zip("123", (1.0, 2.0, 3.0), strict=True):
         made.add({"OPTIMIZER": "sgd", "SEED": seed}, make.training([4.0, last], [0.5], 0.5))
-    ((title, panels),) = plots_of_matrix(collect(made.directory))
-    assert (title, [path.look for path in panels[0].paths]) == ("Training loss", ["band c0", "mean c0"])
-    assert panels[0].alt == "Training loss by step: lenet5 ends at 2."
+    (plot,) = plots_of_matrix(collect(made.directory))
+    assert (plot.title, [path.look for path in plot.paths]) == ("Training loss", ["band c0", "mean c0"])
+    assert plot.alt == "Training loss by step: lenet5 ends at 2."
+
+
+@pytest.mark.parametrize(("steps", "behind"), [(0, ["band other"]), (1, ["other other"] * 2)])
+def test_of_many_variants_the_baseline_and_the_best_have_a_color(
+    tmp_path: Path, make: Make, steps: int, behind: list[str]
+) -> None:
+    """The others are one area, or lines where they have trained for different numbers of steps."""
     names = [f"o{number}" for number in range(8)]
     many = make.matrix(tmp_path / "many", {"OPTIMIZER": names})
     for number, name in enumerate(names):
-        many.add({"OPTIMIZER": name}, make.training([4.0, 2.0 + number / 10], [0.5], 0.5))
-    ((title, panels),) = plots_of_matrix(collect(many.directory))
-    assert (title, [panel.title for panel in panels]) == ("Training loss", names)
-    assert [path.look for path in panels[0].paths] == ["band other", "mean c0"]
+        losses = [4.0, *[3.0] * steps * number, 2.0 + number / 10]
+        many.add({"OPTIMIZER": name}, make.training(losses, [0.5], number / 10))
+    (plot,) = plots_of_matrix(collect(many.directory))
+    assert [text for text, _ in plot.legend] == ["o0", "o7", "o6", "o5", "o4", "o3"]
+    assert [path.look for path in plot.paths] == [*behind, *(f"mean c{number}" for number in range(6))]
+    assert plot.said[-1] == (
+        "In color: the baseline and the 5 best of 8 variants in test accuracy; of the others "
+        f"{'a line each' if steps else 'their range'} in gray."
+    )
+
+
+def test_names_that_are_long_are_below_the_plot() -> None:
+    strands = [
+        Strand(f"{name}, learning_rate=0.001", i, "mean", [0, 1], [1.0, 2.0 + i])
+        for i, name in enumerate("ab")
+    ]
+    plot = plot_of("loss", "Loss", strands)
+    assert plot.ends == []
+    assert plot.legend == [("a, learning_rate=0.001", 0), ("b, learning_rate=0.001", 1)]
+
+
+def test_a_price_has_a_point_per_variant_and_names_the_front() -> None:
+    front = Front(
+        workload="lenet5",
+        quality="test_accuracy",
+        cost="peak_cpu_memory",
+        points={"sgd": (0.9, 400.0), "adam": (0.8, 500.0), "lion": (0.9, 405.0)},
+        members=["sgd", "lion"],
+        dominated={"adam": "sgd"},
+        unmeasured=[],
+    )
+    plot = price(front)
+    assert plot is not None
+    assert [(path.look, path.title) for path in plot.paths] == [
+        ("point beaten", "adam: 80, 500"),
+        ("point", "sgd: 90, 400"),
+        ("point", "lion: 90, 405"),
+    ]
+    assert [name for _, _, name in plot.names] == ["sgd", "lion"]
+    tops = [top for _, top, _ in plot.names]
+    assert tops[1] - tops[0] >= 7.5
+    assert plot.alt == (
+        "test accuracy (%) by CPU memory (MB): on the front sgd, lion, 1 of 3 are shown to be beaten."
+    )
+
+
+def test_rows_of_time_begin_at_zero_with_the_fastest(matrix: MatrixDirectory) -> None:
+    """Steps take 10, 20, 30 and 40 ms: 25 is at 25 / (1.02 x 38.5)."""
+    summary = collect(matrix.directory)
+    (steps,) = time_per_step(summary)
+    assert steps.ticks == [(0.0, "0"), (25.5, "10"), (50.9, "20"), (76.4, "30")]
+    assert steps.rows[1] == MarkedRow(
+        "sgd",
+        [
+            PlotMark("thin", 29.3, 68.7),
+            PlotMark("thick", 44.6, 38.2),
+            PlotMark("point", 63.7),
+            PlotMark("point", 63.7),
+        ],
+        "25.00 ms",
+    )
+    assert [(row.name, row.words) for row in steps.rows] == [("adam", "20.00 ms"), ("sgd", "25.00 ms")]
+    (target,) = time_to_target(summary)
+    assert target.rows == [
+        MarkedRow("sgd", [PlotMark("point soft", 89.3)] * 2 + [PlotMark("median", 89.3)], "0.03 s"),
+        MarkedRow("adam", [PlotMark("point soft", 89.3), PlotMark("missed", 95.5)], "1 of 2 never"),
+    ]
 
 
 def test_a_run_of_any_script_has_a_page(tmp_path: Path) -> None:
@@ -73,7 +143,7 @@ def test_a_run_of_any_script_has_a_page(tmp_path: Path) -> None:
             run.log_step(step, loss=1 / step, wer=0.5 / step)
         run.log_eval(5, split="val", eval_loss=0.25)
     series = read_series(tmp_path / "mine")
-    assert [title for title, _ in plots_of_run(series)] == ["Loss", "Wer"]
+    assert [plot.title for plot in plots_of_run(series)] == ["Loss", "Wer"]
     numbers = last_numbers(series)
     assert numbers is not None
     assert [row for row in numbers.rows if row[0] == "wer"] == [["wer", "", "0.1", "0.1", "0.5", "5"]]

@@ -53,13 +53,13 @@ def numbers(summary: Summary) -> Numbers:
         ["variant", "run", "status", "num_steps", *(f"p{q:02}_ms" for q in QUANTILES), "max_ms"],
         [
             [one.variant, one.run, one.status, one.num_steps, *one.quantiles, one.highest]
-            for one in _spreads(summary)
+            for one in spreads_of(summary)
         ],
     )
 
 
 def draw(summary: Summary) -> Figure:
-    spreads = _spreads(summary)
+    spreads = spreads_of(summary)
     if not spreads:
         return nothing_to_draw(TITLE, summary.title, summary, "no run has recorded a time per step yet")
     drawn = {one.run for one in spreads}
@@ -165,14 +165,14 @@ def _dress(axes: Axes, spreads: Sequence[Spread]) -> None:
     axes.set_xlabel("time per step (ms)")
 
 
-def _spreads(summary: Summary) -> list[Spread]:
+def spreads_of(summary: Summary) -> list[Spread]:
     if METRIC not in summary.drawn:
-        summary.drawn[METRIC] = _spreads_of(summary)
+        summary.drawn[METRIC] = _measured(summary)
     found: list[Spread] = summary.drawn[METRIC]
     return found
 
 
-def _spreads_of(summary: Summary) -> list[Spread]:
+def _measured(summary: Summary) -> list[Spread]:
     import numpy as np
 
     found = []

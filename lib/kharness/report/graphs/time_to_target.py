@@ -25,6 +25,7 @@ MAX_ROWS = 120
 class _Unit:
     """The unit in which the time to the target is measured: seconds or steps."""
 
+    title: str
     axis: str
     of_run: Callable[[RunTime], float | None]
     median: Callable[[VariantTimes], float | None]
@@ -32,9 +33,23 @@ class _Unit:
     def of_runs(self, variant: VariantTimes) -> Sequence[float]:
         return [found for run in variant.runs if run.reached and (found := self.of_run(run)) is not None]
 
+    def words(self, median: float | None) -> str:
+        if median is None:
+            return "-"
+        if not math.isfinite(median):
+            return "never"
+        if self is STEPS:
+            return f"{median:,.0f}"
+        return f"{median:,.1f} s" if median >= 10 else f"{median:.2f} s"
 
-SECONDS = _Unit("training time until the target (s)", lambda run: run.seconds, lambda of: of.median_seconds)
-STEPS = _Unit("steps until the target", lambda run: run.step, lambda of: of.median_step)
+
+SECONDS = _Unit(
+    "Time to target (s)",
+    "training time until the target (s)",
+    lambda run: run.seconds,
+    lambda of: of.median_seconds,
+)
+STEPS = _Unit("Steps to target", "steps until the target", lambda run: run.step, lambda of: of.median_step)
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -54,8 +69,7 @@ def numbers(summary: Summary) -> Numbers:
 
 
 def draw(summary: Summary) -> Figure:
-    unit = next((unit for unit in (SECONDS, STEPS) if _reached(summary, unit)), SECONDS)
-    times = _reached(summary, unit)
+    unit, times = unit_of(summary)
     if not times:
         return nothing_to_draw(TITLE, summary.title, summary, "no run has reached a target yet")
     extra = notes(summary, [])
@@ -87,6 +101,12 @@ def draw(summary: Summary) -> Figure:
     return figure
 
 
+def unit_of(summary: Summary) -> tuple[_Unit, list[WorkloadTimes]]:
+    """Return seconds, or steps where no time counts, and the workloads on which a run reached its target."""
+    unit = next((unit for unit in (SECONDS, STEPS) if _reached(summary, unit)), SECONDS)
+    return unit, _reached(summary, unit)
+
+
 def _reached(summary: Summary, unit: _Unit) -> list[WorkloadTimes]:
     return [one for one in summary.conclusions.times if any(unit.of_runs(v) for v in one.variants)]
 
@@ -108,9 +128,7 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
         median = unit.median(variant)
         if median is not None and math.isfinite(median):
             axes.plot([median, median], [y - 0.32, y + 0.32], color=color, lw=2.4, zorder=4)
-        axes.text(
-            1.11, y, _median_words(median, unit), transform=right, ha="right", va="center", fontsize=8.5
-        )
+        axes.text(1.11, y, unit.words(median), transform=right, ha="right", va="center", fontsize=8.5)
     axes.text(1.11, -0.75, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
     axes.set_yticks(range(len(times.variants)), [variant.variant for variant in times.variants])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -123,16 +141,6 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
 
 def _first(times: WorkloadTimes, rows: int) -> WorkloadTimes:
     return WorkloadTimes(times.workload, times.target, times.variants[:rows])
-
-
-def _median_words(median: float | None, unit: _Unit) -> str:
-    if median is None:
-        return "-"
-    if not math.isfinite(median):
-        return "never"
-    if unit is STEPS:
-        return f"{median:,.0f}"
-    return f"{median:,.1f} s" if median >= 10 else f"{median:.2f} s"
 
 
 def _target_words(times: WorkloadTimes) -> str:

@@ -48,15 +48,15 @@ class VerdictPicture:
     left_out: int
 
 
-def verdict_picture(part: Conclusions) -> VerdictPicture | None:
-    """Return the rows of one deciding metric; None where no comparison has a difference."""
+def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture | None:
+    """Return at most so many rows of one deciding metric; None where no comparison has a difference."""
     known = [one for one in part.comparisons if one.difference is not None]
     if not known:
         return None
     rows = known
-    if len(known) > MOST_ROWS:
+    if len(known) > most:
         first = sorted(known, key=lambda one: (one.verdict not in _DECIDED, -abs(one.difference or 0.0)))
-        kept = {id(one) for one in first[:MOST_ROWS]}
+        kept = {id(one) for one in first[:most]}
         rows = [one for one in known if id(one) in kept]
     low, high = _axis(rows)
     metric = part.metric

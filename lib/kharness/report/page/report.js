@@ -83,8 +83,9 @@ function pointsOf(path) {
 
 const shortly = (value) => Number(value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
 
-for (const svg of document.querySelectorAll(".plot:not(.small) svg")) {
+for (const svg of document.querySelectorAll(".plot svg")) {
   const lines = Array.from(svg.querySelectorAll(".mean:not(.dots)"), (path) => [path.dataset.label, path]);
+  if (!lines.length) continue;
   const box = document.createElement("span");
   box.className = "at";
   const hide = () => box.remove();

@@ -1,4 +1,4 @@
-"""The learning curves of a matrix: a line per variant with its runs behind it, or a panel per variant."""
+"""The learning curves of a matrix: a line per variant, its runs behind it; of many variants some in color."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.report.graphs._curves import Curve, bin_size, curves
+from kharness.report.judging.baseline import baseline_of
 from kharness.report.plots.plot import Plot, Strand, plot_of
 from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 
-# As many as the palette has colors; more variants have a panel each.
-_MOST_TOGETHER = 6
-MOST_PANELS = 40
-"""Panels of a metric; the CSV beside the page has all variants."""
+# As many as the palette has colors.
+_MOST_IN_COLOR = 6
+# Variants in gray that have a line each where they share no area: their steps differ.
+_MOST_IN_GRAY = 40
 # From so many runs on the range of a variant's runs is an area, and not a line for each.
 _FEWEST_FOR_AREA = 3
 
 _AREAS = "Lines are means over seeds; areas reach from the lowest run to the highest."
 _FINE = "Of long runs a point is the mean of several steps."
-_PANELS = "A panel has a variant's mean, and the range of its runs; gray is the range of all variants."
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,29 @@ class PlottedMetric:
     binned: bool = True
 
 
-def plots_of_matrix(summary: Summary) -> Sequence[tuple[str, Sequence[Plot]]]:
-    """Return title and panels of each metric that the runs have, the loss first."""
-    found = []
-    for metric in _metrics(summary):
-        panels = _panels(summary, metric)
-        if panels:
-            found.append((metric.title, panels))
-    return found
+def plots_of_matrix(summary: Summary) -> Sequence[Plot]:
+    """Return a plot of each metric that the runs have, the loss first."""
+    labels, chosen = _in_color(summary)
+    plots = [_plot(summary, metric, labels, chosen) for metric in _metrics(summary)]
+    return [one for one in plots if one is not None]
+
+
+def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
+    """Return the variants that have a color each, and in words which these are where they are not all."""
+    labels = [variant.label for variant in summary.variants]
+    if len(labels) <= _MOST_IN_COLOR:
+        return labels, ""
+    metric = summary.conclusions.metric
+    means = {one.label: mean for one in summary.variants if (mean := one.statistic(metric).mean) is not None}
+    baselines = list(dict.fromkeys(baseline.label for _, baseline in baseline_of(summary).pairs))[:1]
+    if metric.higher_is_better is None or not means:
+        first = [label for label in labels if label not in baselines]
+        return [*baselines, *first][:_MOST_IN_COLOR], f"the first {_MOST_IN_COLOR} of {len(labels)} variants"
+    ranked = sorted(means, key=lambda label: means[label], reverse=metric.higher_is_better)
+    best = [label for label in ranked if label not in baselines][: _MOST_IN_COLOR - len(baselines)]
+    baseline = "the baseline and " if baselines else ""
+    words = f"{baseline}the {len(best)} best of {len(labels)} variants in {metric.title}"
+    return [*baselines, *best], words
 
 
 def strands_of_matrix(summary: Summary) -> Sequence[tuple[PlottedMetric, Sequence[Strand]]]:
@@ -118,30 +133,31 @@ def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], i
     return (found if any(len(one.steps) > 1 for one in found) else []), size
 
 
-def _panels(summary: Summary, metric: PlottedMetric) -> list[Plot]:
+def _plot(summary: Summary, metric: PlottedMetric, in_color: Sequence[str], chosen: str) -> Plot | None:
     found, size = _curves(summary, metric)
-    labels = list(dict.fromkeys(one.variant for one in found))
-    if not labels:
-        return []
-    if len(labels) <= _MOST_TOGETHER:
-        strands = [one for i, label in enumerate(labels) for one in _strands(found, label, i, metric)]
-        said = [_AREAS] if any(one.lows for one in strands) else []
-        said += [_FINE] if size > 1 else []
-        return [plot_of(metric.name, metric.title, strands, scale=metric.kind, said=said)]
-    means = [_strand(one, -1, "other") for one in found if not one.run] or [
-        _strand(one, -1, "other") for one in found
+    if not found:
+        return None
+    labels = [label for label in in_color if any(one.variant == label for one in found)]
+    strands = [one for i, label in enumerate(labels) for one in _strands(found, label, i, metric)]
+    said = [_AREAS] if any(one.lows for one in strands) else []
+    said += [_FINE] if size > 1 else []
+    behind = _behind([one for one in found if one.variant not in labels]) if chosen else []
+    if behind:
+        gray = "their range" if behind[0].lows else "a line each"
+        said.append(f"In color: {chosen}; of the others {gray} in gray.")
+    return plot_of(metric.name, metric.title, [*behind, *strands], scale=metric.kind, said=said)
+
+
+def _behind(others: Sequence[Curve]) -> Sequence[Strand]:
+    """Return the range of the variants without a color; lines where they have not the same steps."""
+    means = [one for one in others if not one.run] or others
+    strands = [_strand(one, -1, "other") for one in means]
+    if not strands or len({tuple(one.xs) for one in strands}) != 1:
+        return strands[:_MOST_IN_GRAY]
+    at = list(zip(*(one.ys for one in strands), strict=True))
+    return [
+        Strand("", -1, "other", strands[0].xs, (), [min(some) for some in at], [max(some) for some in at])
     ]
-    around = _around(means)
-    panels = []
-    for label in labels[:MOST_PANELS]:
-        own = _strands(found, label, 0, metric)
-        behind = around or [one for one in means if one.label != label]
-        panels.append(
-            plot_of(
-                metric.name, label, [*behind, *own], scale=metric.kind, like=means, small=True, said=[_PANELS]
-            )
-        )
-    return panels
 
 
 def _strands(found: Sequence[Curve], label: str, color: int, metric: PlottedMetric) -> list[Strand]:
@@ -173,11 +189,3 @@ def _range(runs: Sequence[Curve], mean: Curve) -> tuple[list[float], list[float]
         [min(some, default=value) for some, value in zip(values, mean.values, strict=True)],
         [max(some, default=value) for some, value in zip(values, mean.values, strict=True)],
     )
-
-
-def _around(means: Sequence[Strand]) -> list[Strand]:
-    """Return the range of all variants as one area; empty where they have not the same steps."""
-    if len({tuple(one.xs) for one in means}) != 1:
-        return []
-    at = list(zip(*(one.ys for one in means), strict=True))
-    return [Strand("", -1, "other", means[0].xs, (), [min(some) for some in at], [max(some) for some in at])]

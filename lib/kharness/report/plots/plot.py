@@ -9,6 +9,8 @@ from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
 
 # Percent of the height between two labels at the ends of lines.
 _LABEL_GAP = 7.5
+# Characters that have room there; where one is longer, a legend below has all.
+_LONGEST_AT_END = 17
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class PlotPath:
     look: str
     outline: str
     label: str = ""
+    title: str = ""
+    """What is told of it under the pointer."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Plot:
     legend: Sequence[tuple[str, int]]
     x: Scale
     y: Scale
-    small: bool = False
+    names: Sequence[tuple[float, float, str]] = ()
+    """Words beside points: place from the left and from the top."""
     said: Sequence[str] = field(default_factory=list)
     """Notes below it."""
 
@@ -63,34 +68,27 @@ def plot_of(
     *,
     x_label: str = "step",
     scale: Kind = "linear",
-    like: Sequence[Strand] = (),
-    small: bool = False,
     said: Sequence[str] = (),
 ) -> Plot:
-    """Draw strands in one frame; `like` are others that its axes must hold as well, for panels alike."""
-    held = [*strands, *like]
-    y = scale_of([value for one in held for value in (*one.ys, *one.lows, *one.highs)], scale)
-    xs = [value for one in held if one.xs for value in (one.xs[0], one.xs[-1])]
+    """Draw strands in one frame."""
+    y = scale_of([value for one in strands for value in (*one.ys, *one.lows, *one.highs)], scale)
+    xs = [value for one in strands if one.xs for value in (one.xs[0], one.xs[-1])]
     x = Scale("linear", min(xs), max(xs)) if max(xs) > min(xs) else scale_of(xs)
     named = [one for one in strands if one.kind != "other" and one.label]
     lines = {one.label: one for one in sorted(named, key=lambda one: one.kind == "mean")}
     shown = list(dict.fromkeys(one.label for one in named))
-    ends = [] if small else _ends([lines[label] for label in shown], y)
     return Plot(
         name=name,
         title=title,
         x_label=x_label,
         alt=_alt(title, x_label, [lines[label] for label in shown] or [one for one in strands if one.ys]),
         paths=[path for one in strands for path in _paths(one, x, y)],
-        x_ticks=_without_neighbors(x.ticks(3 if small else 6)),
-        y_ticks=[(100 - at, text) for at, text in y.ticks(4 if small else 7)],
-        ends=ends,
-        legend=[]
-        if small
-        else [(lines[label].label, lines[label].color) for label in shown if len(shown) > 1],
+        x_ticks=without_neighbors(x.ticks()),
+        y_ticks=[(100 - at, text) for at, text in y.ticks(7)],
+        ends=_ends([lines[label] for label in shown], y),
+        legend=[(lines[label].label, lines[label].color) for label in shown if len(shown) > 1],
         x=x,
         y=y,
-        small=small,
         said=said,
     )
 
@@ -120,7 +118,7 @@ def _outline(points: Sequence[tuple[int, int]]) -> str:
 
 def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
     """Return labels where lines end, moved apart where they would lie on each other."""
-    if len(lines) < 2:
+    if len(lines) < 2 or max(len(one.label) for one in lines) > _LONGEST_AT_END:
         return []
     wanted = sorted((100 - y.at(one.ys[-1]) / (SIZE / 100), one.label, one.color) for one in lines if one.ys)
     placed: list[tuple[float, str, int]] = []
@@ -135,7 +133,7 @@ def _alt(title: str, x_label: str, lines: Sequence[Strand]) -> str:
     return f"{title} by {x_label}: {ends}." if ends else f"{title} by {x_label}."
 
 
-def _without_neighbors(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+def without_neighbors(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     """Return the ticks whose words do not run into the one before."""
     kept: list[tuple[float, str]] = []
     for at, text in ticks:

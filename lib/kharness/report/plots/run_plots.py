@@ -47,23 +47,22 @@ def read_series(directory: Path) -> RunSeries:
     return series
 
 
-def plots_of_run(series: RunSeries) -> Sequence[tuple[str, Sequence[Plot]]]:
-    """Return title and panel of each metric: the losses first, then what most trainings record."""
+def plots_of_run(series: RunSeries) -> Sequence[Plot]:
+    """Return a plot of each metric: the losses first, then what most trainings record."""
     known = {name: info for name, info in series.metrics.items() if _is_drawn(name, info)}
-    found: list[tuple[str, Sequence[Plot]]] = []
+    found: list[Plot] = []
     for pair in _LOSSES:
         both = [name for name in pair if name in known]
         if both:
             strands = [
                 one for i, name in enumerate(both) for one in _strands(series, known.pop(name), i, len(both))
             ]
-            found.append(("Loss", [plot_of("loss", "Loss", strands, scale="log")]))
+            found.append(plot_of("loss", "Loss", strands, scale="log"))
     ordered = [name for name in _FIRST if name in known] + [name for name in known if name not in _FIRST]
     for name in ordered[: _MOST_PLOTS - len(found)]:
         title = _title(name, known[name])
         scale: Kind = "log" if name == "grad_norm" or "loss" in name else "linear"
-        plot = plot_of(name, title, _strands(series, known[name], 0, 1), scale=scale)
-        found.append((title, [plot]))
+        found.append(plot_of(name, title, _strands(series, known[name], 0, 1), scale=scale))
     return found
 
 

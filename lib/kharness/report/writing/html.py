@@ -22,8 +22,10 @@ from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
 from kharness.report.overview.run_facts import checkpoints, packages
-from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.overview.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
+from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
 from kharness.report.plots.matrix_plots import plots_of_matrix
+from kharness.report.plots.plot import Plot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
@@ -86,7 +88,7 @@ def as_html(summary: Summary) -> str:
     environment.filters["emphasised"] = _emphasised
     part, comparisons = summary.part, summary.conclusions.comparisons
     by_metric = summary.conclusions.by_metric
-    found = [verdict_picture(one) for one in by_metric]
+    found = [picture for one in by_metric if (picture := verdict_picture(one))]
     series = (
         None if summary.plan else part("series", partial(read_series, summary.cells[0].run.directory), None)
     )
@@ -94,18 +96,19 @@ def as_html(summary: Summary) -> str:
         plots = part("curves", partial(plots_of_matrix, summary), [])
     else:
         plots = part("curves", partial(plots_of_run, series), []) if series else []
-    drawn = {plot.name for _, panels in plots for plot in panels}
+    drawn = {plot.name for plot in plots}
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
         plots=plots,
-        curve_notes=list(dict.fromkeys(said for _, panels in plots for plot in panels for said in plot.said)),
+        curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
         numbers=part("numbers", partial(last_numbers, series), None) if series else None,
         checkpoints=None
         if summary.plan
         else part("the list of checkpoints", partial(checkpoints, summary), None),
         packages=None if summary.plan else part("packages", partial(packages, summary), None),
         headline=part("the headline", partial(headline, summary), Headline(summary.title, "", [], [])),
-        verdict_pictures=[one for one in found if one],
+        verdict_pictures=found,
+        all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
         compared=part("what was compared", partial(compared, summary), None),
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
@@ -119,6 +122,11 @@ def as_html(summary: Summary) -> str:
             for one in [*comparisons, *summary.conclusions.effects]
         ],
         prices=part("prices", partial(_prices, summary.conclusions), {}),
+        price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
+        row_plots=[
+            *part("the time per step", partial(time_per_step, summary), []),
+            *part("the time to the target", partial(time_to_target, summary), []),
+        ],
         comparison=comparison(summary).without_empty() if summary.plan else None,
         explanation=" ".join(
             [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
@@ -178,6 +186,22 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
         title = f"Quality and its price on {workload}"
         tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
     return tables
+
+
+def _price_plots(conclusions: Conclusions) -> Sequence[Plot]:
+    """Return quality over each cost that says something of some workload."""
+    found: list[Plot] = []
+    for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
+        fronts = [front for front in conclusions.fronts if front.workload == workload]
+        if say_something(fronts):
+            found += [plot for front in fronts if (plot := price(front))]
+    return found
+
+
+def _all_verdicts(by_metric: Sequence[Conclusions]) -> Sequence[VerdictPicture]:
+    """Return the rows of every metric that has more than the first screen shows."""
+    found = [verdict_picture(one, most=len(one.comparisons)) for one in by_metric]
+    return [one for one in found if one and len(one.rows) > MOST_ROWS]
 
 
 def _samples(summary: Summary) -> list[tuple[str, str]]:

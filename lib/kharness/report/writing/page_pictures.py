@@ -9,26 +9,18 @@ from pathlib import Path
 
 from kharness.report.graphs import gpu_graphs, shows_numbers
 from kharness.report.graphs._canvas import DPI
-from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.pareto import Front
-from kharness.report.overview.verdict_rows import verdict_picture
 from kharness.report.summary import Summary
 from kharness.report.writing.inference import prediction_sheets
 from kharness.runs.files import GRAPHS
 
-# Where a graph is shown; those of GPUs have a part of their own, and all others are learning curves.
-_PLACES = {
-    "differences": "comparison_pictures",
-    "performance_profile": "comparison_pictures",
-    "pareto_front": "price_pictures",
-    "time_per_step": "price_pictures",
-    "time_to_target": "price_pictures",
-}
 # Drawn by the page itself, as far as runs have the numbers.
 _OF_CURVES = frozenset({"training_loss", "validation_accuracy", "validation_loss"})
-NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {
-    name: [] for name in ("curves", "gpu_pictures", *_PLACES.values())
-}
+# What compares variants: the page draws it itself, or a single run has none of it.
+_OF_VARIANTS = frozenset({"differences", "pareto_front", "time_per_step", "time_to_target"})
+_PROFILE = "performance_profile"
+_PLACES = ("curves", "comparison_pictures", "gpu_pictures")
+NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {name: [] for name in _PLACES}
 
 
 @dataclass(frozen=True)
@@ -55,23 +47,14 @@ def pictures(summary: Summary, drawn: Collection[str]) -> Mapping[str, Sequence[
 
     `drawn` are the curves that the page draws itself.
     """
-    found: dict[str, list[PagePicture]] = {name: [] for name in ("curves", *_PLACES.values(), "gpu_pictures")}
-    folder, conclusions = summary.directory / GRAPHS, summary.conclusions
-    in_frames = _OF_CURVES if drawn else frozenset()
-    left_out: set[str] = {"differences"} if _fits_first_screen(conclusions) else set()
-    left_out |= in_frames if summary.plan else in_frames | _PLACES.keys()
-    left_out |= set() if say_something(conclusions.fronts) else {"pareto_front"}
-    for path in sorted(folder.glob("*.png")):
+    found: dict[str, list[PagePicture]] = {name: [] for name in _PLACES}
+    left_out = _OF_VARIANTS | (_OF_CURVES if drawn else frozenset())
+    left_out |= frozenset() if summary.plan else {_PROFILE}
+    for path in sorted((summary.directory / GRAPHS).glob("*.png")):
         if shows_numbers(path) and path.stem not in left_out:
-            place = "gpu_pictures" if path.stem in gpu_graphs() else _PLACES.get(path.stem, "curves")
-            found[place].append(_picture(path))
+            place = "gpu_pictures" if path.stem in gpu_graphs() else "curves"
+            found["comparison_pictures" if path.stem == _PROFILE else place].append(_picture(path))
     return found
-
-
-def _fits_first_screen(conclusions: Conclusions) -> bool:
-    """Whether the rows beside the verdict are all differences, so that their graph would say them again."""
-    found = [verdict_picture(one) for one in conclusions.by_metric]
-    return all(one is None or not one.left_out for one in found)
 
 
 def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
