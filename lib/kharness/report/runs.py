@@ -25,7 +25,7 @@ STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
 The rest stays there, so that a thousand runs fit into memory: `RunData.metric` reads another one when asked.
 """
 
-PLOTTED = ("lr", "grad_norm", "samples_per_sec")
+PLOTTED = ("lr", "grad_norm", "samples_per_sec", "sparsity")
 """Metrics of step records that a page draws where there are few runs."""
 
 MOST_PLOTTED = 60

@@ -79,6 +79,25 @@ def test_of_many_variants_the_baseline_and_the_best_have_a_color(
     )
 
 
+def test_the_deciding_validation_is_drawn_over_what_was_spent(tmp_path: Path, make: Make) -> None:
+    """Steps take 10 and 20 ms, and one variant has batches twice as large."""
+    made = make.matrix(tmp_path / "m", {"BATCH_SIZE": ["8", "16"]})
+    for batch in (8, 16):
+        start, *others = make.training([4.0, 2.0], [0.25, 0.75], 0.5)
+        made.add({"BATCH_SIZE": str(batch)}, [{**start, "batch_size": batch}, *others])
+    of_title = {plot.title: plot for plot in plots_of_matrix(collect(made.directory))}
+    assert list(of_title) == [
+        *("Training loss", "Validation loss", "Validation accuracy (%)"),
+        *("Validation accuracy (%), by training time", "Validation accuracy (%), by samples"),
+    ]
+    by_time, by_samples = list(of_title.values())[3:]
+    assert by_time.alt == (
+        "Validation accuracy (%) by training time (s): batch_size=8 ends at 75, batch_size=16 ends at 75."
+    )
+    assert (by_time.x.low, by_time.x.high) == pytest.approx((0.01, 0.03))
+    assert (by_samples.x.low, by_samples.x.high, by_samples.x_label) == (8, 32, "samples")
+
+
 def test_names_that_are_long_are_below_the_plot() -> None:
     strands = [
         Strand(f"{name}, learning_rate=0.001", i, "mean", [0, 1], [1.0, 2.0 + i])

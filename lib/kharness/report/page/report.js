@@ -99,8 +99,9 @@ for (const svg of document.querySelectorAll(".plot svg")) {
       const nearest = pointsOf(path).reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a));
       return [label, shortly(valueAt(svg, 1 - nearest[1] / 1000))].filter(Boolean).join("  ");
     });
-    const step = Math.round(low + ((high - low) * x) / 1000).toLocaleString("en");
-    box.textContent = [step, ...rows].join("\n");
+    const at = low + ((high - low) * x) / 1000;
+    const where = high - low > 20 ? Math.round(at).toLocaleString("en") : shortly(at);
+    box.textContent = [where, ...rows].join("\n");
     box.style.left = `${x / 10}%`;
     box.style.transform = x > 600 ? "translateX(-105%)" : "translateX(0.6rem)";
     svg.parentElement.append(box);

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +15,7 @@ from kharness.report.plots.plot import Plot, Strand, plot_of
 from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
+from kharness.runs.budget import spent
 
 # As many as the palette has colors.
 _MOST_IN_COLOR = 6
@@ -38,10 +42,35 @@ class PlottedMetric:
     binned: bool = True
 
 
+_Along = Callable[[float], float]
+"""From a step to where it stands on an axis."""
+
+
+@dataclass(frozen=True)
+class SpentAxis:
+    """An axis of what a training spends, besides its steps."""
+
+    words: str
+    label: str
+    of_run: Callable[[RunData], _Along | None]
+    """None for a run that does not know it."""
+    always: bool = False
+    """Whether it says something new even of variants that spend the same in a step."""
+
+
 def plots_of_matrix(summary: Summary) -> Sequence[Plot]:
-    """Return a plot of each metric that the runs have, the loss first."""
+    """Return a plot of each metric that the runs have, the loss first.
+
+    The deciding validation is drawn over training time as well, and over samples and tokens where a step of
+    one variant has more of them than one of another.
+    """
     labels, chosen = _in_color(summary)
-    plots = [_plot(summary, metric, labels, chosen) for metric in _metrics(summary)]
+    metrics = _metrics(summary)
+    plots = [_plot(summary, metric, labels, chosen) for metric in metrics]
+    validations = [metric for metric in metrics if metric.name in ("validation_accuracy", "validation_loss")]
+    drawn = [metric for metric in validations if _curves(summary, metric)[0]]
+    if drawn:
+        plots += [_plot_over(summary, drawn[-1], axis, labels) for axis in AXES]
     return [one for one in plots if one is not None]
 
 
@@ -111,6 +140,7 @@ def _metrics(summary: Summary) -> list[PlottedMetric]:
                 "gradient_norm", "Gradient norm", lambda run: run.metric("step", "grad_norm"), kind="log"
             ),
             PlottedMetric("throughput", "Throughput (samples/s)", _throughput),
+            PlottedMetric("sparsity", "Sparsity (%)", lambda run: run.metric("step", "sparsity"), 100),
         ]
     return found
 
@@ -124,6 +154,67 @@ def _perplexity(run: RunData) -> Series:
 def _throughput(run: RunData) -> Series:
     """Samples per second; of a run beside other work they say nothing of the variant."""
     return Series() if run.crowded else run.metric("step", "samples_per_sec")
+
+
+def _elapsed(run: RunData) -> _Along | None:
+    """Return seconds of training up to a step, straight between two that were recorded."""
+    recorded = run.metric("step", "sec_per_step")
+    if not recorded:
+        return None
+    steps = [0, *recorded.steps]
+    spans = [b - a for a, b in itertools.pairwise(steps)]
+    seconds = [0.0, *itertools.accumulate(n * one for n, one in zip(spans, recorded.values, strict=True))]
+
+    def at(step: float) -> float:
+        i = min(max(bisect_right(steps, step), 1), len(steps) - 1)
+        return seconds[i] - recorded.values[i - 1] * (steps[i] - step)
+
+    return at
+
+
+def _count(unit: str) -> Callable[[RunData], _Along | None]:
+    """Return how a run's samples or tokens grow with its steps: evenly."""
+
+    def of_run(run: RunData) -> _Along | None:
+        done = spent(run.start, run.end, last_step=run.last_step)
+        count = getattr(done, unit)
+        return (lambda step: step * count / done.steps) if count and done.steps else None
+
+    return of_run
+
+
+AXES = (
+    SpentAxis("by training time", "training time (s)", _elapsed, always=True),
+    SpentAxis("by samples", "samples", _count("samples")),
+    SpentAxis("by tokens", "tokens", _count("tokens")),
+)
+
+
+def _plot_over(
+    summary: Summary, metric: PlottedMetric, axis: SpentAxis, in_color: Sequence[str]
+) -> Plot | None:
+    """Draw the means of variants whose complete runs all know the axis; None for fewer than two."""
+    found, _ = _curves(summary, metric)
+    along = {
+        one.label: [axis.of_run(cell.run) for cell in one.complete]
+        for one in summary.variants
+        if one.label in in_color
+    }
+    known = [label for label in in_color if along[label] and None not in along[label]]
+    if len(known) < 2:
+        return None
+    strands, ends = [], set()
+    for label in known:
+        mine = [one for one in along[label] if one is not None]
+        for one in _strands(found, label, in_color.index(label), metric):
+            if one.kind in ("mean", "area"):
+                xs = [statistics.fmean(at(step) for at in mine) for step in one.xs]
+                strands.append(replace(one, xs=xs))
+                ends |= {round(xs[-1] / one.xs[-1], 9)}
+    if not strands or (len(ends) < 2 and not axis.always):
+        return None
+    plot = plot_of(metric.name, metric.title, strands, x_label=axis.label, scale=metric.kind)
+    return replace(plot, title=f"{metric.title}, {axis.words}")
 
 
 def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], int]:

@@ -14,6 +14,7 @@ from kharness.report.report import write_files, write_report
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html
 
+from ....accessibility import violations
 from ....browser import Browser, needs_browser
 from ..conftest import Make, MatrixDirectory
 
@@ -133,6 +134,7 @@ def test_only_graphs_with_something_to_show_are_embedded(reported: Path) -> None
     assert [text.partition(" by step: ")[0] for text in plots] == [
         *("Training loss", "Validation loss", "Validation accuracy (%)"),
         *("Learning rate", "Gradient norm", "Throughput (samples/s)"),
+        "Validation accuracy (%) by training time (s): sgd ends at 74.67, adamw ends at 83.",
         "test accuracy (%) by training (s): on the front adamw, sgd.",
         "test accuracy (%) by CPU memory (MB): on the front adamw, sgd.",
     ]
@@ -259,6 +261,19 @@ def test_the_page_fits_a_phone_and_knows_the_dark(opened: Browser) -> None:
         opened.call("Emulation.setEmulatedMedia", features=[feature])
         colors.append(opened.value(paper))
     assert colors == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_by_everybody(opened: Browser, scheme: str) -> None:
+    """At the width of a tablet nothing is beside the screen, either."""
+    opened.call(
+        "Emulation.setDeviceMetricsOverride", width=1024, height=768, deviceScaleFactor=1, mobile=True
+    )
+    opened.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    assert opened.value("document.documentElement.scrollWidth") == 1024
+    assert violations(opened) == []
+    opened.call("Emulation.clearDeviceMetricsOverride")
 
 
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
