@@ -124,7 +124,7 @@ logs: $(setup)			##* print what a run printed: CELL=name RUN=dir FOLLOW=y
 	@$(python) scripts/logs.py
 
 .PHONY: report
-report: $(setup)		##* write graphs, tables and pages of a run or matrix: RUN=dir (default: the newest) PAPER=y
+report: $(setup)		##* write graphs, tables and pages of a run or matrix: RUN=dir (default: the newest) PAPER=y, or of two: A= B=
 	@$(python) scripts/report.py
 
 .PHONY: summary

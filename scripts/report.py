@@ -3,6 +3,7 @@
 Graphs, then tables and the page that show them, then the page of each run. Without RUN= the newest.
 CONFIG_REPORT_METRIC=…, BASELINE=… and their kind judge again by other options than those the matrix was begun
 with. PAPER=y adds paper/: tables as LaTeX and Markdown, pictures as PDF and SVG, sources, an appendix.
+A=dir B=dir writes the page of a comparison instead, into B's directory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.report.compare_page import write_comparison
 from kharness.report.errors import ReportError
 from kharness.report.graphs import warnings_of
 from kharness.report.paper.paper import write_paper
@@ -21,6 +23,7 @@ from kharness.runs.files import GRAPHS, REPORT_HTML
 from kharness.runs.latest import asked_directory, shown
 from monitoring.counts import counted
 
+EXAMPLE = "make report A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -28,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
     """Return 0 once everything is written; what failed is a line `warning: …`."""
     variables = make_variables.given(argv, os.environ, "report", root=ROOT)
     wants_paper(variables)
+    if variables.get("A") or variables.get("B"):
+        return _comparison(variables)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary, written = write_everything(directory, variables)
     own = [path for path in written if path.parent == directory]
@@ -47,6 +52,18 @@ def main(argv: Sequence[str]) -> int:
         )
     for line in warnings_of(summary):
         print(f"warning: {line}")
+    return 0
+
+
+def _comparison(variables: Mapping[str, str]) -> int:
+    """Write the page of `make compare`."""
+    if not (variables.get("A") and variables.get("B")):
+        raise ReportError("a comparison needs two places, A= and B=", hint=EXAMPLE)
+    if variables.get("RUN") or wants_paper(variables):
+        raise ReportError(
+            "RUN= and PAPER=y are for one run or matrix", hint="leave them out beside A= and B="
+        )
+    print(shown(write_comparison(variables["A"], variables["B"], variables)))
     return 0
 
 

@@ -163,7 +163,7 @@ FLOORS: dict[str, list[str]] = {
         "comparison_table power graphs",
         "overview plots",
         "compare writing",
-        "paper",
+        "compare_page paper",
         "gpu_report",
         "report",
     ],

@@ -27,6 +27,8 @@ from monitoring.journal.files import JOURNAL
 from monitoring.telemetry.load_balance import RankBalance, rank_balance
 
 REPLICATE_AXIS = "SEED"
+COMPARISON = "comparison"
+"""`kind` of the plan of two places that are compared, beside `matrix` and `sweep`."""
 
 # A label that would name more settings than these ends in an ellipsis.
 _MOST_NAMED = 5
@@ -126,6 +128,11 @@ class Collection:
         return guarded(name, make, instead, self.warnings.append)
 
     @property
+    def is_comparison(self) -> bool:
+        """Whether it is of two places, whose files are elsewhere."""
+        return self.plan.get("kind") == COMPARISON
+
+    @property
     def incomplete(self) -> Sequence[CellResult]:
         return [cell for cell in self.cells if not cell.run.complete]
 
@@ -196,7 +203,8 @@ def _single(directory: Path, settings: ReportSettings) -> Collection:
             f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({JOURNAL})",
             hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
         )
-    cell = CellResult(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
+    run = load_run(directory, most_other_work=settings.other_work_limit, reads_more=True)
+    cell = CellResult(directory.name, {}, run)
     variants = [Variant({}, directory.name, [cell])]
     settings = with_directions_of_runs(settings, [cell.run.start])
     return Collection(directory, directory.name, {}, {}, [cell], variants, settings)

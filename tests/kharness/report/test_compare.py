@@ -110,6 +110,40 @@ def test_a_regression_is_exit_code_3(script: Script, matrices: Matrices) -> None
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_the_page_of_a_comparison_says_what_compare_says(
+    script: Script, matrices: Matrices, several: bool
+) -> None:
+    """Also of two variants of one matrix, which has no command to add seeds to."""
+    if several:
+        place = matrices("m", sgd=OLD, adam=WORSE)
+        sides = [f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam"]
+        page, ours, theirs = place / "compare_m-OPTIMIZER=sgd_m-OPTIMIZER=adam.html", "adam", "sgd"
+    else:
+        sides = [f"A={matrices('old', sgd=OLD)}", f"B={(place := matrices('new', sgd=WORSE))}"]
+        page, ours, theirs = place / "compare_old_new.html", "lenet5 (B)", "lenet5 (A)"
+    assert script("report.py", *sides) == (0, f"{page}\n", "")
+    _, said, _ = script("compare.py", *sides)
+    text = page.read_text()
+    assert "-3.00 (-5.63 to -0.37) points" in said
+    assert f"{ours} (-3.00 (-5.63 to -0.37) points) is worse than {theirs} in test accuracy." in text
+    assert "make " not in text
+    assert "graphs/NAME.csv" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["A=x"], "error: a comparison needs two places, A= and B="),
+        (["A=x", "B=y", "RUN=z"], "error: RUN= and PAPER=y are for one run or matrix"),
+        (["A=/nowhere", "B=/nowhere"], "error: /nowhere does not exist"),
+    ],
+)
+def test_a_page_of_no_comparison_is_refused(script: Script, arguments: list[str], error: str) -> None:
+    code, out, errors = script("report.py", *arguments)
+    assert (code, out, errors.startswith(f"{error}\nhint: ")) == (2, "", True)
+
+
 def test_what_is_not_shown_is_no_regression(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=UNCLEAR)
     code, out, _ = script("compare.py", f"A={old}", f"B={new}", "--fail-on-regression")

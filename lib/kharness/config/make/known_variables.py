@@ -95,7 +95,7 @@ TARGETS: dict[str, Reads] = {
     "inspect-batch": Reads(("RUN", "STEP"), _NEWEST),
     "estimate": Reads(("FILTER", "RUN"), (*_NEWEST, "MATRIX_JOBS")),
     "logs": Reads(("CELL", "FOLLOW", "RUN"), _NEWEST),
-    "report": Reads(("PAPER", "RUN"), (*_NEWEST, "REPORT_")),
+    "report": Reads(("A", "B", "PAPER", "RUN"), (*_NEWEST, "REPORT_")),
     "summary": Reads((*_JUDGED, "RUN"), (*_NEWEST, "REPORT_")),
     "graphs": Reads(("RUN",), _NEWEST),
     "gpu-report": Reads(("RUN",), _NEWEST),

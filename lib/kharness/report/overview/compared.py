@@ -24,6 +24,8 @@ from monitoring.journal.run_json import read_run_json
 _DESCRIBED = ("OPTIMIZER", "SCHEDULE", "LEARNING_RATE", "WEIGHT_DECAY", "PRUNING", REPLICATE_AXIS)
 # Columns of options beyond those of the optimizer; more are on each run's page.
 _MOST_OPTIONS = 8
+# Columns of a table of two rows; with more, each variant is a column.
+_WIDEST_PAIR = 6
 # Optimizers that a sentence names with their rates.
 _MOST_RATES = 6
 _HASH_DIGITS = 16
@@ -105,6 +107,9 @@ def options_table(summary: Summary, settings: Mapping[str, Mapping[str, str]]) -
         for variant in summary.variants
     ]
     header = ["variant" if summary.plan else "run", *columns, *map(symbol_words, differing)]
+    if len(rows) == 2 and len(header) > _WIDEST_PAIR:  # side by side
+        header, *rows = [list(row) for row in zip(header, *rows, strict=True)]
+        header[0] = "setting"
     return Table(header, rows, text_columns=len(header))
 
 
@@ -125,7 +130,7 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
                 values.setdefault(str(name), {})[variant.label] = _text(options[name])
     begun = [variant.label for variant in summary.variants if _start(variant)]
     differing = {name: of for name, of in values.items() if len({of.get(label, "") for label in begun}) > 1}
-    return dict(list(differing.items())[:_MOST_OPTIONS])
+    return dict(list(differing.items())[: None if len(summary.variants) == 2 else _MOST_OPTIONS])
 
 
 def facts(summary: Summary) -> Mapping[str, str]:

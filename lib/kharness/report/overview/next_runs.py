@@ -25,8 +25,13 @@ class Suggestion:
 
 
 def suggestions(summary: Summary) -> list[Suggestion]:
-    """Return the commands for this report, the most urgent first; none where nothing is missing."""
-    found = []
+    """Return the commands for this report, the most urgent first; none where nothing is missing.
+
+    Of a comparison none: its sides have reports of their own.
+    """
+    found: list[Suggestion] = []
+    if summary.is_comparison:
+        return found
     unfinished = [cell for cell in summary.incomplete if not cell.known_failure]
     if unfinished and _is_of_the_tree(summary):
         what = f"{len(unfinished)} of {len(summary.cells)} runs" if len(summary.cells) > 1 else "it"

@@ -101,6 +101,7 @@ def as_html(summary: Summary) -> str:
         title=summary.title,
         plots=plots,
         curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
+        has_csv=bool(summary.plan) and not summary.is_comparison,
         numbers=part("numbers", partial(last_numbers, series), None) if series else None,
         checkpoints=None
         if summary.plan

@@ -47,6 +47,8 @@ def pictures(summary: Summary, drawn: Collection[str]) -> Mapping[str, Sequence[
 
     `drawn` are the curves that the page draws itself.
     """
+    if summary.is_comparison:
+        return NO_PICTURES
     found: dict[str, list[PagePicture]] = {name: [] for name in _PLACES}
     left_out = _OF_VARIANTS | (_OF_CURVES if drawn else frozenset())
     left_out |= frozenset() if summary.plan else {_PROFILE}
