@@ -14,7 +14,7 @@ from kharness.config.make import variables as make_variables
 from kharness.matrix.reproduce.bit_equal import compare, differences_here, machine_differences
 from kharness.matrix.reproduce.reproduce import ReproducedRun, prepare_again
 from kharness.matrix.reproduce.revision import code_of
-from kharness.matrix.supervise import supervise_single
+from kharness.matrix.supervise_single import supervise_single
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown

@@ -20,9 +20,9 @@ from kharness.matrix.supervise import (
     expected_seconds,
     in_order,
     supervise,
-    supervise_single,
     tell,
 )
+from kharness.matrix.supervise_single import supervise_single
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import asked_directory, latest_link, shown
 from kharness.runs.lock import RunnerLock

@@ -150,7 +150,7 @@ FLOORS: dict[str, list[str]] = {
         "launchers machine",
         "planning",
         "reproduce running selected_runs",
-        "model_check overview sweep",
+        "model_check overview supervise_single sweep",
         "commands supervise",
         "resume dry_run",
     ],

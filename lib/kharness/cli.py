@@ -28,7 +28,7 @@ from kharness.runs.files import GRAPHS
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
-    from kharness.matrix.commands.planned import Given
+    from kharness.matrix.commands.given import Given
     from kharness.runs.launch import Launch
 
 
@@ -78,13 +78,13 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         known, command = read_toml(Path(KHARNESS_TOML))
         options[1:1] = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
         words = words or command
-    return command_parser(__doc__, CALLS, TARGETS).parse_args(options), words
+    return command_parser(__doc__, CALLS, TARGETS, "".join(options[:1])).parse_args(options), words
 
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
-    from kharness.matrix.commands.planned import prepare_run, preview_run
-    from kharness.matrix.supervise import supervise_single
+    from kharness.matrix.commands.given import prepare_run, preview_run
+    from kharness.matrix.supervise_single import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
@@ -306,7 +306,7 @@ def dry_run(launches: Sequence[Launch]) -> int:
 
 
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
-    from kharness.matrix.commands.planned import Given
+    from kharness.matrix.commands.given import Given
     from kharness.matrix.commands.template import Template
 
     environment = {}
@@ -315,6 +315,10 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
         if not equals or not name.isidentifier():
             raise MatrixError(f"-e {pair} is not NAME=value", hint="-e LR={lr}")
         environment[name] = value
+    if options.pattern:
+        from monitoring.bridge.printed_line import check_patterns
+
+        check_patterns(options.pattern)
     if options.offline:
         environment.setdefault("WANDB_MODE", "offline")
     return Given(
@@ -355,7 +359,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         "MATRIX_TIMEOUT": options.timeout,
         "MATRIX_RETRIES": options.retries,
         "LAUNCHER": "local",
-        "LAUNCHER_LOCAL_ZYGOTE": False,
+        "LAUNCHER_LOCAL_ZYGOTE": True,
         **{name: value for name, value in asked.items() if value},
     }
 

@@ -40,9 +40,11 @@ class _Commands(argparse.ArgumentParser):
 
 
 def command_parser(
-    about: str, calls: Mapping[str, Call], targets: Mapping[str, str]
+    about: str, calls: Mapping[str, Call], targets: Mapping[str, str], asked: str
 ) -> argparse.ArgumentParser:
-    """Return the parser of these commands; of the targets of make it knows the names alone."""
+    """Return the parser of these commands; of the targets of make it knows the names alone, and of the
+    commands but for the `asked` one too: to make all options takes longer than the rest.
+    """
     parser = _Commands(prog="kharness", description=about, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Commands)
     for name, text in targets.items():
@@ -51,7 +53,8 @@ def command_parser(
         one = commands.add_parser(name, help=(call.__doc__ or "").splitlines()[0])
         one.set_defaults(call=call)
         one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
-        _TAKES[name](one)
+        if name == asked:
+            _TAKES[name](one)
     return parser
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ def spool_file(rank: int) -> Path | None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(Path(folder), error) from error
+    import uuid  # here, for most runs need no spool
+
     # in the order of their beginning; two of one process at one time are told apart by the last part
     name = f"{time.time_ns()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     return Path(folder) / (f"{name}.rank{rank:04d}.jsonl" if rank else f"{name}{ENDING}")
@@ -37,4 +38,6 @@ def spool_file(rank: int) -> Path | None:
 
 def spooled_run(*, name: str, project: str, config: Mapping[str, object]) -> dict[str, Any]:
     """Return what a Run needs to know of itself where no run.json is written."""
+    import uuid  # as above
+
     return {"run_id": uuid.uuid4().hex, "tracking": {"name": name, "project": project}, "config": config}

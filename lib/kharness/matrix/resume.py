@@ -18,11 +18,10 @@ from kharness.matrix.supervise import (
     Report,
     expected_seconds,
     in_order,
-    next_lines,
     supervise,
-    supervise_single,
     tell,
 )
+from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import TreeSpace, source_for

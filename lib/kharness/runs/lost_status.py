@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.runs.causes import Ending, judge_unseen
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import RUNNER_DIED, SIGNAL
+from kharness.runs.exit_codes import RUNNER_DIED, SIGNAL, STOPPED_EARLY
 from kharness.runs.jobs.job_status import by_job_file
 from kharness.runs.status import (
     COMPLETE,
@@ -25,6 +25,16 @@ from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import MEASURING, last_record
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
+
+
+def is_missing(directory: Path) -> bool:
+    """Whether a run is not complete, and was not stopped early for others that were better."""
+    try:
+        status = known_status(directory, {})
+    except MatrixError:
+        return True
+    stopped_early = status.last is not None and status.last.cause == STOPPED_EARLY
+    return status.status != COMPLETE and not stopped_early
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:

@@ -9,6 +9,8 @@ record.
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import os
 import shlex
 import signal
@@ -19,19 +21,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from monitoring.bridge.guard import Guard
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.standing import Standing, keep_before, stores_before
-from monitoring.errors import UserError, report_error
+from monitoring.errors import RunBusyError, UserError, report_error, unwritable
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
-from monitoring.journal.journal import Journal, say
-from monitoring.journal.run_json import read_run_json
 
 if TYPE_CHECKING:
     from monitoring.bridge.following import Bridge
@@ -60,14 +59,14 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     stores = stores_before(watched)
     watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
     journal = watched.directory / journal_name(0)
-    if is_new := not journal.exists():
-        watched.directory.mkdir(parents=True, exist_ok=True)
-        Journal(journal).close()  # refuses what Run would refuse
+    is_first = _made(journal)
     keep_before(watched, stores)
-    if not is_new:
+    if not is_first:
         if not (watched.directory / RUN_JSON).exists():
             _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
         run, bridge = _opened(options, command, watched, stores)
+        from monitoring.journal.run_json import read_run_json
+
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
         bridge.begin()
         bridge.attempt.start()
@@ -79,6 +78,8 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         run, bridge = _opened(options, command, watched, stores)
         bridge.begin()
         bridge.attempt.start()
+    from monitoring.journal.journal import say  # now that the program runs
+
     tell_at = time.monotonic() + TELL_AFTER
     while not script.wait(LOOK_EVERY):
         bridge.look()
@@ -98,7 +99,40 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     return 128 - code if code < 0 else code
 
 
+def _made(journal: Path) -> bool:
+    """Make an empty journal; False if there is one.
+
+    RunDirectoryError where there can be none, RunBusyError for a directory that another bridge has. It is
+    locked until this process ends: the run that locks the journal is opened after the program has started.
+    """
+    try:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        if not _locked(journal.parent):
+            raise RunBusyError(
+                f"{journal.parent} is being written by another process",
+                hint="end that one first, or give this run a directory of its own",
+            )
+        os.close(os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise unwritable(journal, error) from error
+    return True
+
+
+def _locked(directory: Path) -> bool:
+    opened = os.open(directory, os.O_RDONLY)  # for as long as this process lives
+    try:
+        return try_lock(opened)
+    except OSError:  # a file system without locks
+        return True
+
+
 def _watched(options: argparse.Namespace) -> Watched:
+    if options.pattern:
+        from monitoring.bridge.printed_line import check_patterns
+
+        check_patterns(options.pattern)
     cwd = options.cwd.absolute()
     watched = Watched(
         options.directory.absolute(),
@@ -108,7 +142,7 @@ def _watched(options: argparse.Namespace) -> Watched:
         [cwd / path for path in options.follow],
         options.pattern,
     )
-    trackers = [watched.directory / name for name in orjson.loads(options.trackers)]
+    trackers = [watched.directory / name for name in json.loads(options.trackers)]
     return replace(watched, environment=_environment(watched), followers=trackers)
 
 
@@ -126,6 +160,8 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
 
 def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> Sequence[str]:
     """Return the command of a later attempt: from scratch where a path in the run directory is not there."""
+    from monitoring.journal.journal import say  # first attempts, which are waited for, need nothing of it
+
     for word in words:
         path = word[word.find(str(directory)) :] if str(directory) in word else ""
         if path and not os.path.exists(path):
@@ -165,8 +201,8 @@ def _opened(
         watched.directory,
         name=options.name or watched.directory.name,
         project=options.project or watched.directory.parent.name or "runs",
-        config=orjson.loads(options.config),
-        trackers=orjson.loads(options.trackers),
+        config=json.loads(options.config),
+        trackers=json.loads(options.trackers),
         gpu_monitor=options.gpu_monitor,
         machine_monitor=options.machine_monitor,
         identity={"command": shlex.join(command), "cwd": str(watched.cwd)},
@@ -214,7 +250,12 @@ def _command(given: Sequence[str]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m monitoring.bridge", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m monitoring.bridge",
+        description=__doc__,
+        # one that looks for the terminal's width is made for each option
+        formatter_class=functools.partial(argparse.HelpFormatter, width=100),
+    )
     parser.add_argument("directory", type=Path, help="the run directory")
     parser.add_argument("--name", help="of the run (default: the directory's)")
     parser.add_argument("--project", help="of the run (default: the folder's above)")

@@ -49,14 +49,26 @@ class Guard:
 
 def marked(mark: str) -> Sequence[int]:
     """Return the ids of the processes that have this value of MARK; none where there is no /proc."""
-    found = []
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdecimal():
-                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as environment:
-                    if f"{MARK}={mark}".encode() in environment.read().split(b"\0"):
-                        found.append(int(name))
-    return found
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    variable = f"{MARK}={mark}".encode()
+    return [int(name) for name in names if name.isdecimal() and variable in variables(int(name))]
+
+
+def variables(process_id: int) -> Sequence[bytes]:
+    """Return the environment of a process as `NAME=value`; empty where it cannot be read."""
+    try:
+        opened = os.open(f"/proc/{process_id}/environ", os.O_RDONLY)
+    except OSError:
+        return ()
+    try:
+        return b"".join(iter(lambda: os.read(opened, 1 << 16), b"")).split(b"\0")
+    except OSError:
+        return ()
+    finally:
+        os.close(opened)
 
 
 def _guard(ours: int, theirs: int, mark: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +18,9 @@ class Neighbors:
 
     def __init__(self, cwd: Path) -> None:
         """Enter this process; where that is not possible, nobody is ever seen."""
-        name = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:16]
-        self._folder = Path(tempfile.gettempdir(), f"monitoring-bridges-{os.getuid()}", name)
+        # tempfile, which looks for more places, takes as long to import as all of a bridge's start may
+        shared = Path(os.environ.get("TMPDIR") or "/tmp", f"monitoring-bridges-{os.getuid()}")
+        self._folder = shared / folder_name(cwd)
         self._own = self._folder / f"{os.getpid()}-{process_started(os.getpid())}"
         self._seen = False
         self._changed = 0
@@ -51,6 +50,15 @@ class Neighbors:
 
     def _others(self) -> Iterator[Path]:
         return (Path(entry) for entry in os.scandir(self._folder) if entry.name != self._own.name)
+
+
+def folder_name(cwd: Path) -> str:
+    """Return a name that a folder has under all of its paths."""
+    try:
+        found = cwd.stat()
+    except OSError:  # no program can be started there
+        return "none"
+    return f"{found.st_dev:x}-{found.st_ino:x}"
 
 
 def _is_there(entry: Path) -> bool:

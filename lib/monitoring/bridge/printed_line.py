@@ -1,10 +1,49 @@
-"""Numbers with names in a line that a program prints, whatever program: `step 20 loss 0.167`."""
+"""Metrics in a line that a program prints: a known program's, or any that names its numbers."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Sequence
+
+from monitoring.errors import UserError
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
+
+# A terminal's colors and other escapes (ECMA-48).
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+# Lines of known programs, each behind words that it begins with or has: most programs print none of them, and
+# to compile such a pattern takes a millisecond.
+KNOWN_LINES = (
+    # train.py of github.com/karpathy/nanoGPT
+    (
+        "iter ",
+        rf"^iter (?P<step>\d+): loss (?P<loss>{NUMBER}), time (?P<step_ms>{NUMBER})ms"
+        rf"(?:, mfu (?P<mfu_percent>{NUMBER})%)?",
+    ),
+    (
+        "train loss ",
+        rf"^step (?P<step>\d+): train loss (?P<estimated_train_loss>{NUMBER}), "
+        rf"val loss (?P<val_loss>{NUMBER})",
+    ),
+    # metrics of github.com/pytorch/torchtitan, components/metrics.py, without its colors
+    (
+        "step: ",
+        rf"\bstep: +(?P<step>\d+) +loss: +(?P<loss>{NUMBER})(?: +grad_norm: +(?P<grad_norm>{NUMBER}))?"
+        rf"(?: +memory: +(?P<memory_gib>{NUMBER})GiB\([^)]*\))?(?: +tps: +(?P<tokens_per_second>{NUMBER}))?"
+        rf"(?: +tflops: +(?P<tflops>{NUMBER}))?(?: +mfu: +(?P<mfu_percent>{NUMBER})%)?",
+    ),
+    # mnist/main.py of github.com/pytorch/examples, whose other lines name their numbers
+    (
+        "Average loss: ",
+        rf"^Test set: Average loss: (?P<test__loss>{NUMBER}), Accuracy: \d+/\d+ "
+        rf"\((?P<test__accuracy_percent>{NUMBER})%\)",
+    ),
+)
+DICT = re.compile(r"\{'[\w/]+': .*\}")
+EXAMPLE = r"one named group per metric: 'it=(?P<step>\d+) error=(?P<error>\S+)'"
+FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "it", "update")
 # With `:` or `=` behind it any word is a name; with nothing but a space only these are, for `took 3` is none.
@@ -22,6 +61,37 @@ MEASURED = re.compile(rf"(?:^|[_/.-])(?:{MEASURES})$", re.IGNORECASE)
 
 # A bar draws the same numbers again and again, so how often a line comes says nothing of steps.
 PROGRESS_BAR = re.compile(r"%\||it/s\b|s/it\b")
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """UserError for a regular expression of the user's that is none, or that names no metric."""
+    for pattern in patterns:
+        try:
+            names = re.compile(pattern).groupindex
+        except re.error as error:
+            raise UserError(f"--pattern {pattern} is no regular expression: {error}", hint=EXAMPLE) from error
+        if not names.keys() - {"step"}:
+            raise UserError(f"--pattern {pattern} names no metric", hint=EXAMPLE)
+
+
+def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, object], bool]:
+    """Return the metrics of a line, and whether they are rounded as Hugging Face prints them.
+
+    `patterns` are regular expressions of the user's, which go before ours.
+    """
+    if not any(character.isdigit() for character in line):
+        return {}, False
+    text = ESCAPES.sub("", line).strip()
+    known = (pattern for words, pattern in KNOWN_LINES if words in text)
+    for pattern in (*patterns, *known):
+        if match := re.search(pattern, text):  # which compiles it once
+            groups = match.groupdict().items()
+            return {
+                name.replace("__", "/"): _number(value) for name, value in groups if value is not None
+            }, False
+    if "loss" in text and (match := DICT.search(text)) and "loss" in match[0]:
+        return _dict(match[0]), True
+    return {name: _number(value) for name, value in named_numbers(text).items()}, False
 
 
 def named_numbers(text: str) -> dict[str, str]:
@@ -54,3 +124,22 @@ def named_numbers(text: str) -> dict[str, str]:
     elif has_whole_epoch and "step" not in found:
         found["step"] = found["epoch"]
     return found
+
+
+def _dict(text: str) -> dict[str, object]:
+    """Return the numbers of a dict as Python prints it; newer versions print them as text."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    return {str(name): _number(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _number(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        number = float(value.replace(",", ""))
+    except ValueError:
+        return value
+    return int(number) if number.is_integer() and re.fullmatch(r"[-+]?[\d,]+", value) else number

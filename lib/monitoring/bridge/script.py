@@ -66,6 +66,7 @@ class Script:
             ) from error
         self.group = self._process.pid
         self._mark = guard.mark
+        self._is_alone = False
         self.stopped_by: int | None = None
         """The first signal that asked it to stop."""
         self._requests = StopRequests()
@@ -106,12 +107,15 @@ class Script:
         return True
 
     def has_rest(self) -> bool:
-        """Whether anything that it has started still runs."""
+        """Whether anything that it has started still runs; to be asked once it has ended itself."""
+        if self._is_alone:
+            return False
         try:
             os.killpg(self.group, 0)
         except (ProcessLookupError, PermissionError):
-            return bool(marked(self._mark))
-        return True
+            # once there is none, nothing can start another
+            self._is_alone = not marked(self._mark)
+        return not self._is_alone
 
     def _signal_rest(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.bridge.guard import variables
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.journal.files import STORES
 from monitoring.spool import SPOOL
@@ -118,22 +119,15 @@ class Watched:
             return False
         if path in self.foreign:
             return True
-        variables = None if process_id is None else _variables(process_id)
-        if variables is None:
+        found = () if process_id is None else variables(process_id)
+        if not found:
             is_unclear = self.neighbors is not None and self.neighbors.seen()
             if is_unclear:
                 self.unclear.add(path)
             return is_unclear
-        is_own = f"{SPOOL}={self.own('spool')}".encode() in variables
+        is_own = f"{SPOOL}={self.own('spool')}".encode() in found
         (self.own_files if is_own else self.foreign).add(path)
         return not is_own
-
-
-def _variables(process_id: int) -> Sequence[bytes] | None:
-    try:
-        return Path(f"/proc/{process_id}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or is not ours to look at
-        return None
 
 
 # Folders are searched so deep, and so many entries are looked at in all.

@@ -12,12 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import orjson
-
 from monitoring.bridge.source import MetricSource, Watched
 from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
 from monitoring.errors import UserError
-from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import BRIDGE_JSON
 
 # So many bytes at the end of a file tell whether what follows was appended.
@@ -106,6 +103,8 @@ def read_known(file: Path) -> tuple[list[dict[str, Any]], dict[Path, Standing]]:
     """Return what bridge.json has: the sources that were found, what stood in some of them. UserError if it
     is damaged.
     """
+    import orjson  # most programs wait for nothing of this
+
     try:
         content = orjson.loads(file.read_bytes())
         sources = [
@@ -122,6 +121,10 @@ def read_known(file: Path) -> tuple[list[dict[str, Any]], dict[Path, Standing]]:
 
 def write_known(file: Path, sources: Sequence[Mapping[str, Any]], before: Mapping[Path, Standing]) -> None:
     """Write bridge.json."""
+    import orjson  # as above
+
+    from monitoring.journal.atomic_file import write_atomically
+
     content: dict[str, object] = {"sources": sources}
     if before:
         content["before"] = {str(path): asdict(one) for path, one in before.items()}

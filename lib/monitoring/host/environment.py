@@ -17,28 +17,29 @@ PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightnin
 
 def hardware() -> dict[str, object]:
     """Host, processor, memory (bytes) and the GPUs that this process can use by torch."""
-    import psutil  # here, for `make status` needs nothing of this and reads git_state's module
-
     return {
         "host": host_name(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "cpu_usable": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": gpu_names(),
     }
 
 
 def versions() -> dict[str, str]:
     """Versions of Python, the operating system and the imported ones of PACKAGES."""
-    from importlib import metadata  # takes as long to import as all else here
-
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         if package in sys.modules:
-            version = getattr(sys.modules[package], "__version__", None)
-            found[package] = str(version or metadata.version(package))
+            found[package] = str(getattr(sys.modules[package], "__version__", None) or _version(package))
     return found
+
+
+def _version(package: str) -> str:
+    from importlib import metadata  # takes as long to import as all else here
+
+    return metadata.version(package)
 
 
 def git_state(directory: Path | str | None = None) -> dict[str, object] | None:

@@ -7,7 +7,6 @@ what the tracker holds of the run, in the order in which it took it.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -126,7 +125,9 @@ def untested_release(name: str, supported: str) -> str | None:
     """
     if os.environ.get(ANY_VERSION):
         return None
-    installed = importlib.metadata.version(name)
+    from importlib import metadata  # takes as long to import as all else here
+
+    installed = metadata.version(name)
     low, high = (_release(bound) for bound in supported.split(","))
     return None if low <= _release(installed) < high else installed
 

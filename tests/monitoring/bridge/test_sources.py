@@ -303,28 +303,31 @@ def test_files_of_programs_that_run_beside_each_other_are_left_to_nobody(results
 
 
 COMES = (
-    "import pathlib; from monitoring.bridge.neighbors import Neighbors; one = Neighbors(pathlib.Path('/x'))"
+    "from pathlib import Path; from monitoring.bridge.neighbors import Neighbors; one = Neighbors(Path({!r}))"
 )
 
 
 def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    places = [tmp_path / name for name in ("shared", "x", "y")]
+    for place in places:
+        place.mkdir()
+    shared, here, elsewhere = places
+    monkeypatch.setenv("TMPDIR", str(shared))
 
     def comes(then: str) -> None:
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        subprocess.run([sys.executable, "-c", f"{COMES}; {then}"], env=environment, check=True)
+        subprocess.run([sys.executable, "-c", f"{COMES.format(str(here))}; {then}"], check=True)
 
     comes("assert not one.seen()")  # and is gone without a word: its entry is nobody's
-    one, elsewhere = Neighbors(Path("/x")), Neighbors(Path("/y"))
+    one, other = Neighbors(here), Neighbors(elsewhere)
     assert not one.seen()
     comes("assert one.seen(); one.leave()")
     assert one.seen()
-    assert not elsewhere.seen()
+    assert not other.seen()
     one.leave()
-    elsewhere.leave()
-    assert list(tmp_path.rglob("*")) == [tmp_path / f"monitoring-bridges-{os.getuid()}"]
+    other.leave()
+    assert list(shared.rglob("*")) == [shared / f"monitoring-bridges-{os.getuid()}"]
 
 
 def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(results: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Sequence
 
@@ -54,15 +53,6 @@ def cells_of(axes: Sequence[Axis], model: str) -> list[Cell]:
         values = dict(zip(symbols, chosen, strict=True))
         found.append(Cell(cell_name(values, named), values, model))
     return found
-
-
-def typed(text: str) -> object:
-    """Return the number that a value is, as JSON has it; else the text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
 
 def _written_out(value: str, text: str) -> list[str]:

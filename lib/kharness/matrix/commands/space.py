@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from kharness.matrix.commands.axes import parse_axis, split_axis
-from kharness.matrix.commands.planned import Given
+from kharness.matrix.commands.given import Given
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kharness.config.values import Value
 from kharness.matrix.commands.axes import cells_of
-from kharness.matrix.commands.planned import Given, write_new
+from kharness.matrix.commands.given import Given
+from kharness.matrix.commands.planned import write_new
 from kharness.matrix.commands.space import CommandSpace
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell

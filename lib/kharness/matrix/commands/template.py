@@ -6,11 +6,9 @@ only the names of axes are placeholders, for JSON and YAML have braces of their 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +48,8 @@ class Template:
             )
         for name in self.names:
             if name not in (*known, *given):
+                import difflib  # here and below: a command that is right does not wait for it
+
                 near = difflib.get_close_matches(name, [*known, *given], 1)
                 raise MatrixError(
                     f"{{{name}}} is no axis",
@@ -135,6 +135,8 @@ def _read(name: str, text: str) -> None:
     if name.endswith(".json"):
         json.loads(text)
     elif name.endswith(".toml"):
+        import tomllib
+
         tomllib.loads(text)
 
 

@@ -7,16 +7,20 @@ import sys
 from collections.abc import Callable, Mapping
 
 from kharness.matrix.launchers._processes import Holder
-from kharness.matrix.launchers._zygote import ZygoteClient, ZygoteLost, ZygoteUnsafe
+from kharness.runs.command import CommandLaunch
 from kharness.runs.launch import Launch, Slot
-from monitoring.agent.starter import AgentStarter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a single run, which starts no server, does not wait for what these import
+    from kharness.matrix.launchers._zygote import ZygoteClient
+    from monitoring.agent.starter import AgentStarter
 
 # A zygote that is lost is replaced; one that is lost this often is better done without.
 MOST_LOSSES = 3
 
 
 class Forking:
-    """Forks runs from a process that has imported torch, and their agents from one of their own."""
+    """Forks trainings from a process that has imported torch, and agents from one of their own."""
 
     def __init__(self, environment: Mapping[str, str], say: Callable[[str], None], *, enabled: bool) -> None:
         """`environment` is that of the runs. Without `enabled` nothing is forked, and nothing is started."""
@@ -27,7 +31,6 @@ class Forking:
         self._enabled = enabled
         self._agents: AgentStarter | None = None
         if enabled:
-            self._new_zygote()
             self._start_agent_starter()
 
     @property
@@ -38,7 +41,13 @@ class Forking:
     def start(
         self, launch: Launch, slot: Slot, environment: Mapping[str, str]
     ) -> tuple[int, float | None] | None:
-        """Process id and start of a child; None where a fresh process is to be started."""
+        """Process id and start of a child; None where a fresh process is to be started, as for a program."""
+        if isinstance(launch, CommandLaunch):
+            return None
+        from kharness.matrix.launchers._zygote import ZygoteLost, ZygoteUnsafe
+
+        if self._enabled and not self._zygotes:
+            self._new_zygote()
         while self._enabled:
             try:
                 return self._zygotes[-1].fork(launch, slot, environment)
@@ -75,6 +84,8 @@ class Forking:
             self._agents.close()
 
     def _new_zygote(self) -> None:
+        from kharness.matrix.launchers._zygote import ZygoteClient, ZygoteUnsafe
+
         try:
             self._zygotes.append(ZygoteClient(self._environment))
         except ZygoteUnsafe as error:
@@ -85,6 +96,8 @@ class Forking:
     def _start_agent_starter(self) -> None:
         """Without it each run starts its own agent, so there is nothing to report."""
         if sys.platform == "linux":
+            from monitoring.agent.starter import AgentStarter
+
             with contextlib.suppress(OSError):
                 self._agents = AgentStarter(self._environment)
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.make.typed import typed
+from kharness.config.writing import guarded
+from kharness.matrix.running.in_child import Say
 from kharness.matrix.running.signals import Signals
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import death, has_died, is_coming, is_followed
+from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.journal.files import RUN_JSON
@@ -86,3 +89,26 @@ def delivery_lines(
         died = f"; {death()}" if has_died(directory) else ""
         lines.append(f"warning: {shown}: {counts}{died}; later: {typed('sync', shown)}")
     return lines
+
+
+def told_lines(
+    started: Sequence[Path],
+    signals: Signals,
+    say: Say,
+    root: Path,
+    *,
+    since: float,
+    patience: float = PATIENCE,
+) -> list[str]:
+    """Wait for the trackers; then what they lack, and the alerts. What fails there costs no report."""
+    lines: list[str] = []
+
+    def warn(line: str) -> None:
+        lines.append(f"warning: {line}")
+
+    def delivered() -> list[str]:
+        return delivery_lines(started, wait_for_delivery(started, signals, say, patience=patience), root)
+
+    none: list[str] = []
+    told = guarded("delivery", delivered, none, warn)
+    return [*told, *guarded("alerts", lambda: alert_lines(started, since=since), none, warn), *lines]

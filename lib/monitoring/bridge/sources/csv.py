@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched, files_below
 from monitoring.journal.files import METRICS_CSV
 
@@ -44,6 +42,8 @@ class CsvSource:
 
     def place_at(self, size: int) -> int:
         """Return the count of rows in the first `size` bytes."""
+        import csv  # no program waits for it
+
         with self.path.open("rb") as file:
             lines = file.read(size).decode("utf-8", "replace").splitlines(keepends=True)
         return sum(1 for _ in csv.DictReader(lines))
@@ -63,12 +63,16 @@ class CsvSource:
         self._seen = now
 
     def _rows(self) -> Iterator[dict[str, str]]:
+        import csv  # as above
+
         with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
             lines = (line for line in file if self._is_whole or line.endswith("\n"))
             yield from csv.DictReader(lines)
 
 
 def _reported(row: Mapping[str, str], number: int) -> Reported:
+    from monitoring.bridge.flat import reported  # as above
+
     # cells beyond the header have no name; empty ones were not reported
     return reported({name: _value(text) for name, text in row.items() if name and text}, number)
 

@@ -6,9 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import orjson
-
-from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched
 
 RICHNESS = 50
@@ -41,6 +38,10 @@ class JsonLinesSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""
+        import orjson  # no program waits for it
+
+        from monitoring.bridge.flat import reported
+
         with self.path.open("rb") as file:
             if file.seek(0, os.SEEK_END) < place:
                 place = 0  # begun anew, by a program that keeps no lines

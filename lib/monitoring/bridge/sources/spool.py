@@ -7,8 +7,6 @@ from pathlib import Path
 
 from monitoring.bridge.source import Reported, Watched, files_below
 from monitoring.bridge.sources import RICHEST
-from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.records import ENVELOPE, as_number, read_records
 from monitoring.spool import ENDING, SPOOL
 
 RICHNESS = RICHEST
@@ -35,6 +33,9 @@ class SpoolSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield records from a byte offset on."""
+        from monitoring.journal.encoding.global_step import as_step  # no program waits for it
+        from monitoring.journal.records import ENVELOPE, as_number, read_records
+
         for record, end in read_records(self.path, place):
             values = {name: value for name, value in record.items() if name not in ENVELOPE}
             yield Reported(

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from monitoring.bridge.source import Reported, Watched, files_below
-from monitoring.trackers._event_file import events_after
-from monitoring.trackers._protobuf import fields_in, message_at
 
 # Folders that programs write to by default, in theirs; and the variable that Hugging Face's callback takes.
 FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
@@ -60,6 +58,9 @@ class TensorboardSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the numbers of each event after a byte offset."""
+        from monitoring.trackers._event_file import events_after  # no program waits for it
+        from monitoring.trackers._protobuf import fields_in, message_at
+
         for event, end in events_after(self.path, place):
             head = dict(fields_in(event))
             summary = message_at(event, SUMMARY)
@@ -72,6 +73,8 @@ class TensorboardSource:
 
 
 def _numbers(summary: bytes) -> Iterator[tuple[str, float]]:
+    from monitoring.trackers._protobuf import fields_in  # as above
+
     for number, value in fields_in(summary):
         if number != VALUE or not isinstance(value, bytes):
             continue
@@ -86,6 +89,8 @@ def _numbers(summary: bytes) -> Iterator[tuple[str, float]]:
 
 def _scalar(tensor: bytes) -> float | None:
     """Return the number of a tensor that has one, as TensorFlow 2 writes scalars."""
+    from monitoring.trackers._protobuf import fields_in  # as above
+
     found = dict(fields_in(tensor))
     form, size = ("<f", 4) if found.get(DTYPE) == FLOAT else ("<d", 8)
     if found.get(DTYPE) not in (FLOAT, DOUBLE):

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 
-import orjson
-
-from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched, files_below
 
 RICHNESS = 80
@@ -43,6 +38,10 @@ class TrackioSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after an id."""
+        import orjson  # no program waits for it
+
+        from monitoring.bridge.flat import reported
+
         query = "SELECT id, timestamp, step, metrics FROM metrics WHERE id > ? ORDER BY id"
         for row, stamp, step, text in rows(self.path, query, place):
             found = reported({**orjson.loads(text), "_step": step}, row)
@@ -63,6 +62,8 @@ def rows(path: Path, query: str, *values: object) -> Iterator[tuple]:  # type: i
 
     ValueError if it is no such database, or not yet.
     """
+    import sqlite3  # no program waits for it
+
     try:
         # sqlite.org/uri.html; the path may have any character
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1)) as found:
@@ -72,6 +73,8 @@ def rows(path: Path, query: str, *values: object) -> Iterator[tuple]:  # type: i
 
 
 def _seconds(stamp: object) -> float | None:
+    from datetime import datetime  # as above
+
     try:
         return datetime.fromisoformat(str(stamp)).timestamp()
     except ValueError:

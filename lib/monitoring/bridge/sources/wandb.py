@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import orjson
-
-from monitoring.bridge.flat import reported
 from monitoring.bridge.source import Reported, Watched, files_below
-from monitoring.trackers._protobuf import fields_in, message_at
-from monitoring.trackers._wandb_log import read_log
 
 # Fields of wandb_internal.proto: Record.history; HistoryRecord.item, .step; HistoryItem.key, .nested_key,
 # .value_json; HistoryStep.num.
@@ -44,12 +39,18 @@ class WandbSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after a byte offset."""
+        from monitoring.bridge.flat import reported  # no program waits for it
+        from monitoring.trackers._protobuf import message_at
+        from monitoring.trackers._wandb_log import read_log
+
         for record in read_log(self.path, place):
             if (history := message_at(record.data, HISTORY)) is not None:
                 yield reported(_row(history), record.end)
 
 
 def _row(history: bytes) -> dict[str, object]:
+    from monitoring.trackers._protobuf import fields_in  # as above
+
     row: dict[str, object] = {}
     for number, item in fields_in(history):
         if number == ITEM and isinstance(item, bytes):
@@ -67,6 +68,8 @@ def _row(history: bytes) -> dict[str, object]:
 
 
 def _value(text: bytes) -> object:
+    import orjson  # as above
+
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:  # W&B writes NaN and Infinity, which are no JSON

@@ -300,6 +300,12 @@ REFUSED = [
         "--metric wer: which way it is better is unknown",
         "add --better wer=down, or wer=up",
     ),
+    (
+        ["run", "--pattern", "(?P<x>", "--", "true"],
+        "--pattern (?P<x> is no regular expression: missing ), unterminated subpattern at position 0",
+        "one named group per metric",
+    ),
+    (["run", "--pattern", "x", "--", "true"], "--pattern x names no metric", "one named group per metric"),
     (["status", "a", "b"], "b is one name too many", "kharness status [NAME=value …]"),
 ]
 

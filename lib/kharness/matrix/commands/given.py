@@ -1,0 +1,141 @@
+"""A command line as it was given, and the directory of a run of it, there as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kharness.config.config_py import CONFIG_PY
+from kharness.matrix.commands.template import RUN_DIR, RUN_NAME, Template
+from kharness.matrix.planning.begin import Planning
+from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
+from kharness.runs.files import RENDERED, STATUS_JSON
+from kharness.runs.rundir import numbered, stamp
+from kharness.runs.status import PENDING, RunStatus, status_text
+
+if TYPE_CHECKING:
+    from kharness.matrix.planning.axes import Axis
+    from kharness.matrix.sweep.ranges import Range
+
+
+@dataclass(frozen=True)
+class Given:
+    """A command line: what to run, where, and how it is followed."""
+
+    template: Template
+    cwd: Path
+    results: Path
+    """The folder of run directories."""
+    project: str = ""
+    follow: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], results: Path) -> Given:
+        """Return what `content` has kept."""
+        template = Template(content["words"], content["environment"], content["files"], content["resume"])
+        return cls(
+            template,
+            Path(content["cwd"]),
+            results,
+            project=content["project"],
+            follow=content["follow"],
+            patterns=content["patterns"],
+            trackers=content["trackers"],
+        )
+
+    def content(self) -> dict[str, Any]:
+        """Return the part of matrix.json that more runs of it are made from."""
+        return {
+            "words": list(self.template.words),
+            "environment": dict(self.template.environment),
+            "files": dict(self.template.files),
+            "resume": list(self.template.resume),
+            "cwd": str(self.cwd),
+            "project": self.project,
+            "follow": list(self.follow),
+            "patterns": list(self.patterns),
+            "trackers": {name: dict(options) for name, options in self.trackers.items()},
+        }
+
+    @property
+    def program(self) -> str:
+        """The program that it runs, for names."""
+        return program_name(self.template.words)
+
+    def check(self, axes: Sequence[Axis | Range]) -> None:
+        """MatrixError for a command that could not be run with these axes."""
+        self.template.check([axis.symbol.lower() for axis in axes], self.cwd)
+
+    def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
+        """Return the command of one run; `values` are by symbol."""
+        of_axes = {symbol.lower(): value for symbol, value in values.items()}
+        copies = {file: str(directory / RENDERED / file) for file in self.template.files}
+        known = _Cased({**of_axes, **copies, RUN_DIR: str(directory), RUN_NAME: name})
+        words, environment = self.template.filled(known)
+        return Command(
+            words,
+            str(self.cwd),
+            {symbol: typed(value) for symbol, value in values.items()},
+            project=self.project or self.cwd.name or "runs",
+            environment=environment,
+            follow=[self.template.filled_in(path, known) for path in self.follow],
+            patterns=list(self.patterns),
+            trackers=self.trackers,
+            resume=self.template.resumed(known),
+        )
+
+    def write_run(self, command: Command, directory: Path, values: Mapping[str, str]) -> None:
+        """Make the directory of a run: its values, command, files and status; not flushed to the disk."""
+        directory.mkdir()
+        lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
+        (directory / CONFIG_PY).write_text(
+            "\n".join(["# The values of a command, see command.json.", *lines, ""])
+        )
+        command.write(directory)
+        if self.template.files:
+            (directory / RENDERED).mkdir()
+        of_axes = {symbol.lower(): value for symbol, value in values.items()}
+        for name, text in self.template.rendered(of_axes).items():
+            (directory / RENDERED / name).write_text(text)
+        (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))
+
+
+class _Cased(dict[str, str]):
+    """Placeholders in any case: `{LR}` is the axis `lr`."""
+
+    def __missing__(self, name: str) -> str:
+        return self[name.lower()] if name != name.lower() else ""
+
+
+def prepare_run(given: Given) -> CommandLaunch:
+    """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written."""
+    given.check(())
+    wanted, attempt = f"{given.program}_{stamp()}", 1
+    while (planning := Planning.begin(given.results, numbered(wanted, attempt))) is None:
+        attempt += 1
+    command = given.command(planning.place.name, planning.place, {})
+    with planning:
+        given.write_run(command, planning.directory, {})
+        planning.publish()
+    return command_launch(planning.place, command, root=given.cwd)
+
+
+def preview_run(given: Given) -> list[CommandLaunch]:
+    """Return the run that `prepare_run` would make, and write nothing."""
+    given.check(())
+    directory = given.results / f"{given.program}_{stamp()}"
+    return [command_launch(directory, given.command(directory.name, directory, {}), root=given.cwd)]
+
+
+def typed(text: str) -> object:
+    """Return the number that a value is, as JSON has it; else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text

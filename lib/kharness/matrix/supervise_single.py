@@ -1,0 +1,137 @@
+"""Run a single training from its launch to its exit code: shared by train, run, continue and test-rerun."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.make.typed import typed, typed_comparison
+from kharness.config.output import say
+from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
+from kharness.matrix.machine.elsewhere import Elsewhere
+from kharness.matrix.running.execute import Outcome
+from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
+from kharness.matrix.running.protocols import Queue
+from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
+from kharness.matrix.running.signals import Signals
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
+from kharness.runs.files import LATEST
+from kharness.runs.latest import shown
+from kharness.runs.launch import Launch
+from kharness.runs.lost_status import is_missing
+from kharness.runs.rundir import has_plan
+from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
+from monitoring.counts import counted
+from monitoring.host.steady_clock import SteadyClock
+
+# Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
+SINGLE_PATIENCE = 10.0
+
+
+def supervise_single(
+    launch: Launch,
+    *,
+    root: Path,
+    settings: Mapping[str, object] = {},
+    adopted: RunStatus | None = None,
+    complete: Callable[[], Sequence[str]] = list,
+) -> int:
+    """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
+
+    75 where it was stopped, wherever it was then; 128 + n after signal n. The caller holds the RunnerLock of
+    its directory. By `settings` it is a job of a scheduler; `adopted` is the status of one that is already.
+    Lines of `complete` are printed at the end of one that is complete.
+    """
+    clock = SteadyClock()
+    with Signals() as signals:
+        try:
+            outcome = _outcome_of_single(launch, signals, settings, adopted)
+        except Detached as left:
+            tell_detached(launch.directory, left)
+            return 0
+        from kharness.matrix.running.delivery import told_lines  # the program does not wait for it
+
+        told = told_lines(
+            [launch.directory], signals, say, root, since=clock.earliest(), patience=SINGLE_PATIENCE
+        )
+    # A training that is refused has said why.
+    if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
+        print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
+    if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
+        print(f"resume with: {typed('continue', launch.shown_directory)}")
+    for line in told:
+        print(line)
+    if outcome.status == COMPLETE:
+        for line in complete():
+            print(line)
+    return _exit_code(outcome)
+
+
+def _outcome_of_single(
+    launch: Launch, signals: Signals, settings: Mapping[str, object], adopted: RunStatus | None
+) -> Outcome:
+    if not schedules(settings):
+        # For one run there is nothing to share, so that a process of its own starts sooner.
+        with closing(open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
+            return run_one(launch, launcher, signals, sys.stdout)
+    with (
+        PrintedRun(launch.directory, sys.stdout) as view,
+        closing(open_launcher(str(settings["LAUNCHER"]), settings, view.say)) as launcher,
+    ):
+        outcomes = run_all(
+            Queue([] if adopted else [launch]),
+            launcher,
+            Elsewhere(),
+            signals,
+            PrintedJob(view),
+            limits=Limits(detach=bool(settings.get("MATRIX_DETACH", False))),
+            adopted=[(launch, adopted)] if adopted else [],
+        )
+    return outcomes[launch.name]
+
+
+def next_lines(launch: Launch, before: Path | None) -> list[str]:
+    """Return the suggested next commands after a training; `before` is the run or matrix that was the newest
+    then.
+    """
+    link = launch.directory.parent / LATEST
+    run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
+    commands = {typed("report", run): "its graphs and tables as files"}
+    if before is not None and _is_comparable(before, launch.model):
+        commands[typed_comparison(shown(before), run)] = ""
+    else:
+        commands["make test_matrix SEED=1..5"] = "several seeds: better, or noise?"
+    if launch.asked.get("ENABLE_TRACKIO"):
+        commands["make trackio-view"] = "its dashboard"
+    return [
+        f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
+        for place, (command, what) in enumerate(commands.items())
+    ]
+
+
+def _is_comparable(run: Path, model: str) -> bool:
+    """Whether it is a complete single training of the model."""
+    if has_plan(run) or is_missing(run):
+        return False
+    return read_values(run / CONFIG_PY).get("MODEL") == model
+
+
+def tell_detached(directory: Path, left: Detached) -> None:
+    """Say how to watch what a scheduler goes on with."""
+    run = shown(directory)
+    say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without make")
+    say(f"next: make status RUN={run}")
+    say(f"      make continue RUN={run}  # watch on, and report at the end")
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome.status == COMPLETE:
+        return 0
+    if outcome.status == INTERRUPTED:
+        return EXIT_STOPPED
+    if outcome.attempt.signal is not None:
+        return 128 + outcome.attempt.signal
+    return outcome.attempt.exit_code or EXIT_FAILED
