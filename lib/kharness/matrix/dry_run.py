@@ -36,7 +36,10 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     for model in dict.fromkeys(launch.model for launch in plan.launches):
         example = replace(plan.launches[0], model=model, directory=plan.directory / "CELL")
         lines.append(wrapped(f"a cell by hand: {example.command_line}"))
-    lines += launcher_lines(drafted.settings, plan.launches)
+    lines += launcher_lines(
+        drafted.settings,
+        [replace(launch, expected=one.seconds if one else None) for launch, one in rows],
+    )
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]
     lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)

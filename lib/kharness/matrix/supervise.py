@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -146,6 +147,7 @@ def in_order(
     order: Sequence[str] = (),
 ) -> Queue:
     """In the plan's `order`; without one as listed, or the longest first where several run at once."""
+    launches = [replace(launch, expected=expected.get(launch.name)) for launch in launches]
     if order:
         places = {name: place for place, name in enumerate(order)}
         return Queue(sorted(launches, key=lambda launch: places.get(launch.name, len(places))))

@@ -33,6 +33,8 @@ class Launch:
     """Further flags of the training, such as --from-scratch."""
     threads: int = 0
     """CPU threads that the plan gives it; 0 if nothing plans it."""
+    expected: float | None = None
+    """Seconds that it is likely to take; None where that is not known."""
 
     @property
     def command(self) -> list[str]:
@@ -126,6 +128,8 @@ class Exit:
     cause: str | None = None
     """Where the launcher knows more than an exit code says: `out_of_memory`, `runner_died` …"""
     reason: str | None = None
+    over_timeout: bool = False
+    """Whether its job has ended it for TIMEOUT=, whoever watched."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,10 @@ class JobStart:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good; what was stopped may still be started again."""
-        return self.end is not None and not self.requeued and not self.was_stopped
+        """Whether it has ended for good; what was stopped by nobody knows whom may be started again."""
+        return (
+            self.end is not None and not self.requeued and not (self.was_stopped and self.end.cause is None)
+        )
 
 
 @dataclass(frozen=True)

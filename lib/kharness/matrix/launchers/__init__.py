@@ -29,7 +29,13 @@ LAUNCHERS = DropIns(
     "launcher",
     "kharness.matrix.launchers",
     kconfig=("../Kconfig",),
-    symbols={"slurm_jobs": "MATRIX_JOBS", "slurm_gpus_per_cell": "MATRIX_GPUS_PER_CELL"},
+    symbols={
+        "slurm_cells_per_job": "MATRIX_CELLS_PER_JOB",
+        "slurm_gpus_per_cell": "MATRIX_GPUS_PER_CELL",
+        "slurm_jobs": "MATRIX_JOBS",
+        "slurm_timeout": "MATRIX_TIMEOUT",
+        "slurm_zygote": "LAUNCHER_LOCAL_ZYGOTE",
+    },
     unknown=MatrixError,
     refused=MatrixError,
 )

@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kharness.runs.files import OUTPUT_LOG, SLURM
-from kharness.runs.jobs.slurm_task import LEAVE, VOID
+from kharness.runs.jobs.slurm_task import KILL, LEAVE, STOP_FILE, VOID
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.rundir import has_plan
 from monitoring.journal.atomic_file import write_atomically
 
 SCRIPT = '#!/bin/sh\nexec "$@"\n'
 PROGRAM = "kharness.runs.jobs.slurm_task"
+PACKED_PROGRAM = "kharness.matrix.launchers._slurm_packed"
+
+# Seconds that a job of several cells is to take, where they are known: sites ask for 10 to 30 minutes.
+JOB_SECONDS = 20 * 60.0
 
 # What stands for itself in a file name pattern of Slurm's and in the list of names of squeue.
 _PLAIN = re.compile(r"[^A-Za-z0-9_.]+")
@@ -52,6 +56,29 @@ class TaskRequest:
         return [*found, "--requeue", "--open-mode=append", *self.flags]
 
 
+@dataclass(frozen=True)
+class TaskCells:
+    """How a task runs its cells."""
+
+    most: int = 1
+    """Cells of a task; 0 for as many as take JOB_SECONDS."""
+    timeout: float = 0.0
+    """Seconds of a cell, 0 for no limit."""
+    forks: bool = False
+    """Whether cells are forked from a process that has imported torch, where a task has several."""
+
+    @property
+    def packed(self) -> bool:
+        return self.most != 1
+
+    def has_room(self, task: Sequence[tuple[Launch, Slot]], launch: Launch) -> bool:
+        """Whether a task with these cells takes one more."""
+        if self.most:
+            return len(task) < self.most
+        seconds = [one.expected for one in (*(known for known, _ in task), launch)]
+        return all(seconds) and sum(one or 0.0 for one in seconds) <= JOB_SECONDS
+
+
 @dataclass
 class Array:
     """One submission: the cells of its tasks, in order."""
@@ -61,19 +88,31 @@ class Array:
     root: Path
     request: TaskRequest
     name: str
-    cells: list[tuple[Launch, Slot]] = field(default_factory=list)
+    of_task: TaskCells = TaskCells()
+    tasks: list[list[tuple[Launch, Slot]]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, launch: Launch, request: TaskRequest) -> Array:
+    def begin(cls, launch: Launch, request: TaskRequest, of_task: TaskCells = TaskCells()) -> Array:
         """An empty one for a matrix, whose name nobody else has."""
         folder = folder_of(launch)
         shown = _PLAIN.sub("-", folder.parent.name)[:60]
-        return cls(folder, launch.root, request, f"{shown}-{secrets.token_hex(4)}")
+        return cls(folder, launch.root, request, f"{shown}-{secrets.token_hex(4)}", of_task)
+
+    def needs_task(self, launch: Launch) -> bool:
+        """Whether it would be the first of another task."""
+        return not self.tasks or not self.of_task.has_room(self.tasks[-1], launch)
 
     def add(self, launch: Launch, slot: Slot) -> str:
-        """The id of the task that is to run it."""
-        self.cells.append((launch, slot))
-        return f"{self.name}.{len(self.cells) - 1}"
+        """The id of its submission."""
+        if self.needs_task(launch):
+            self.tasks.append([])
+        self.tasks[-1].append((launch, slot))
+        return self.ids(len(self.tasks) - 1)[-1]
+
+    def ids(self, index: int) -> list[str]:
+        """The submissions that a task has, in the order in which it runs them."""
+        name = f"{self.name}.{index}"
+        return [f"{name}-{k}" for k in range(len(self.tasks[index]))] if self.of_task.packed else [name]
 
     @property
     def listed(self) -> Path:
@@ -85,19 +124,30 @@ class Array:
         script = self.folder / "job.sh"
         if not script.exists():
             write_atomically(script, SCRIPT.encode(), durable=False)
-        header = {"root": str(self.root.absolute()), "signal_seconds": self.request.signal_seconds}
+        header = {
+            "root": str(self.root.absolute()),
+            "signal_seconds": self.request.signal_seconds,
+            "cell_seconds": self.of_task.timeout,
+            "packed": self.of_task.packed,
+            "forks": self.of_task.forks,
+        }
         lines = [json.dumps(header)]
-        for index, (launch, slot) in enumerate(self.cells):
-            cell = {
-                "name": launch.name,
-                "directory": str(launch.directory.absolute()),
-                "submission": f"{self.name}.{index}",
-                "command": launch.command,
-                "environment": slot.environment(),
-            }
-            lines.append(json.dumps([cell]))
-            log = self.folder / f"{self.name}_{index}.log"
-            log.symlink_to(launch.directory.absolute() / OUTPUT_LOG)
+        for index, cells in enumerate(self.tasks):
+            found = [
+                {
+                    "name": launch.name,
+                    "directory": str(launch.directory.absolute()),
+                    "submission": submission,
+                    "command": launch.command,
+                    "environment": slot.environment(),
+                    "threads": slot.threads,
+                }
+                for (launch, slot), submission in zip(cells, self.ids(index), strict=True)
+            ]
+            lines.append(json.dumps(found))
+            if not self.of_task.packed:
+                log = self.folder / f"{self.name}_{index}.log"
+                log.symlink_to(cells[0][0].directory.absolute() / OUTPUT_LOG)
         write_atomically(self.listed, "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
     def arguments(self, first: int, last: int, *, at_once: int = 0, after: str = "") -> list[str]:
@@ -113,7 +163,12 @@ class Array:
             *self.request.arguments(),
             *([f"--dependency=afterany:{after}"] if after else []),
             str(self.folder.absolute() / "job.sh"),
-            *(sys.executable, "-m", PROGRAM, str(self.listed.absolute())),
+            *(
+                sys.executable,
+                "-m",
+                PACKED_PROGRAM if self.of_task.packed else PROGRAM,
+                str(self.listed.absolute()),
+            ),
         ]
 
 
@@ -124,9 +179,22 @@ def folder_of(launch: Launch) -> Path:
 
 
 def name_and_index(job_id: str) -> tuple[str, int]:
-    """Split the id that `Array.add` has given."""
+    """The array and the task of an id that `Array.add` has given."""
     name, _, index = job_id.rpartition(".")
-    return name, int(index)
+    return name, int(index.partition("-")[0])
+
+
+def is_packed(job_id: str) -> bool:
+    """Whether its task may have other cells, too."""
+    return "-" in job_id.rpartition(".")[2]
+
+
+def leave_stop(launch: Launch, job_id: str, *, kill: bool) -> None:
+    """Leave word for a packed task: its cell of this id is not to begin, or to end."""
+    folder = folder_of(launch)
+    folder.mkdir(exist_ok=True)
+    word = KILL if kill else ""
+    write_atomically(folder / f"{job_id}{STOP_FILE}", word.encode(), durable=False)
 
 
 def make_void(folder: Path, name: str) -> None:

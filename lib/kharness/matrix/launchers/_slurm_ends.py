@@ -56,10 +56,12 @@ WORDS = {
 }
 
 
-def waiting_words(row: Row | None) -> str:
+def waiting_words(row: Row | None, *, is_packed: bool = False) -> str:
     """Why a job waits, as Slurm says it, and when it is expected to start."""
     if row is None:
         return ""
+    if is_packed and row.state == "RUNNING":
+        return "its job runs other cells first"
     reason = row.reason or ("starting" if row.state != "PENDING" else "")
     if row.expected is None or row.state != "PENDING":
         return reason
@@ -67,10 +69,11 @@ def waiting_words(row: Row | None) -> str:
     return f"{reason + ', ' if reason else ''}expected to start at {start}"
 
 
-def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int) -> Exit | None:
+def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int, has_begun: bool = False) -> Exit | None:
     """How a job has ended; None while it runs or waits.
 
-    `over` answers of Slurm's in turn had it as one that has ended, or not at all; `row` is the last one.
+    `over` answers of Slurm's in turn had it as one that has ended, or not at all; `row` is the last one. A
+    job that `has_begun`, with other cells, is nothing that did not start.
     """
     last = starts[-1] if starts else None
     if last is not None and last.end is not None and not last.requeued:
@@ -84,9 +87,12 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int) -> Exit | 
         return None
     if last is not None and last.end is not None:  # its requeue came to nothing
         return last.end
+    cause = CAUSE_OF_STATE.get(row.state) if row is not None else None
+    if last is None and has_begun and cause != CANCELLED:
+        how = WORDS[cause] if cause else "its job ended"
+        return Exit(None, None, time.time(), NODE_FAILED, f"{how} before its turn")
     if row is None or row.is_active:
         return _vanished(last)
-    cause = CAUSE_OF_STATE.get(row.state)
     if last is None:
         if cause == CANCELLED:
             return Exit(None, None, time.time(), CANCELLED, "its job was cancelled while it waited")

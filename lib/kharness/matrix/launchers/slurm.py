@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.matrix.launchers._slurm_arrays import (
     Array,
+    TaskCells,
     TaskRequest,
     folder_of,
+    is_packed,
+    leave_stop,
     make_void,
     name_and_index,
 )
@@ -47,8 +49,10 @@ ASK_SELDOM = 60.0
 # Files of so many running jobs are looked at, so often.
 FILES_AT_ONCE = 64
 FILES_EVERY = 1.0
-# Cells that failed to start on a node before it is left out.
+# Jobs that failed to start on a node before it is left out.
 BAD_STARTS = 3
+# The options of scancel that have a training save.
+TO_STOP = (f"--signal={STOP.name}", "--batch")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,16 @@ class Options:
     """MATRIX_JOBS: at once, over all arrays; 0 for as many as Slurm allows."""
     gpus_per_cell: int
     """MATRIX_GPUS_PER_CELL, for cells that train on GPUs."""
+    cells_per_job: int
+    """MATRIX_CELLS_PER_JOB: of one task; 0 for as many as take a while, where their durations are known."""
+    timeout: int
+    """MATRIX_TIMEOUT: seconds of one attempt; 0 for no limit."""
+    zygote: bool
+    """LAUNCHER_LOCAL_ZYGOTE: whether the cells of one task are forked."""
+
+    @property
+    def of_task(self) -> TaskCells:
+        return TaskCells(self.cells_per_job, self.timeout, self.zygote)
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return what a cell asks for; with DEVICE=auto a GPU where the partition has some."""
@@ -109,7 +123,7 @@ def describe(options: Options, launches: Sequence[Launch]) -> list[str]:
     limits, requests = read_limits(), dict[TaskRequest, list[Launch]]()
     for launch in launches:
         requests.setdefault(options.request(launch, limits), []).append(launch)
-    return described(requests, limits, at_once=options.jobs)
+    return described(requests, limits, options.of_task, at_once=options.jobs)
 
 
 def open_launcher(options: Options, say: Callable[[str], None]) -> Scheduling:
@@ -166,10 +180,16 @@ class Slurm:
         self._jobs: dict[str, _Known] = {}
         self._open: dict[TaskRequest, Array] = {}
         self._waves: list[_Wave] = []
+        self._tasks: dict[tuple[str, int], list[str]] = {}
+        """The ids that each task has."""
+        self._begun: set[tuple[str, int]] = set()
         self._arrays: list[str] = []
         """Ids of the arrays submitted, for those that come after them."""
         self._to_cancel: dict[str, bool] = {}
-        self._bad_starts: Counter[str] = Counter()
+        self._to_end: dict[str, None] = {}
+        """Tasks that have no cell left, or can never start, by Slurm's own names."""
+        self._bad_starts: dict[str, set[tuple[str, int]]] = {}
+        """Node -> tasks that failed to start there."""
         self._said: set[str] = set()
         self._timing = _Timing()
         self._turn = 0
@@ -181,13 +201,21 @@ class Slurm:
             self._limits = read_limits()
         request = self._options.request(launch, self._limits)
         array = self._open.get(request)
-        if array is None or len(array.cells) >= self._limits.array_size or array.folder != folder_of(launch):
-            if array is not None:
-                self._close_array(array)
-            array = self._open[request] = Array.begin(launch, request)
+        if array is not None and (
+            array.folder != folder_of(launch)
+            or (len(array.tasks) >= self._limits.array_size and array.needs_task(launch))
+        ):
+            self._close_array(array)
+            array = None
+        if array is None:
+            array = self._open[request] = Array.begin(launch, request, self._options.of_task)
         job = Job(self.name, array.add(launch, slot), "", None, time.time())
-        self._jobs[job.id] = _Known(launch, array)
+        self._add(job.id, _Known(launch, array))
         return job
+
+    def _add(self, id: str, known: _Known) -> None:
+        self._jobs[id] = known
+        self._tasks.setdefault(name_and_index(id), []).append(id)
 
     def flush(self) -> bool:
         for array in self._open.values():
@@ -200,7 +228,7 @@ class Slurm:
 
     def _close_array(self, array: Array) -> None:
         array.write()
-        self._waves.append(_Wave(array, 0, len(array.cells) - 1))
+        self._waves.append(_Wave(array, 0, len(array.tasks) - 1))
 
     def _submit_waves(self) -> None:
         while self._waves:
@@ -208,7 +236,7 @@ class Slurm:
             if wave.in_doubt and self._has_arrived(wave):
                 continue
             after = self._arrays[-1] if self._options.jobs and self._arrays else ""
-            excluded = sorted(node for node, count in self._bad_starts.items() if count >= BAD_STARTS)
+            excluded = sorted(node for node, tasks in self._bad_starts.items() if len(tasks) >= BAD_STARTS)
             arguments = wave.array.arguments(wave.first, wave.last, at_once=self._options.jobs, after=after)
             answer, said = sbatch([*([f"--exclude={','.join(excluded)}"] if excluded else []), *arguments])
             if answer is Answer.TAKEN:
@@ -225,7 +253,7 @@ class Slurm:
             else:
                 wave.in_doubt = answer is Answer.UNKNOWN
                 self._timing.submit = time.monotonic() + (ASK_SELDOM if answer is Answer.FULL else ASK_EVERY)
-                left = sum(one.last - one.first + 1 for one in self._waves)
+                left = sum(len(self._of_wave(one)) for one in self._waves)
                 self._say_once(f"note: {counted(left, 'cell')} wait for room in Slurm's queue: {said}")
                 return
 
@@ -233,8 +261,7 @@ class Slurm:
         self._waves.pop(0)
         self._arrays.append(job)
         now = time.monotonic()
-        for index in range(wave.first, wave.last + 1):
-            known = self._jobs[f"{wave.array.name}.{index}"]
+        for known in self._of_wave(wave):
             known.submitted = now
             known.row = Row(job, "PENDING", "", None, "")
         self._timing.ask, self._timing.every = now + 1, ASK_EVERY
@@ -254,15 +281,20 @@ class Slurm:
         return True
 
     def _refused(self, wave: _Wave, said: str) -> None:
-        for index in range(wave.first, wave.last + 1):
-            end = Exit(None, None, time.time(), REFUSED, f"sbatch: {said}")
-            self._jobs[f"{wave.array.name}.{index}"].exit = end
+        for known in self._of_wave(wave):
+            known.exit = Exit(None, None, time.time(), REFUSED, f"sbatch: {said}")
+
+    def _of_wave(self, wave: _Wave) -> list[_Known]:
+        """Its cells that are still wanted."""
+        indices = range(wave.first, wave.last + 1)
+        found = [self._jobs[id] for index in indices for id in wave.array.ids(index)]
+        return [known for known in found if known.exit is None]
 
     # What becomes of them
 
     def adopt(self, launch: Launch, job: Job) -> None:
         """Take over a job of an earlier runner."""
-        self._jobs[job.id] = _Known(launch, None, submitted=time.monotonic())
+        self._add(job.id, _Known(launch, None, submitted=time.monotonic()))
         self._read_file(job.id, self._jobs[job.id])
 
     def poll(self, job: Job) -> Exit | None:
@@ -272,7 +304,9 @@ class Slurm:
     def state(self, job: Job) -> JobState:
         known = self._jobs[job.id]
         runs = bool(known.starts) and known.starts[-1].end is None
-        waits = "not submitted yet" if known.submitted is None else waiting_words(known.row)
+        waits = waiting_words(known.row, is_packed=is_packed(job.id))
+        if known.submitted is None:
+            waits = "not submitted yet"
         return JobState(not runs, "" if runs else waits, known.starts)
 
     def cancel(self, job: Job, *, kill: bool) -> None:
@@ -295,7 +329,7 @@ class Slurm:
             ended = (starts := read_starts(launch.directory, job.id)) and starts[-1].end is not None
             if row is not None and row.is_active and not (ended and not starts[-1].requeued):
                 runs = bool(starts) and not ended
-                found[job.id] = "" if runs else waiting_words(row)
+                found[job.id] = "" if runs else waiting_words(row, is_packed=is_packed(job.id))
         return found
 
     def _claim(
@@ -305,8 +339,8 @@ class Slurm:
         for name, launch in names.items():
             make_void(folder_of(launch), name)
         rows = squeue(list(names))
-        begun = {job.id for launch, job in pairs if read_starts(launch.directory, job.id)}
-        late = [key for key, row in rows.items() if row.is_active and f"{key[0]}.{key[1]}" not in begun]
+        begun = {name_and_index(job.id) for launch, job in pairs if read_starts(launch.directory, job.id)}
+        late = [key for key, row in rows.items() if row.is_active and key not in begun]
         scancel([f"{rows[key].job}_{key[1]}" for key in late])
         return {key: row for key, row in rows.items() if key not in late}
 
@@ -343,7 +377,7 @@ class Slurm:
             self._turn += FILES_AT_ONCE
         for id, known in live:
             if self._read_file(id, known):
-                self._judge(known)
+                self._judge(id, known)
 
     def _read_file(self, id: str, known: _Known) -> bool:
         """Whether its job file has grown since it was read."""
@@ -354,6 +388,8 @@ class Slurm:
         if size == known.size:
             return False
         known.size, known.starts = size, read_starts(known.launch.directory, id)
+        if known.starts:
+            self._begun.add(name_and_index(id))
         return True
 
     def _ask(self) -> None:
@@ -375,24 +411,24 @@ class Slurm:
                 known.row = row
             known.over = 0 if row is not None and row.is_active else known.over + 1
             self._read_file(id, known)
-            self._judge(known)
+        for id, known in live.items():
+            self._judge(id, known)
         self._timing.every = ASK_EVERY if changed else min(1.5 * self._timing.every, ASK_SELDOM)
         self._timing.ask = asked + self._timing.every
 
-    def _judge(self, known: _Known) -> None:
-        known.exit = end_of(known.row, known.starts, over=known.over)
-        if known.exit is None or known.exit.cause != LAUNCH_FAILED:
+    def _judge(self, id: str, known: _Known) -> None:
+        task = name_and_index(id)
+        known.exit = end_of(known.row, known.starts, over=known.over, has_begun=task in self._begun)
+        if known.exit is None or known.exit.cause != LAUNCH_FAILED or known.row is None:
             return
-        if (
-            known.row is not None and known.row.is_active and not known.over
-        ):  # held, or waiting for what never comes
-            index = name_and_index(next(id for id, one in self._jobs.items() if one is known))[1]
-            scancel([f"{known.row.job}_{index}"])
-        if known.row is not None and known.row.nodes and not known.starts:
-            self._bad_starts[known.row.nodes] += 1
-            if self._bad_starts[known.row.nodes] == BAD_STARTS:
+        if known.row.is_active and not known.over:  # held, or waiting for what never comes
+            self._to_end[_task(id, known)] = None
+        if known.row.nodes and not known.starts:
+            failed = self._bad_starts.setdefault(known.row.nodes, set())
+            failed.add(task)
+            if len(failed) == BAD_STARTS:
                 self._say_once(
-                    f"note: {BAD_STARTS} cells failed to start on {known.row.nodes}, "
+                    f"note: {BAD_STARTS} jobs failed to start on {known.row.nodes}, "
                     "which is left out from now on"
                 )
 
@@ -403,30 +439,56 @@ class Slurm:
             known = self._jobs[id]
             if known.exit is not None:
                 continue
+            if is_packed(id):
+                self._stop_packed(id, known, kill=kill, signals=kinds.setdefault(TO_STOP, []))
+                continue
             if known.submitted is None:
                 self._give_back(id, known)
                 continue
             self._read_file(id, known)
             runs = bool(known.starts) and known.starts[-1].end is None
             # `scancel --signal` of a job that waits tries on for a minute and a half.
-            options: tuple[str, ...] = (
-                ((f"--signal={STOP.name}", "--batch"), ("--signal=KILL", "--full"))[kill] if runs else ()
-            )
+            options: tuple[str, ...] = (TO_STOP, ("--signal=KILL", "--full"))[kill] if runs else ()
             job = known.starts[-1].job if runs else _task(id, known)
             if job:
                 kinds.setdefault(options, []).append(job)
         self._to_cancel.clear()
+        kinds.setdefault((), []).extend(self._to_end)
+        self._to_end.clear()
         for options, jobs in kinds.items():
+            if not jobs:
+                continue
             try:
                 scancel(jobs, *options)
             except SlurmRefused as error:
                 self._say_once(f"warning: {error}")
             self._timing.ask, self._timing.every = time.monotonic() + 1, ASK_EVERY
 
+    def _stop_packed(self, id: str, known: _Known, *, kill: bool, signals: list[str]) -> None:
+        """One cell of a task that may have others: by a file, which the task looks for before each."""
+        leave_stop(known.launch, id, kill=kill)
+        self._read_file(id, known)
+        last = known.starts[-1] if known.starts else None
+        if last is not None and last.end is None:
+            if last.job not in signals:
+                signals.append(last.job)
+            return
+        known.exit = (last.end if last else None) or Exit(None, None, time.time())
+        if any(self._jobs[other].exit is None for other in self._tasks[name_and_index(id)]):
+            return
+        if known.submitted is None:
+            self._take_out(id)
+        elif known.row is not None and known.row.state == "PENDING":
+            self._to_end[_task(id, known)] = None
+
     def _give_back(self, id: str, known: _Known) -> None:
         """One that Slurm has not got yet."""
-        name, index = name_and_index(id)
         known.exit = Exit(None, None, time.time())
+        self._take_out(id)
+
+    def _take_out(self, id: str) -> None:
+        """Leave out the task of an id, which has not been submitted."""
+        name, index = name_and_index(id)
         waves = []
         for wave in self._waves:
             if wave.array.name == name and wave.first <= index <= wave.last:

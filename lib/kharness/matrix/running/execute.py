@@ -244,7 +244,7 @@ class ActiveRun:
         # Kept until it is on disk, as the only record of how the attempt ended.
         self._unwritten = RunStatus(verdict.status, [*self._before, *self._closed, attempt])
         self.write_end()
-        by_scheduler = self._scheduler is not None and self.stop_asked is None
+        by_scheduler = self._scheduler is not None and self.stop_asked is None and not found.over_timeout
         return Outcome(verdict.status, attempt, by_scheduler)
 
     def write_end(self) -> bool:

@@ -19,7 +19,7 @@ from kharness.matrix.running.protocols import Resources, RunnerView, Source, Wat
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import FREE, RETRYABLE, Stop
-from kharness.runs.exit_codes import OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
+from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch, Launcher, Slot
 from kharness.runs.status import COMPLETE, RunStatus
@@ -228,7 +228,7 @@ class _Matrix:
         # Only one can be running alone, and nothing else was started beside it.
         self._alone_runs = None
         name = run.launch.name
-        again = self._may_retry(name, outcome, run.state.step or 0)
+        again = self._may_retry(run, outcome)
         self.progress.ended(run, outcome, again=again)
         if not again:
             self._settle(run.launch, outcome)
@@ -238,11 +238,15 @@ class _Matrix:
         (self._alone if outcome.attempt.cause in ALONE else self._retries).append(launch)
         self.outcomes[name] = outcome
 
-    def _may_retry(self, name: str, outcome: Outcome, step: int) -> bool:
+    def _may_retry(self, run: ActiveRun, outcome: Outcome) -> bool:
+        name, step = run.launch.name, run.state.step or 0
         if outcome.status == COMPLETE or self.signals.stops or self.stopping:
             return False
         if self._schedules and outcome.attempt.cause in FREE and self._free.may_go_on(name, outcome, step):
             self._tried[name] -= 1
+            return True
+        if outcome.attempt.cause == NODE_FAILED and not run.place:
+            self._tried[name] -= 1  # its job was lost with another cell, before its own turn
             return True
         return outcome.attempt.cause in RETRYABLE and self._tried[name] <= self.limits.retries
 

@@ -56,7 +56,14 @@ def starts_of(events: Sequence[Mapping[str, Any]], submission: str) -> list[JobS
                 )
             )
         elif starts and event["event"] == END:
-            found = Exit(event["exit_code"], event["signal"], event["time"], event["cause"], event["reason"])
+            found = Exit(
+                event["exit_code"],
+                event["signal"],
+                event["time"],
+                event["cause"],
+                event["reason"],
+                over_timeout=event.get("over_timeout", False),
+            )
             starts[-1] = replace(starts[-1], end=found, requeued=event["requeued"])
         elif starts and event["event"] == REFUSED_REQUEUE:
             starts[-1] = replace(starts[-1], requeued=False)

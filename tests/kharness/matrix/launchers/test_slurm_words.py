@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.launchers._slurm_arrays import Array, TaskRequest, name_and_index
+from kharness.matrix.launchers._slurm_arrays import (
+    JOB_SECONDS,
+    Array,
+    TaskCells,
+    TaskRequest,
+    is_packed,
+    name_and_index,
+)
 from kharness.matrix.launchers._slurm_calls import Row, indices_of, joined
 from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
@@ -145,3 +152,29 @@ def test_an_array_has_no_name_of_a_user_in_a_script(tmp_path: Path) -> None:
     assert set(array.name) <= set("abcdefghijklmnopqrstuvwxyz_-0123456789")
     assert {"--gres=gpu:1", "--cpus-per-task=2", "--dependency=afterany:41"} <= set(arguments)
     assert f"{tmp_path}/$(touch harm)%%j/test_matrix; rm/.slurm/{array.name}_%a.log" in arguments[3]
+
+
+def test_cells_are_put_into_jobs_by_number_or_by_duration(tmp_path: Path) -> None:
+    half = JOB_SECONDS / 2
+
+    def tasks(most: int, *seconds: float | None) -> list[list[str]]:
+        array = Array(tmp_path, tmp_path, TaskRequest(cpus=1), "a", TaskCells(most))
+        for expected in seconds:
+            array.add(Launch("c", tmp_path, tmp_path, "m", {}, expected=expected), Slot())
+        return [array.ids(index) for index in range(len(array.tasks))]
+
+    assert tasks(1, 1.0, 1.0) == [["a.0"], ["a.1"]]
+    assert tasks(2, None, 1.0, 1.0) == [["a.0-0", "a.0-1"], ["a.1-0"]]
+    assert tasks(0, None, 3 * half, half, half, 1.0) == [["a.0-0"], ["a.1-0"], ["a.2-0", "a.2-1"], ["a.3-0"]]
+    assert (name_and_index("a.b.2-1"), is_packed("a-b.2-1"), is_packed("a-b.2")) == (("a.b", 2), True, False)
+
+
+def test_a_cell_whose_job_dies_before_its_turn() -> None:
+    """It is nothing that did not start, but where somebody cancelled it."""
+    dead = [end_of(found, [], over=2, has_begun=True) for found in (row("NODE_FAIL"), None, row("CANCELLED"))]
+    assert [(end.cause, end.reason) for end in dead if end] == [
+        ("node_failed", "its node failed before its turn"),
+        ("node_failed", "its job ended before its turn"),
+        ("cancelled", "its job was cancelled while it waited"),
+    ]
+    assert waiting_words(row("RUNNING"), is_packed=True) == "its job runs other cells first"
