@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.matrix.sweep.leaderboard import Leaderboard, as_json, read_leaderboard
-from kharness.pages.importance import importances
+from kharness.report.importance import importances
 from kharness.runs.files import STATUS_JSON
 from monitoring.journal.files import JOURNAL
 

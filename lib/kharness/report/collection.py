@@ -21,7 +21,7 @@ from kharness.report.runs import MOST_PLOTTED, RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings, with_directions_of_runs
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
-from kharness.runs.matrix_plan import known_failures, read_matrix_json
+from kharness.runs.matrix_plan import known_failures, read_matrix_json, short_value
 from kharness.runs.rundir import has_plan
 from monitoring.journal.files import JOURNAL
 from monitoring.telemetry.load_balance import RankBalance, rank_balance
@@ -241,8 +241,9 @@ def variant_labels(
     varying = [symbol for symbol in symbols if len(axes[symbol]) > 1]
     of_grid = [symbol for symbol in symbols if symbol not in included]
     short = []
-    for values in variants:
-        named = [s for s in varying if s in of_grid or values.get(s) != variants[0].get(s)]
+    shown = [{symbol: short_value(value) for symbol, value in values.items()} for values in variants]
+    for values in shown:
+        named = [s for s in varying if s in of_grid or values.get(s) != shown[0].get(s)]
         if included and not named:
             named = of_grid
         label = variant_label(values, named[:_MOST_NAMED] if included else named)

@@ -86,7 +86,7 @@ def each_run(summary: Summary) -> Table:
             cell.name,
             cell.run.shown_status,
             _steps(cell),
-            *(_number(cell.number(metric), metric) for metric in metrics),
+            *(number_words(cell.number(metric), metric) for metric in metrics),
         ]
         for cell in summary.cells
     ]
@@ -123,13 +123,14 @@ def statistic_words(variant: Variant, metric: Metric) -> str:
     found = variant.statistic(metric)
     if found.mean is None:
         return ABSENT
-    text = _number(found.mean, metric)
+    text = number_words(found.mean, metric)
     if found.std is not None:
-        text += f" ± {_number(found.std, metric)}"
+        text += f" ± {number_words(found.std, metric)}"
     return text if found.n == len(variant.complete) else f"{text} (n={found.n})"
 
 
-def _number(number: float | None, metric: Metric) -> str:
+def number_words(number: float | None, metric: Metric) -> str:
+    """Return a number of a metric in the unit of its label, `-` for None."""
     return ABSENT if number is None else f"{number * metric.scale:.{metric.digits}f}"
 
 

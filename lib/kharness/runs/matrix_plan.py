@@ -109,6 +109,14 @@ def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:
     return {entry["cell"]: entry["reason"] for entry in plan.get("quarantine", [])}
 
 
+def short_value(value: str) -> str:
+    """Return a value as people read it, six digits of a number; JSON and CSV hold it in full."""
+    try:
+        return value if len(value) <= 10 else f"{float(value):.6g}"
+    except ValueError:
+        return value
+
+
 def refused(plan: Mapping[str, Any]) -> dict[str, str]:
     """Cell name to reason, for the cells that the option tree refused and the plan skipped."""
     return {entry["name"]: entry["reason"] for entry in plan.get("refused", [])}

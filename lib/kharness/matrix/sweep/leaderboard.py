@@ -28,6 +28,7 @@ from kharness.runs.budget import COUNTS, Spent, counted_unit, spent
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
 from kharness.runs.latest import shown
+from kharness.runs.matrix_plan import short_value
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL
@@ -321,6 +322,7 @@ def as_json(board: Leaderboard) -> str:
         ],
         "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
         "warning": board.warning or None,
+        "confirm": board.next_command if board.warning else None,
     }
     return json.dumps(content, indent=2) + "\n"
 
@@ -382,7 +384,7 @@ def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
     for rank, row in enumerate(rows, 1):
         deviation = "" if row.deviation is None else f" ± {row.deviation:.3g}"
         runs = f"{len(row.complete)}/{len(row.trials)}" if several else row.trials[0].name
-        values = [_short(row.values.get(symbol, "")) for symbol in board.symbols]
+        values = [short_value(row.values.get(symbol, "")) for symbol in board.symbols]
         numbers = [f"{row.mean:.6g}{deviation}", f"{board.best_of(row):.6g}"]
         first = [str(rank)]
         if board.ranges:
@@ -392,14 +394,6 @@ def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
             values.append(" to ".join(f"{count:,}" for count in row.budget[:1] + row.budget[1:][-1:]) or "-")
         table.append([*first, *values, *numbers, runs])
     return table
-
-
-def _short(value: str) -> str:
-    """A value as people read it; the files in JSON and CSV hold it in full."""
-    try:
-        return value if len(value) <= 10 else f"{float(value):.6g}"
-    except ValueError:
-        return value
 
 
 def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:

@@ -19,6 +19,7 @@ from kharness.report.judging.sentences import (
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
 from kharness.report.overview.spoken_names import listed, spoken, symbol_words
+from kharness.report.overview.sweep_facts import SweepFacts
 from kharness.report.summary import Summary
 from monitoring.counts import counted
 
@@ -40,8 +41,11 @@ class Headline:
     next_runs: Sequence[Suggestion]
 
 
-def headline(summary: Summary) -> Headline:
+def headline(summary: Summary, sweep: SweepFacts | None = None) -> Headline:
     """Everything in words; nothing of it is computed here."""
+    if sweep is not None:
+        shown = [*sweep.shown, *_not_counted(summary)]
+        return Headline(human_title(summary), sweep.lead, shown, sweep.next_runs)
     return Headline(
         title=human_title(summary),
         verdict=verdict_sentence(summary),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kharness.report.graphs._curves import Curve, bin_size, curves
 from kharness.report.judging.baseline import baseline_of
+from kharness.report.metrics import metric_named
 from kharness.report.plots.plot import Plot, Strand, plot_of
 from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
@@ -79,9 +80,13 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     labels = [variant.label for variant in summary.variants]
     if len(labels) <= _MOST_IN_COLOR:
         return labels, ""
-    metric = summary.conclusions.metric
+    metric, settings = summary.conclusions.metric, summary.plan.get("settings")
+    is_sweep = summary.plan.get("kind") == "sweep"
+    if is_sweep and isinstance(settings, dict):
+        metric = metric_named(str(settings["SWEEP_METRIC"]), summary.settings.better)
     means = {one.label: mean for one in summary.variants if (mean := one.statistic(metric).mean) is not None}
-    baselines = list(dict.fromkeys(baseline.label for _, baseline in baseline_of(summary).pairs))[:1]
+    pairs = [] if is_sweep else baseline_of(summary).pairs
+    baselines = list(dict.fromkeys(baseline.label for _, baseline in pairs))[:1]
     if metric.higher_is_better is None or not means:
         first = [label for label in labels if label not in baselines]
         return [*baselines, *first][:_MOST_IN_COLOR], f"the first {_MOST_IN_COLOR} of {len(labels)} variants"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
 
@@ -20,7 +20,7 @@ class Strand:
     label: str
     color: int
     kind: str
-    """`mean`, `run`, `unfinished`, or `other` for what is only there to compare with."""
+    """`mean`, `run`, `unfinished`, `points` for dots alone, or `other` for what is only compared with."""
     xs: Sequence[float]
     ys: Sequence[float]
     lows: Sequence[float] = ()
@@ -93,7 +93,16 @@ def plot_of(
     )
 
 
+def with_points(plot: Plot, points: Strand, titles: Sequence[str]) -> Plot:
+    """Return a plot with a dot for each point of a strand that it was made of, each with its title."""
+    at = zip(points.xs, points.ys, titles, strict=True)
+    dots = [PlotPath("point", f"M{plot.x.at(x)} {SIZE - plot.y.at(y)}h0", title=title) for x, y, title in at]
+    return replace(plot, paths=[*plot.paths, *dots])
+
+
 def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
+    if one.kind == "points":
+        return []
     color = "other" if one.kind == "other" else f"c{one.color}"
     found = []
     if one.lows and list(one.lows) != list(one.highs):

@@ -22,6 +22,7 @@ from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
 from kharness.report.overview.run_facts import checkpoints, packages
+from kharness.report.overview.sweep_facts import sweep_facts
 from kharness.report.overview.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
 from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
 from kharness.report.plots.matrix_plots import plots_of_matrix
@@ -87,7 +88,9 @@ def as_html(summary: Summary) -> str:
     )
     environment.filters["emphasised"] = _emphasised
     part, comparisons = summary.part, summary.conclusions.comparisons
-    by_metric = summary.conclusions.by_metric
+    sweep = part("the leaderboard", partial(sweep_facts, summary), None)
+    # the trials of a sweep are ranked, and judged against none of them
+    by_metric = [] if sweep else summary.conclusions.by_metric
     found = [picture for one in by_metric if (picture := verdict_picture(one))]
     series = (
         None if summary.plan else part("series", partial(read_series, summary.cells[0].run.directory), None)
@@ -107,7 +110,8 @@ def as_html(summary: Summary) -> str:
         if summary.plan
         else part("the list of checkpoints", partial(checkpoints, summary), None),
         packages=None if summary.plan else part("packages", partial(packages, summary), None),
-        headline=part("the headline", partial(headline, summary), Headline(summary.title, "", [], [])),
+        headline=part("the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])),
+        sweep=sweep,
         verdict_pictures=found,
         all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
         compared=part("what was compared", partial(compared, summary), None),
@@ -120,7 +124,7 @@ def as_html(summary: Summary) -> str:
         over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
         sentences=[
             comparison_sentence(with_texts(one, _without_emphasis))
-            for one in [*comparisons, *summary.conclusions.effects]
+            for one in ([] if sweep else [*comparisons, *summary.conclusions.effects])
         ],
         prices=part("prices", partial(_prices, summary.conclusions), {}),
         price_plots=part("prices", partial(_price_plots, summary.conclusions), []),

@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy.stats import kruskal, rankdata
 
-from kharness.pages.importance import Importance, epsilon_squared, importances, ranks
+from kharness.report.importance import Importance, epsilon_squared, importances, ranks
 
 
 @pytest.mark.parametrize("seed", range(5))
