@@ -38,6 +38,12 @@ def rates(checkout: Checkout) -> list[str]:
     return [cell["values"]["LEARNING_RATE"] for cell in plan(checkout)["cells"]]
 
 
+def ranked(checkout: Checkout) -> list[str]:
+    """The leaderboard without names: a kill before a trial is planned leaves its name to nobody."""
+    rows = (checkout.latest / "leaderboard.csv").read_text().splitlines()
+    return [row.rpartition(",")[0] for row in rows]
+
+
 def start_config(run: Path) -> dict[str, Any]:
     config: dict[str, Any] = json.loads((run / "metrics.jsonl").read_text().partition("\n")[0])["config"]
     return config
@@ -170,7 +176,7 @@ def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
     code, output = sweep(checkout, SEARCH, *asked)
     assert code == 0, output
     undisturbed = rates(checkout)
-    first, board = checkout.latest, (checkout.latest / "leaderboard.csv").read_text()
+    first, board = checkout.latest, ranked(checkout)
     assert len(undisturbed) == 14
 
     process = checkout.start("sweep", f"RANGE_CONFIG={checkout.root / 'my.ranges'}", *asked)
@@ -183,7 +189,7 @@ def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
     assert code == 0, output
     assert re.search(r"^sweep: [123] trials? left in results/sweep_", output, flags=re.M)
     assert rates(checkout) == undisturbed
-    assert (checkout.latest / "leaderboard.csv").read_text() == board
+    assert ranked(checkout) == board
     code, output = checkout.run("continue")
     assert (code, output.splitlines()[0]) == (
         0,
