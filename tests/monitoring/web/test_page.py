@@ -277,6 +277,34 @@ def test_the_differences_between_runs(page: Browser) -> None:
     assert rows[:2] == [["OPTIMIZER", "sgd", "adamw"], ["LEARNING_RATE", "0.1", "0.01"]]
 
 
+def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(page: Browser, folder: Path) -> None:
+    """The mean of both where both have a record or lie between two; the one that ended ends it."""
+    losses = {1: [4.0, 2.0, 1.0], 2: [2.0, 1.0, 0.5, 0.25]}
+    for seed, values in losses.items():
+        with opened(folder / f"seed-{seed}", config={"OPTIMIZER": "lion", "SEED": seed}) as run:
+            for step, loss in enumerate(values, 1):
+                if (seed, step) != (2, 2):
+                    run.log_step(step, train_loss=loss)
+    show(page, "sel=results/seed-1&sel=results/seed-2&sel=results/failed")
+    page.until(f"{READY} && {CHART}.lines.length === 3")
+    click(page, "button", "over seeds")
+    page.until(f"{CHART}.lines.length === 2")
+    parts = "x: one.x, last: one.last, min: one.min, max: one.max, label: one.label"
+    line = page.value(f"{CHART}.lines.map(one => ({{{parts}}})).find(one => one.label.includes('seeds'))")
+    assert line == {
+        "label": "lion, 2 seeds",
+        "x": [1, 2, 3],
+        "last": [3.0, 1.625, 0.75],
+        "min": [2.0, 1.25, 0.5],
+        "max": [4.0, 2.0, 1.0],
+    }
+    legend = page.value(f"{CHART}.legend.innerText")
+    assert "lion, 2 seeds" in legend
+    assert "seeds=1" in page.value("location.hash")
+    click(page, "button", "over seeds")
+    page.until(f"{CHART}.lines.length === 3")
+
+
 def test_a_phone_shows_all_without_scrolling_sideways(page: Browser) -> None:
     page.call("Emulation.setDeviceMetricsOverride", **PHONE)
     page.until(f"{CHART}?.plot && innerWidth === 390")

@@ -3,6 +3,7 @@
 import { h, isSameColor, number, say, save } from "./dom.js";
 import { Chart } from "./chart.js";
 import { post, store } from "./net.js";
+import { overSeeds } from "./seeds.js";
 import { change, view } from "./view.js";
 
 const ORDER = ["Training", "Validation", "Results", "Speed", "Memory", "GPU", "Machine", "Balance between ranks", "Activations", "Other"];
@@ -203,6 +204,7 @@ export class Board {
         const place = /^gpu_/.test(name) ? "GPU" : Number.isInteger(window.key) ? "rank" : "";
         return { ...window, label: isOne && hasKeys ? `${place} ${window.key}`.trim() : window.run.name, run: hasKeys && isOne ? { ...window.run, run_id: `${window.run.run_id}/${window.key}` } : window.run };
       });
+      if (view.seeds && !isOne) lines.splice(0, lines.length, ...overSeeds(lines));
       for (const [at, line] of lines.entries()) {
         const same = lines.slice(0, Math.min(at, 40)).filter((other) => isSameColor(other.run.run_id, line.run.run_id)).length;
         line.dash = same ? [[7, 4], [2, 3], [10, 3, 2, 3]][(same - 1) % 3] : null;

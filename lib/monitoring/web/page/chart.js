@@ -287,7 +287,7 @@ export class Chart {
       const dot = h("span", { class: "swatch" });
       dot.style.background = color(line.run.run_id);
       dot.style.display = "inline-block";
-      const range = line.min && line.count[at] > 1 ? `${number(line.min[at])} … ${number(line.max[at])}, ${line.count[at]} records` : "";
+      const range = line.min && line.count[at] > 1 ? `${number(line.min[at])} … ${number(line.max[at])}, ${line.count[at]} ${line.unit ?? "records"}` : "";
       return h("tr", { class: line === near ? "near" : "" }, h("td", {}, dot), h("td", { class: "name" }, line.label), h("td", {}, withUnit(value, this.about.unit)), h("td", { class: "soft" }, range));
     });
     const at = found[0].line.x[found[0].at];
@@ -315,8 +315,8 @@ export class Chart {
     const last = only ? only.last.findLast((value) => value !== null) : undefined;
     const isCoarse = this.lines.some((line) => line.coarse);
     const isLost = this.lines.some((line) => line.lost);
-    // ranks and GPUs of one run: the table says nothing of their colors
-    this.legend.replaceChildren(...(this.isOne && this.lines.length > 1 && this.lines.length <= 16 ? this.lines.map((line) => h("span", {}, swatch(line.run.run_id), line.label)) : []));
+    // ranks and GPUs of one run, and several seeds in one line: the table says nothing of their colors
+    this.legend.replaceChildren(...((this.isOne && this.lines.length > 1 && this.lines.length <= 16) || this.lines.some((line) => line.unit) ? this.lines.map((line) => h("span", {}, swatch(line.run.run_id), line.label)) : []));
     this.now.textContent = `${last === undefined ? "" : withUnit(last, this.about.unit)}${isLost ? " · NaN or infinite" : ""}${isCoarse ? " · sampled, reading on" : ""}`;
     const texts = this.lines.slice(0, 5).map((line) => `${line.label}: ${withUnit(line.last.findLast((value) => value !== null), this.about.unit)}`);
     this.element.setAttribute("aria-label", `${this.metric} of ${this.lines.length} lines. ${texts.join("; ")}`);

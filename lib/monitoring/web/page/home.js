@@ -130,12 +130,13 @@ export class Home {
   drawPanel() {
     const tab = (name, title) => h("button", { type: "button", "aria-pressed": String(view.panel === name), onclick: () => change({ panel: name }) }, title);
     const tabs = [tab("charts", "Charts"), tab("differences", "Differences")];
+    const seeds = h("button", { type: "button", "aria-pressed": String(view.seeds === "1"), title: "runs that differ in the seed alone as their mean, with the band from the lowest to the highest", onclick: () => change({ seeds: view.seeds ? "" : "1" }) }, "over seeds");
     if (view.panel === "differences") {
       const added = h("div", { class: "added" });
       this.panel.replaceChildren(h("div", { class: "bar" }, tabs), this.differences(added));
       this.addTo(added);
     } else {
-      this.panel.replaceChildren(boardBar(tabs), this.board.element);
+      this.panel.replaceChildren(boardBar([...tabs, seeds]), this.board.element);
       this.board.update();
     }
   }
@@ -207,7 +208,7 @@ export class Home {
     const has = (...some) => names === null || some.some((name) => names.includes(name));
     if (has("where")) this.filter();
     if (has("sort", "cols", "base", "sel", "where")) this.rows();
-    if (has("panel", "log", "x", "zoom") || (has("sel") && view.panel === "differences")) this.drawPanel();
+    if (has("panel", "log", "x", "zoom", "seeds") || (has("sel") && view.panel === "differences")) this.drawPanel();
     else if (has("smooth")) this.board.draw();
     else if (has("sel", "fold", "big", "find")) this.board.update();
   }
