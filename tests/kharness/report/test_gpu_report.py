@@ -187,14 +187,14 @@ def test_a_slow_rank_is_not_hidden_by_full_utilization(four: Path) -> None:
     # Own work of 10, 20, 10 and 10 ms: mean 12.5, longest 20.
     assert re.sub(r"\d+ step records", "N step records", lines[0]) == (
         "Ranks: wasted share = 37.5% (1 - mean/max of the ranks' own work, N step records); not balanced: "
-        f"the others wait for rank 1 ({HOST}, cuda:1) in forward and backward, best/mine 0.50, "
+        f"the others wait 10.00 ms (50%) of each step for rank 1 ({HOST}, cuda:1) in forward and backward, "
         "although memory, utilization and power look even"
     )
     assert lines[1:3] == [
         f"rank 0 ({HOST}, cuda:0): 10.00 ms per step (data wait 1.00, forward and backward 8.00, "
-        "optimizer 1.00), best/mine 1.00",
+        "optimizer 1.00), waits 10.00",
         f"rank 1 ({HOST}, cuda:1): 20.00 ms per step (data wait 1.00, forward and backward 18.00, "
-        "optimizer 1.00), best/mine 0.50  <- slowest",
+        "optimizer 1.00)  <- slowest",
     ]
 
 

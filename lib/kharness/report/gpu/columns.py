@@ -33,6 +33,9 @@ MOST_VALUES = 8192
 PRECISION = 2.0**-11
 """Relative precision of a rounded value."""
 
+# Mean, peak and lowest of a point where nobody knows any.
+_UNKNOWN = (math.nan, math.nan, math.nan)
+
 Values = NDArray[np.float64]
 
 
@@ -43,6 +46,7 @@ class GpuCurve:
     seconds: Sequence[float] = ()
     means: Sequence[float] = ()
     peaks: Sequence[float] = ()
+    lows: Sequence[float] = ()
 
     def __bool__(self) -> bool:
         return any(not math.isnan(value) for value in self.means)
@@ -131,6 +135,7 @@ class _Cells:
         self._known = {name: array("d") for name in names}
         self._sums = {name: array("d") for name in names}
         self._peaks = {name: array("d") for name in names}
+        self._lows = {name: array("d") for name in names}
 
     def add(self, times: Values, held: dict[str, Values]) -> None:
         distances = np.diff(times, prepend=self._last)
@@ -147,19 +152,21 @@ class _Cells:
             self._known[name].extend(np.add.reduceat(~lacking, starts, dtype=np.float64))
             self._sums[name].extend(np.add.reduceat(np.where(lacking, 0.0, values), starts))
             self._peaks[name].extend(np.fmax.reduceat(values, starts))
+            self._lows[name].extend(np.fmin.reduceat(values, starts))
 
     def curve(self, name: str, started: float) -> GpuCurve:
         size = sum(self._rows) / MAX_POINTS
-        found: tuple[list[float], ...] = ([], [], [])
+        found: tuple[list[float], ...] = ([], [], [], [])
         for group in self._groups(size):
             first = group[0]
             if self._follows_gap[first]:
-                _extend(found, [self._firsts[first] - started], [math.nan], [math.nan])
+                _extend(found, self._firsts[first] - started, *_UNKNOWN)
             rows, known = sum(self._rows[i] for i in group), sum(self._known[name][i] for i in group)
             mean = sum(self._sums[name][i] for i in group) / known if known else math.nan
             peaks = [peak for i in group if not math.isnan(peak := self._peaks[name][i])]
+            lows = [low for i in group if not math.isnan(low := self._lows[name][i])]
             seconds = sum(self._seconds[i] for i in group) / rows - started
-            _extend(found, [seconds], [mean], [max(peaks, default=math.nan)])
+            _extend(found, seconds, mean, max(peaks, default=math.nan), min(lows, default=math.nan))
         return GpuCurve(*found)
 
     def _groups(self, size: float) -> Iterator[list[int]]:
@@ -247,18 +254,20 @@ def _curve(times: Values, values: Values, started: float) -> GpuCurve:
     size = max(1, math.ceil(len(values) / MAX_POINTS))
     distances = np.diff(seconds)
     breaks = np.flatnonzero(distances > _longest_distance(distances)) + 1
-    found: tuple[list[float], ...] = ([], [], [])
+    found: tuple[list[float], ...] = ([], [], [], [])
     for i, part in enumerate(np.split(np.arange(len(values)), breaks)):
         if i:  # the line ends before a gap and begins after it
-            _extend(found, [float(seconds[part[0]])], [math.nan], [math.nan])
+            _extend(found, float(seconds[part[0]]), *_UNKNOWN)
         for start in range(0, len(part), size):
             own = part[start : start + size]
             known = _known(values[own])
-            mean, peak = (float(known.mean()), float(known.max())) if len(known) else (math.nan, math.nan)
-            _extend(found, [float(seconds[own].mean())], [mean], [peak])
+            values_of = (
+                (float(one) for one in (known.mean(), known.max(), known.min())) if len(known) else _UNKNOWN
+            )
+            _extend(found, float(seconds[own].mean()), *values_of)
     return GpuCurve(*found)
 
 
-def _extend(found: tuple[list[float], ...], *columns: list[float]) -> None:
-    for whole, more in zip(found, columns, strict=True):
-        whole.extend(more)
+def _extend(found: tuple[list[float], ...], *point: float) -> None:
+    for whole, one in zip(found, point, strict=True):
+        whole.append(one)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.collection import CellResult
-from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict, wasted_words
+from kharness.report.gpu.balance import BALANCED, DECEIVING, seconds_waited, verdict, wasted_words
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, sampled, without_samples
@@ -77,7 +78,7 @@ def draw(summary: Summary) -> Figure:
         extra.append(f"the first {MAX_RUNS} of {len(runs)} runs; the CSV has all")
         runs = runs[:MAX_RUNS]
     ranks = runs[0].cell.ranks[0] if len(runs) == 1 else None
-    extra.append(_in_words(runs))
+    extra += _lines(_in_words(runs))
     dots = "bar: mean over the run   line: 5 to 95 % of its samples" if len(runs) == 1 else "dot: one run"
     subtitle = f"{summary.title}\n{dots}   CV: standard deviation over mean of the GPUs' means, in percent"
     right_rows = 3 if len(runs) == 1 else len(runs)
@@ -111,10 +112,15 @@ def _draw_only_ranks(summary: Summary, cell: CellResult) -> Figure:
     assert ranks is not None
     said = f"wasted share of the ranks' own work {wasted_words(ranks)}: {verdict(cell.gpus, ranks)}"
     subtitle = f"{summary.title}\nno two GPUs were sampled: the ranks' own work alone"
-    figure = canvas(11.6, 0.9 + 0.3 * len(ranks.ranks), TITLE, subtitle, [*notes(summary, []), said])
+    figure = canvas(11.6, 0.9 + 0.3 * len(ranks.ranks), TITLE, subtitle, [*notes(summary, []), *_lines(said)])
     figure.subplots_adjust(top=1 - 1.25 / figure.get_figheight())
     _draw_ranks(figure.add_subplot(), ranks)
     return figure
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text in lines as long as the picture is wide."""
+    return textwrap.wrap(text, 150)
 
 
 def _in_words(runs: Sequence[Sampled]) -> str:
@@ -242,7 +248,7 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
                 width = 1000 * rank.phases[phase]
                 axes.barh([y], [width], left=begin, height=0.62, color=color, alpha=0.75, lw=0, zorder=2)
                 begin += width
-        axes.text(begin, y, _beside(rank), fontsize=8.5, va="center", color=INK)
+        axes.text(begin, y, _beside(rank, ranks), fontsize=8.5, va="center", color=INK)
     for color, phase in zip(PALETTE, WORDS, strict=False):
         if any(phase in rank.phases for rank in ranks.ranks):
             axes.barh([0], [0], color=color, alpha=0.75, label=WORDS[phase])
@@ -255,9 +261,10 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
     axes.set_xlabel("own work of a mean step, without collectives (ms)")
 
 
-def _beside(rank: RankTimes) -> str:
+def _beside(rank: RankTimes, ranks: RankBalance) -> str:
     """The label of a rank's bar."""
-    return f" best/mine {rank.best_over_mine:.2f} {rank.name.removeprefix(f'rank {rank.rank}')}"
+    waits = f"waits {1000 * wait:.2f} ms" if (wait := seconds_waited(rank, ranks)) else ""
+    return f" {'the slowest' if rank is ranks.slow else waits} {rank.name.removeprefix(f'rank {rank.rank}')}"
 
 
 def _names(run: Sampled) -> dict[tuple[str, int], str]:

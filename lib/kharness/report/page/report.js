@@ -77,7 +77,7 @@ function valueAt(svg, place) {
 }
 
 function pointsOf(path) {
-  const numbers = path.getAttribute("d").slice(1).split(" ").map(Number);
+  const numbers = path.getAttribute("d").match(/\d+/g).map(Number);
   return numbers.flatMap((x, i) => (i % 2 ? [] : [[x, numbers[i + 1]]]));
 }
 

@@ -51,6 +51,10 @@ class RowPlot:
     caption: str
     rows: Sequence[MarkedRow]
     ticks: Sequence[tuple[float, str]]
+    quantity: str = ""
+    """What the axis has, where the title says something else."""
+    legend: Sequence[tuple[str, int]] = ()
+    """Texts with their colors."""
 
 
 def time_per_step(summary: Summary) -> list[RowPlot]:
@@ -68,9 +72,9 @@ def time_per_step(summary: Summary) -> list[RowPlot]:
     for name in shown:
         own = of_variant[name]
         lows, highs = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in _ENDS)
-        bars = [_bar(look, low, high, axis) for look, low, high in zip(_BARS, lows, highs, strict=True)]
+        bars = [bar(look, low, high, axis) for look, low, high in zip(_BARS, lows, highs, strict=True)]
         dots = [
-            PlotMark("point" if one.status == COMPLETE else "point hollow", _percent(one.quantiles[2], axis))
+            PlotMark("point" if one.status == COMPLETE else "point hollow", percent(one.quantiles[2], axis))
             for one in own
         ]
         rows.append(MarkedRow(name, [*bars, *dots], f"{medians[name]:.2f} ms"))
@@ -95,11 +99,11 @@ def time_to_target(summary: Summary) -> list[RowPlot]:
         rows = []
         for variant in shown:
             median = medians[variant.variant]
-            marks = [PlotMark("point soft", _percent(time, axis)) for time in unit.of_runs(variant)]
+            marks = [PlotMark("point soft", percent(time, axis)) for time in unit.of_runs(variant)]
             if median is not None and math.isfinite(median):
-                marks.append(PlotMark("median", _percent(median, axis)))
+                marks.append(PlotMark("median", percent(median, axis)))
             if any(run.reached is False for run in variant.runs):
-                marks.append(PlotMark("missed", _percent(1.07 * highest, axis)))
+                marks.append(PlotMark("missed", percent(1.07 * highest, axis)))
             rows.append(MarkedRow(variant.variant, marks, _words(unit.words(median), variant)))
         workload = f" on {one.workload}" if len(times) > 1 else ""
         what = f"{one.target}, {one.target.chosen_by}"
@@ -126,12 +130,14 @@ def _left_out(shown: Sequence[object], whole: Sequence[object] | dict[str, float
     return f". The {len(shown)} fastest of {len(whole)} variants." if len(shown) < len(whole) else "."
 
 
-def _bar(look: str, low: float, high: float, axis: Scale) -> PlotMark:
-    left = _percent(low, axis)
-    return PlotMark(look, left, round(_percent(high, axis) - left, 1))
+def bar(look: str, low: float, high: float, axis: Scale) -> PlotMark:
+    """Return a bar from one value to another."""
+    left = percent(low, axis)
+    return PlotMark(look, left, round(percent(high, axis) - left, 1))
 
 
-def _percent(value: float, axis: Scale) -> float:
+def percent(value: float, axis: Scale) -> float:
+    """Return the place of a value in percent of its axis."""
     return axis.at(value) / (SIZE / 100)
 
 

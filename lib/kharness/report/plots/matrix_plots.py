@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from kharness.report.graphs._curves import Curve, bin_size, curves
 from kharness.report.judging.baseline import baseline_of
 from kharness.report.metrics import metric_named
-from kharness.report.plots.plot import Plot, Strand, plot_of
+from kharness.report.plots.plot import Plot, Strand, plot_of, range_of
 from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
@@ -248,12 +248,7 @@ def _behind(others: Sequence[Curve]) -> Sequence[Strand]:
     """Return the range of the variants without a color; lines where they have not the same steps."""
     means = [one for one in others if not one.run] or others
     strands = [_strand(one, -1, "other") for one in means]
-    if not strands or len({tuple(one.xs) for one in strands}) != 1:
-        return strands[:_MOST_IN_GRAY]
-    at = list(zip(*(one.ys for one in strands), strict=True))
-    return [
-        Strand("", -1, "other", strands[0].xs, (), [min(some) for some in at], [max(some) for some in at])
-    ]
+    return range_of(strands)[:_MOST_IN_GRAY]
 
 
 def _strands(found: Sequence[Curve], label: str, color: int, metric: PlottedMetric) -> list[Strand]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
@@ -23,6 +24,7 @@ class Strand:
     """`mean`, `run`, `unfinished`, `points` for dots alone, or `other` for what is only compared with."""
     xs: Sequence[float]
     ys: Sequence[float]
+    """NaN is a gap."""
     lows: Sequence[float] = ()
     highs: Sequence[float] = ()
     dots: bool = False
@@ -59,6 +61,8 @@ class Plot:
     """Words beside points: place from the left and from the top."""
     said: Sequence[str] = field(default_factory=list)
     """Notes below it."""
+    quantity: str = ""
+    """What is drawn, where the title says something else."""
 
 
 def plot_of(
@@ -67,11 +71,12 @@ def plot_of(
     strands: Sequence[Strand],
     *,
     x_label: str = "step",
-    scale: Kind = "linear",
+    scale: Kind | Scale = "linear",
     said: Sequence[str] = (),
 ) -> Plot:
-    """Draw strands in one frame."""
-    y = scale_of([value for one in strands for value in (*one.ys, *one.lows, *one.highs)], scale)
+    """Draw strands in one frame; of a scale that is only named the ends are those of the data."""
+    values = [value for one in strands for value in (*one.ys, *one.lows, *one.highs) if value == value]
+    y = scale if isinstance(scale, Scale) else scale_of(values, scale)
     xs = [value for one in strands if one.xs for value in (one.xs[0], one.xs[-1])]
     x = Scale("linear", min(xs), max(xs)) if max(xs) > min(xs) else scale_of(xs)
     named = [one for one in strands if one.kind != "other" and one.label]
@@ -105,18 +110,43 @@ def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
         return []
     color = "other" if one.kind == "other" else f"c{one.color}"
     found = []
-    if one.lows and list(one.lows) != list(one.highs):
-        ahead = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.highs, strict=True)]
-        back = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.lows, strict=True)]
-        found.append(PlotPath(f"band {color}", _outline([*ahead, *reversed(back)]) + "Z"))
-    if one.ys:
-        points = [(x.at(a), SIZE - y.at(b)) for a, b in zip(one.xs, one.ys, strict=True)]
+    if any(low < high for low, high in zip(one.lows, one.highs, strict=True)):
+        ahead, back = _points(one.xs, one.highs, x, y), _points(one.xs, one.lows, x, y)
+        areas = [_outline([*high, *reversed(low)]) + "Z" for high, low in zip(ahead, back, strict=True)]
+        found.append(PlotPath(f"band {color}", "".join(areas)))
+    parts = _points(one.xs, one.ys, x, y) if one.ys else []
+    if parts:
         label = one.label if one.kind == "mean" else ""
-        found.append(PlotPath(f"{one.kind} {color}", _outline(points), label))
-        if one.dots or len(points) == 1:
-            dots = "".join(f"M{a} {b}h0" for a, b in points)
+        found.append(PlotPath(f"{one.kind} {color}", "".join(map(_outline, parts)), label))
+        dots = "".join(f"M{a} {b}h0" for part in parts if one.dots or len(part) == 1 for a, b in part)
+        if dots:
             found.append(PlotPath(f"dots {one.kind} {color}", dots))
     return found
+
+
+def _points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> list[list[tuple[int, int]]]:
+    """Return the places of a line's points, in a part for each piece between its gaps."""
+    parts: list[list[tuple[int, int]]] = [[]]
+    for a, b in zip(xs, ys, strict=True):
+        if math.isnan(b):
+            parts.append([])
+        else:
+            parts[-1].append((x.at(a), SIZE - y.at(b)))
+    return [part for part in parts if part]
+
+
+def range_of(strands: Sequence[Strand]) -> Sequence[Strand]:
+    """Return one area, in gray, that holds the lines and areas of all; themselves if their steps differ."""
+    if not strands or len({tuple(one.xs) for one in strands}) != 1:
+        return strands
+    lows = [_known(min, at) for at in zip(*(one.lows or one.ys for one in strands), strict=True)]
+    highs = [_known(max, at) for at in zip(*(one.highs or one.ys for one in strands), strict=True)]
+    return [Strand("", -1, "other", strands[0].xs, (), lows, highs)]
+
+
+def _known(pick: Callable[[Iterable[float]], float], values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return pick(known) if known else math.nan
 
 
 def _outline(points: Sequence[tuple[int, int]]) -> str:
@@ -129,7 +159,11 @@ def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
     """Return labels where lines end, moved apart where they would lie on each other."""
     if len(lines) < 2 or max(len(one.label) for one in lines) > _LONGEST_AT_END:
         return []
-    wanted = sorted((100 - y.at(one.ys[-1]) / (SIZE / 100), one.label, one.color) for one in lines if one.ys)
+    wanted = sorted(
+        (100 - y.at(last) / (SIZE / 100), one.label, one.color)
+        for one in lines
+        if (last := _last(one)) is not None
+    )
     placed: list[tuple[float, str, int]] = []
     for at, label, color in wanted:
         placed.append((max(at, placed[-1][0] + _LABEL_GAP) if placed else at, label, color))
@@ -138,8 +172,14 @@ def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
 
 
 def _alt(title: str, x_label: str, lines: Sequence[Strand]) -> str:
-    ends = ", ".join(f"{one.label or 'it'} ends at {one.ys[-1]:.4g}" for one in lines[:8] if one.ys)
+    ends = ", ".join(
+        f"{one.label or 'it'} ends at {last:.4g}" for one in lines[:8] if (last := _last(one)) is not None
+    )
     return f"{title} by {x_label}: {ends}." if ends else f"{title} by {x_label}."
+
+
+def _last(one: Strand) -> float | None:
+    return next((value for value in reversed(one.ys) if not math.isnan(value)), None)
 
 
 def without_neighbors(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:

@@ -25,6 +25,7 @@ from kharness.report.overview.run_facts import checkpoints, packages
 from kharness.report.overview.sweep_facts import sweep_facts
 from kharness.report.overview.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
 from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
+from kharness.report.plots.gpu_plots import gpu_plots
 from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import Plot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
@@ -100,6 +101,7 @@ def as_html(summary: Summary) -> str:
     else:
         plots = part("curves", partial(plots_of_run, series), []) if series else []
     drawn = {plot.name for plot in plots}
+    of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
         plots=plots,
@@ -139,7 +141,9 @@ def as_html(summary: Summary) -> str:
         gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-        **part(GRAPHS, partial(pictures, summary, drawn), NO_PICTURES),
+        gpu_plots=of_gpus,
+        gpu_notes=list(dict.fromkeys(said for one in of_gpus if isinstance(one, Plot) for said in one.said)),
+        **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
         samples=part("samples", partial(_samples, summary), []),
         inference=part("inference", partial(inference_table, summary), None),
         sheets=part("predictions", partial(sheets, summary), []),

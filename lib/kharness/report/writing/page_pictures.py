@@ -10,6 +10,7 @@ from pathlib import Path
 from kharness.report.graphs import gpu_graphs, shows_numbers
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.pareto import Front
+from kharness.report.plots.gpu_plots import DRAWN as GPUS_DRAWN
 from kharness.report.summary import Summary
 from kharness.report.writing.inference import prediction_sheets
 from kharness.runs.files import GRAPHS
@@ -42,16 +43,19 @@ def say_something(fronts: Sequence[Front]) -> bool:
     )
 
 
-def pictures(summary: Summary, drawn: Collection[str]) -> Mapping[str, Sequence[PagePicture]]:
+def pictures(
+    summary: Summary, drawn: Collection[str], *, draws_gpus: bool
+) -> Mapping[str, Sequence[PagePicture]]:
     """Return those with something to show, by the part of the page that they belong to.
 
-    `drawn` are the curves that the page draws itself.
+    `drawn` are the curves that the page draws itself, `draws_gpus` is whether it draws the GPUs.
     """
     if summary.is_comparison:
         return NO_PICTURES
     found: dict[str, list[PagePicture]] = {name: [] for name in _PLACES}
     left_out = _OF_VARIANTS | (_OF_CURVES if drawn else frozenset())
     left_out |= frozenset() if summary.plan else {_PROFILE}
+    left_out |= GPUS_DRAWN if draws_gpus else frozenset()
     for path in sorted((summary.directory / GRAPHS).glob("*.png")):
         if shows_numbers(path) and path.stem not in left_out:
             place = "gpu_pictures" if path.stem in gpu_graphs() else "curves"

@@ -88,8 +88,8 @@ def test_the_late_rank_and_its_phase_are_named(trained: Path, case: dict[str, An
     cell = collect(trained / case["name"]).cells[0]
     lines = rank_lines(cell.gpus, *cell.ranks)
     phase = PLACES[case["place"]][case["records_parts"]]
-    assert f"not balanced: the others wait for rank {case['late_rank']} (" in lines[0], lines
-    assert f" in {phase}, best/mine" in lines[0], lines
+    assert f"%) of each step for rank {case['late_rank']} (" in lines[0], lines
+    assert lines[0].endswith(f" in {phase}"), lines
 
 
 def test_a_model_is_watched_in_all_ways_of_averaging(

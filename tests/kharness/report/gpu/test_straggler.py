@@ -63,8 +63,8 @@ def test_report_alert_and_terminal_name_rank_and_phase(trained: Path, phase: str
     cell = collect(directory).cells[0]
     ranks, _ = cell.ranks
     assert ranks is not None
-    assert f"the others wait for rank {rank} (" in verdict(cell.gpus, ranks)
-    assert f" in {words}, best/mine" in verdict(cell.gpus, ranks)
+    assert f"%) of each step for rank {rank} (" in verdict(cell.gpus, ranks)
+    assert verdict(cell.gpus, ranks).endswith(f" in {words}")
     message = f"rank {rank} is slow in {words}: the others wait for it"
     expected = [("straggler", "firing", f"rank {rank}, {words}", message, "metrics.jsonl", 5)]
     assert watch(directory) == expected

@@ -17,6 +17,7 @@ from kharness.report.writing.html import as_html
 from ....accessibility import violations
 from ....browser import Browser, needs_browser
 from ..conftest import Make, MatrixDirectory
+from ..gpu.samples import write_ranks, write_samples
 
 
 class Page(HTMLParser):
@@ -335,6 +336,27 @@ def test_a_phone_enlarges_a_graph(on_a_phone: Browser) -> None:
     assert on_a_phone.value(look) == [672, "enlarged wide goes-on", "fit to the screen"]
     on_a_phone.value(click)
     assert on_a_phone.value(look) == fits
+
+
+@needs_browser
+def test_pictures_of_gpus_fit_a_phone_and_can_be_read(browser: Browser, tmp_path: Path, make: Make) -> None:
+    run = tmp_path / "run"
+    make.journal(run, make.training([2.0, 1.0], [0.5], 0.5))
+    values = {"memory": 12288.0, "utilization": 95.0, "power": 200.0, "temperature": 60.0}
+    write_samples(run, 5, 8, lambda number, gpu: values | {"power": 200.0 + gpu})
+    write_ranks(run, [0.009] * 7 + [0.012])
+    page = written_page(run).as_uri()
+    browser.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    feature = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", features=[feature])
+    browser.open(page)
+    boxes = "[...document.querySelectorAll('#gpus .frame, #gpus .line, #gpus figcaption')]"
+    inside = "box => box.width > 40 && box.left >= 0 && box.right <= 390"
+    assert browser.value(f"{boxes}.map(one => one.getBoundingClientRect()).every({inside})")
+    assert browser.value(f"[{boxes}.length, document.querySelectorAll('#gpus img').length]") == [36, 0]
+    assert browser.value("document.documentElement.scrollWidth") == 390
+    assert violations(browser) == []
+    browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 @needs_browser

@@ -1,0 +1,213 @@
+"""The GPUs of a run and of a matrix, as the page draws them: what the titles say, and what is drawn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kharness.report.gpu.columns import MAX_POINTS
+from kharness.report.plots.cost_plots import MarkedRow, PlotMark, RowPlot
+from kharness.report.plots.gpu_plots import gpu_plots
+from kharness.report.plots.plot import Plot
+from kharness.report.summary import collect
+from kharness.report.writing.html import as_html
+
+from ..conftest import Make, training
+from .samples import write_ranks, write_samples
+
+EVEN = {"memory": 12288.0, "utilization": 95.0, "power": 200.0, "temperature": 60.0}
+
+
+@pytest.fixture
+def run(tmp_path: Path, make: Make) -> Path:
+    make.journal(tmp_path / "run", training([2.0, 1.0], [0.5], 0.5))
+    return tmp_path / "run"
+
+
+def drawn(run: Path) -> dict[str, Plot | RowPlot]:
+    return {plot.title: plot for plot in gpu_plots(collect(run))}
+
+
+def test_one_gpu_has_its_curves_with_every_spike(run: Path) -> None:
+    """Of 1,600 samples a point is ten: the one at full memory is in the area, and in no mean."""
+
+    def values(number: int, gpu: int) -> dict[str, Any]:
+        return EVEN | ({"memory": 24576.0} if number == 805 else {})
+
+    write_samples(run, 10 * MAX_POINTS, 1, values)
+    plots = drawn(run)
+    assert list(plots) == [
+        "The GPU is busy 95 % of the time",
+        "Memory peaks at 24.0 of 24.0 GiB",
+        "The GPU draws 200 W on average",
+        "The GPU was not hotter than 60 °C",
+    ]
+    memory = plots["Memory peaks at 24.0 of 24.0 GiB"]
+    assert isinstance(memory, Plot)
+    assert (memory.quantity, memory.x_label) == (
+        *("Memory in use (GiB)", "minutes since the run's first sample"),
+    )
+    assert (
+        memory.alt
+        == "Memory in use (GiB) over time. Memory peaks at 24.0 of 24.0 GiB. GPU 0 12.0 to 24.0 GiB."
+    )
+    assert [path.look for path in memory.paths] == ["other other", "band c0", "mean c0"]
+    limit, area, line = (re.findall(r"\d+ (\d+)", path.outline) for path in memory.paths)
+    # The axis ends at 1.06 x 24 GiB.
+    assert (set(limit), set(area), set(line)) == ({"57"}, {"57", "528"}, {"528", "481"})
+    assert memory.said == [
+        "Gray line: the memory that a GPU has.",
+        "Of long recordings a point is a mean; areas reach from the lowest sample to the highest.",
+    ]
+
+
+def test_what_stands_out_is_the_title(run: Path) -> None:
+    """GPU 1 has less to do, GPU 2 is hot and holds more, GPU 3 is lost after 4 s."""
+
+    def values(number: int, gpu: int) -> dict[str, Any]:
+        if gpu == 3 and number >= 4:
+            return {"state": "lost", "error": "GPU is lost"}
+        own: dict[int, dict[str, Any]] = {
+            1: {"utilization": 40.0, "power": 100.0},
+            2: {"temperature": 91.0, "memory": 18432.0, "throttle_reasons": ["hw_thermal_slowdown"]},
+        }
+        return EVEN | own.get(gpu, {})
+
+    write_samples(run, 8, 4, values)
+    write_ranks(run, [0.009, 0.0125, 0.009, 0.009])
+    plots = drawn(run)
+    waits = (
+        "The others wait 3.50 ms (25 %) of each step for rank 1 (gpu-host, cuda:1), "
+        "slow in forward and backward"
+    )
+    assert list(plots) == [
+        "GPU 1 is busy 40 % of the time, the others 95 %",
+        waits,
+        "Memory peaks at 18.0 of 24.0 GiB, on GPU 2",
+        "GPU 2 holds 18.0 GiB on average, the others 12.0 GiB",
+        "GPU 1 draws 100 W on average, the others 200 W",
+        "GPU 2 reached 91 °C; its clocks were held down in 100 % of the samples",
+    ]
+    ranks = plots[waits]
+    assert isinstance(ranks, RowPlot)
+    # Own work of 10.5, 14, 10.5 and 10.5 ms on an axis of 14.28 ms.
+    assert ranks.rows[0] == MarkedRow(
+        "rank 0",
+        [
+            PlotMark("stack c0", 0.0, 3.5),
+            PlotMark("stack c1", 3.5, 63.0),
+            PlotMark("stack c2", 66.5, 7.0),
+            PlotMark("stack waits", 73.5, 24.5),
+        ],
+        "waits 25 %",
+    )
+    assert [row.words for row in ranks.rows] == ["waits 25 %", "the slowest", "waits 25 %", "waits 25 %"]
+    assert ranks.legend == [("data wait", 0), ("forward and backward", 1), ("optimizer", 2)]
+    assert ranks.caption == (
+        "Over 20 recorded steps the 4 ranks together waited 0.21 s, 18.8 % of their time. "
+        "Hatched: waiting for the slowest rank in a mean step."
+    )
+    memory = plots["GPU 2 holds 18.0 GiB on average, the others 12.0 GiB"]
+    assert isinstance(memory, RowPlot)
+    assert memory.rows[2:] == [
+        MarkedRow(
+            "GPU 2",
+            [PlotMark("thick", 0.0, 70.8), PlotMark("point", 70.8), PlotMark("limit", 94.3)],
+            "18.0 GiB",
+        ),
+        MarkedRow(
+            "GPU 3, lost",
+            [PlotMark("thick", 0.0, 47.2), PlotMark("point", 47.2), PlotMark("limit", 94.3)],
+            "12.0 GiB",
+        ),
+    ]
+    power = plots["GPU 1 draws 100 W on average, the others 200 W"]
+    assert isinstance(power, Plot)
+    assert [text for text, _ in power.legend] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3, lost"]
+    assert [path.outline for path in power.paths] == [
+        "M0 45 143 45 286 45 429 45 571 45 714 45 857 45 1000 45",
+        "M0 955 143 955 286 955 429 955 571 955 714 955 857 955 1000 955",
+        *("M0 45 143 45 286 45 429 45 571 45 714 45 857 45 1000 45", "M0 45 143 45 286 45 429 45"),
+    ]
+
+
+def test_of_eight_gpus_the_highest_and_the_lowest_have_a_color(run: Path) -> None:
+    write_samples(run, 20, 8, lambda number, gpu: EVEN | {"power": 200.0 + gpu - 100.0 * (gpu == 5)})
+    plots = drawn(run)
+    assert list(plots) == [
+        "All 8 GPUs are busy 95 % of the time",
+        "Memory peaks at 12.0 of 24.0 GiB, alike on all 8 GPUs",
+        "All 8 GPUs hold 12.0 GiB on average",
+        "GPU 5 draws 105 W on average, the others 203 W",
+        "No GPU was hotter than 60 °C",
+    ]
+    power = plots["GPU 5 draws 105 W on average, the others 203 W"]
+    assert isinstance(power, Plot)
+    assert power.legend == [("GPU 7", 0), ("GPU 5", 1)]
+    assert [path.look for path in power.paths] == ["band other", "mean c0", "mean c1"]
+    assert power.alt == (
+        "Power (W) over time. GPU 5 draws 105 W on average, the others 203 W. "
+        "GPU 7 207 W; GPU 5 105 W; the others 200 to 206 W."
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "title", "words"),
+    [
+        ([0.009, 0.009], "The ranks are evenly loaded", ["10.50 ms", "10.50 ms"]),
+        (
+            [0.009, 0.011],
+            "The other rank waits 2.00 ms (16 %) of each step for rank 1 (gpu-host, cuda:1), "
+            "slow in forward and backward",
+            ["waits 16 %", "the slowest"],
+        ),
+    ],
+)
+def test_ranks_without_gpu_samples_are_drawn(
+    run: Path, seconds: list[float], title: str, words: list[str]
+) -> None:
+    write_ranks(run, seconds)
+    [plot] = drawn(run).values()
+    assert isinstance(plot, RowPlot)
+    assert (plot.title, [row.words for row in plot.rows]) == (title, words)
+
+
+def test_a_gap_in_the_samples_is_a_gap_in_the_line(run: Path) -> None:
+    def values(number: int, gpu: int) -> dict[str, Any]:
+        return {"state": "failed", "error": "no answer"} if number == 2 else EVEN | {"power": 100.0 + number}
+
+    write_samples(run, 5, 1, values)
+    power = drawn(run)["The GPU draws 102 W on average"]
+    assert isinstance(power, Plot)
+    assert [path.outline for path in power.paths] == ["M0 955 250 727M750 273 1000 45"]
+
+
+def test_a_matrix_has_a_row_per_variant(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion"], "SEED": ["1", "2"]})
+    for optimizer, used in (("sgd", 6144.0), ("adam", 18432.0), ("lion", 6144.0)):
+        values = EVEN | {"memory": used}
+        for seed in "12":
+            cell = made.add({"OPTIMIZER": optimizer, "SEED": seed}, training([2.0, 1.0], [0.5], 0.5))
+            write_samples(cell, 3, 2, lambda number, gpu: values)  # noqa: B023, called at once
+    summary = collect(made.directory)
+    memory, over_time, busy, power, heat = gpu_plots(summary)
+    assert [plot.title for plot in (memory, over_time, busy, power, heat)] == [
+        "adam needs the most memory: 18.0 GiB; the others 6.0 GiB",
+        "Memory of a run peaks at 36.0 of 48.0 GiB, with adam",
+        "GPUs are busy 95 % of the time in all variants",
+        "GPUs draw 400 W on average in all variants",
+        "The hottest GPU reaches 60 °C in all variants",
+    ]
+    assert isinstance(memory, RowPlot)
+    assert isinstance(over_time, Plot)
+    marks = [PlotMark("thick", 0.0, 70.8), *[PlotMark("point", 70.8)] * 2, PlotMark("limit", 94.3)]
+    assert memory.rows[0] == MarkedRow("adam", marks, "18.0 GiB")
+    assert [row.name for row in memory.rows] == ["adam", "sgd", "lion"]
+    assert [path.look for path in over_time.paths] == [
+        f"{kind} c{i}" for i in range(3) for kind in ("run", "mean")
+    ]
+    page = as_html(summary)
+    assert page.index("adam needs the most memory") < page.index('id="gpu-table"')
