@@ -282,11 +282,11 @@ def test_locks_that_are_tried_have_one_owner(sources: Sources) -> None:
 
 
 def test_variables_of_launchers_have_one_owner(sources: Sources) -> None:
-    """But for torchrun's, by which the harness itself trains."""
+    """But for torchrun's, by which the harness itself trains, and in Pythons that cannot import the owner."""
     names = {name for names in correlation.LAUNCHERS for name in names}
     found = {
         module
         for module, inside in sources.texts.items()
         if not module.startswith("kharness.") and any(text.value in names for text in inside)
     }
-    assert found == {"monitoring.host.correlation"}
+    assert found == {"monitoring.host.correlation", "monitoring.bridge.hook.sitecustomize"}

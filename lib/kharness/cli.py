@@ -329,6 +329,7 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
         follow=options.follow,
         patterns=options.pattern,
         trackers={name: {} for name in options.tracker},
+        hook=options.hook,
     )
 
 

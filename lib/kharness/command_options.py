@@ -16,6 +16,7 @@ Call = Callable[[argparse.Namespace, Sequence[str]], int]
 OF_RUN = (
     "--env",
     "--follow",
+    "--hook",
     "--offline",
     "--pattern",
     "--project",
@@ -101,6 +102,8 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume-with", default="", metavar="WORDS",
                         help="of later attempts: '--resume {run_dir}/ckpt.pt'")  # fmt: skip
     parser.add_argument("--offline", action="store_true", help="W&B keeps the program's runs on this disk")
+    parser.add_argument("--hook", action="store_true",
+                        help="record calls of wandb, trackio and others in the program")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run and write nothing")
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from kharness.command_options import OF_PROGRAMS
 from kharness.runs.errors import MatrixError
 
-FLAGS = ("offline",)
+FLAGS = ("hook", "offline")
 SEVERAL = ("follow", "pattern", "tracker", "render")
 PAIRS = ("axis", "env", "better")
 COMMAND = "command"

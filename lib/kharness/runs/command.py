@@ -27,6 +27,7 @@ _SHAPE = {
     "project": str,
     "trackers": dict,
     "resume?": [str],
+    "hook?": bool,
 }
 
 
@@ -47,6 +48,8 @@ class Command:
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     resume: Sequence[str] = ()
     """Words that attempts after the first have in addition."""
+    hook: bool = False
+    """Whether calls of trackers are recorded in the program itself."""
 
     @property
     def shown(self) -> str:
@@ -87,6 +90,7 @@ class CommandLaunch(Launch):
         options += [word for pattern in self.of.patterns for word in ("--pattern", pattern)]
         options += [word for pair in self.of.environment.items() for word in ("--set", "=".join(pair))]
         options += [f"--resume-with={word}" for word in self.of.resume]
+        options += ["--hook"] if self.of.hook else []
         return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
 
     @property

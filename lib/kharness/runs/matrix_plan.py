@@ -48,6 +48,7 @@ _SHAPE = {
             "trackers": dict,
             "files": {"*": str},
             "resume": [str],
+            "hook?": bool,
         },
         type(None),
     ),

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monitoring.bridge.guard import Guard
+from monitoring.bridge.hook import hooked
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
@@ -134,11 +135,12 @@ def _watched(options: argparse.Namespace) -> Watched:
 
         check_patterns(options.pattern)
     cwd = options.cwd.absolute()
+    environment = {**os.environ, **dict(pair.split("=", 1) for pair in options.set)}
     watched = Watched(
         options.directory.absolute(),
         cwd,
         time.time(),
-        {**os.environ, **dict(pair.split("=", 1) for pair in options.set)},
+        hooked(environment) if options.hook else environment,
         [cwd / path for path in options.follow],
         options.pattern,
     )
@@ -274,6 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--from-scratch", action="store_true", help="a later attempt that has no words of --resume-with"
     )
+    parser.add_argument("--hook", action="store_true", help="record calls of trackers in the program itself")
     parser.add_argument("--gpu-monitor", action="store_true")
     parser.add_argument("--machine-monitor", action="store_true")
     return parser

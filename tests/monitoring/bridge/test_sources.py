@@ -183,6 +183,42 @@ def test_richer_source_counts_and_the_other_is_named(run_dir: Path) -> None:
     assert "loss of output is left out, for trackio reports it too" in ended.stderr
 
 
+def test_calls_of_trackers_are_recorded_in_the_program(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a `sitecustomize` of the user's own."""
+    own = run_dir.parent / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print('of the user')")
+    monkeypatch.setenv("PYTHONPATH", str(own))
+    ended = bridged(run_dir, *ours("trackio"), options=["--hook"])
+    assert ended.returncode == 0, ended.stderr
+    assert records(run_dir, "step") == [
+        {"global_step": n, "train_loss": loss, "nested/a": n} for n, loss in enumerate(LOSSES)
+    ]
+    assert len(records(run_dir, "eval")) == STEPS
+    assert "recorded from hook: train/loss, nested/a, val/acc" in ended.stderr
+    assert (run_dir / "output.log").read_text().startswith("of the user\n")
+
+
+def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path) -> None:
+    other = run_dir.parent / "tensorboardX"
+    other.mkdir()
+    (other / "__init__.py").touch()
+    (other / "writer.py").write_text("class EventWriter: pass")
+    program = (
+        "import sys; sys.path.insert(0, ''); import tensorboardX.writer; print('iter 1: loss 2, time 1ms')"
+    )
+    assert bridged(run_dir, sys.executable, "-c", program, options=["--hook"]).returncode == 0
+    first, second = (run_dir / "output.log").read_text().splitlines()
+    assert first == (
+        "note: --hook: tensorboardX.writer is not recorded in the process: KeyError: 'SummaryWriter'"
+    )
+    assert second == "iter 1: loss 2, time 1ms"
+    assert bridged(run_dir, sys.executable, "-I", "-c", "print(2)", options=["--hook"]).returncode == 0
+    assert (run_dir / "output.log").read_text().splitlines()[2:] == ["2"]
+
+
 def of_trackio(stores: Path) -> list[float]:
     (database,) = Path(os.environ.get("TRACKIO_DIR", stores / "trackio")).glob("*.db")
     with contextlib.closing(sqlite3.connect(database)) as found:

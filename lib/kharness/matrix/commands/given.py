@@ -33,6 +33,7 @@ class Given:
     follow: Sequence[str] = ()
     patterns: Sequence[str] = ()
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    hook: bool = False
 
     @classmethod
     def of(cls, content: Mapping[str, Any], results: Path) -> Given:
@@ -46,6 +47,7 @@ class Given:
             follow=content["follow"],
             patterns=content["patterns"],
             trackers=content["trackers"],
+            hook=content.get("hook", False),
         )
 
     def content(self) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class Given:
             "project": self.project,
             "follow": list(self.follow),
             "patterns": list(self.patterns),
+            "hook": self.hook,
             "trackers": {name: dict(options) for name, options in self.trackers.items()},
         }
 
@@ -87,6 +90,7 @@ class Given:
             patterns=list(self.patterns),
             trackers=self.trackers,
             resume=self.template.resumed(known),
+            hook=self.hook,
         )
 
     def write_run(self, command: Command, directory: Path, values: Mapping[str, str]) -> None:
