@@ -194,6 +194,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
                 if failed_before(cell.status.attempts)
             ]
         ),
+        *_some(_sources_lines(overview)),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
         *_some([f"  {line}" for line in alert_lines([cell.directory for cell in overview.cells])]),
         *_time_line(overview),
@@ -285,6 +286,12 @@ def _unstable_line(cell: CellState) -> str:
     attempts = cell.status.attempts
     before = ", ".join(attempt.cause or ERROR for attempt in failed_before(attempts))
     return f"  {cell.name}: unstable: complete at attempt {len(attempts)}, before that {before}"
+
+
+def _sources_lines(overview: Overview) -> list[str]:
+    begun = [cell for cell in overview.cells if cell.status.attempts]
+    other = [cell for cell in begun if overview.found.has_other_sources(cell.member)]
+    return [f"  {cell.name}: began with other sources than the matrix was planned with" for cell in other]
 
 
 def _refused_lines(cell: CellState) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kharness.runs.command import COMMAND_JSON, command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.locate import locate
-from kharness.runs.matrix_plan import known_failures, read_matrix_json
+from kharness.runs.matrix_plan import has_other_sources, known_failures, read_matrix_json, sources_of
 from monitoring.counts import counted
 
 # So many cells a hint names.
@@ -49,6 +49,12 @@ class Found:
     quarantine: Mapping[str, str]
     order: Sequence[str] = ()
     """The names of a matrix's cells as they are to run; empty for the order of the members."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """What matrix.json says of the sources that it was planned with."""
+
+    def has_other_sources(self, member: Member) -> bool:
+        """Whether a run began with other sources than its matrix was planned with."""
+        return has_other_sources(member.launch.directory, self.code)
 
     @property
     def meant(self) -> list[Member]:
@@ -120,16 +126,29 @@ def _some(names: Sequence[str]) -> str:
 
 def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
     plan = read_matrix_json(directory)
-    members = [_member(cell, directory, root) for cell in plan["cells"]]
+    sources = sources_of(directory)
+    members = [_member(cell, directory, root, sources) for cell in plan["cells"]]
     choose(chosen, members)
     known = known_failures(plan)
-    return Found(directory, members, chosen, True, plan["kind"], plan["settings"], known, plan["order"])
+    return Found(
+        directory,
+        members,
+        chosen,
+        True,
+        plan["kind"],
+        plan["settings"],
+        known,
+        plan["order"],
+        {name: plan[name] for name in ("git", "template") if name in plan},
+    )
 
 
-def _member(cell: Mapping[str, Any], directory: Path, root: Path) -> Member:
+def _member(cell: Mapping[str, Any], directory: Path, root: Path, sources: Path | None) -> Member:
     run = directory / cell["name"]
     threads = cell.get("threads") or 0
-    launch = Launch(cell["name"], run, root, cell["model"], ConfigValues(run), threads=threads)
+    launch = Launch(
+        cell["name"], run, root, cell["model"], ConfigValues(run), threads=threads, sources=sources
+    )
     if os.path.exists(os.path.join(run, COMMAND_JSON)) and (command := read_command(run)) is not None:
         launch = replace(command_launch(run, command), threads=threads)
     return Member(launch.name, cell["values"], launch)

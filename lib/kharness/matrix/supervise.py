@@ -22,6 +22,7 @@ from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
+from kharness.matrix.planning.sources import import_from
 from kharness.matrix.running.delivery import told_lines
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.in_child import Say, apart
@@ -78,6 +79,7 @@ def supervise(
     None where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
     """
     clock = SteadyClock()
+    import_from(directory)
     with Signals() as signals:
         progress = MatrixProgress(sys.stdout, num_runs, expected=expected)
         resources = _resources(settings, source, progress.say)

@@ -26,7 +26,7 @@ from kharness.report.regression import fails_on_regression, regressions, toleran
 from kharness.report.runs import MOST_PLOTTED
 from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.report.writing import files
-from kharness.report.writing.other_work import other_work_lines
+from kharness.report.writing.caveats import caveat_lines
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
 from kharness.runs.status import PENDING
@@ -183,6 +183,6 @@ def report_lines(summary: Summary) -> list[str]:
     if known:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {on_one_line(line)}" for line in known]
-    lines += map(on_one_line, summary.part("other work", partial(other_work_lines, summary), []))
+    lines += map(on_one_line, summary.part("caveats", partial(caveat_lines, summary), []))
     compared = map(on_one_line, comparison_lines(summary.conclusions))
     return [*summary.part("GPUs", partial(gpu_summary_lines, summary), []), *lines, *compared]

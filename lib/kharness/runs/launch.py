@@ -33,6 +33,8 @@ class Launch:
     """Further flags of the training, such as --from-scratch."""
     threads: int = 0
     """CPU threads that the plan gives it; 0 if nothing plans it."""
+    sources: Path | None = None
+    """The copy of the checkout that it trains from; None for `root` itself."""
     expected: float | None = None
     """Seconds that it is likely to take; None where that is not known."""
 
@@ -43,7 +45,10 @@ class Launch:
     @property
     def program(self) -> list[str]:
         """The command without the interpreter."""
-        return [f"{self.model}/train.py", "--run-dir", self.shown_directory, *self.arguments]
+        script = f"{self.model}/train.py"
+        if self.sources is not None:
+            script = self._shown(self.sources / script)
+        return [script, "--run-dir", self.shown_directory, *self.arguments]
 
     @property
     def shown_directory(self) -> str:
@@ -52,7 +57,10 @@ class Launch:
     @property
     def command_line(self) -> str:
         """To be run by hand in the checkout."""
-        return shlex.join([self._shown(Path(sys.executable)), *self.program])
+        command = shlex.join([self._shown(Path(sys.executable)), *self.program])
+        if self.sources is None:
+            return command
+        return f"PYTHONPATH={shlex.quote(self._shown(self.sources / 'lib'))} {command}"
 
     def _shown(self, path: Path) -> str:
         """Return the path relative to the checkout."""

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.files import MATRIX_JSON
+from kharness.runs.files import MATRIX_JSON, SOURCES
+from monitoring.errors import MonitoringError
 from monitoring.journal.atomic_file import sync_folder, write_atomically
 from monitoring.journal.encoding.json_shape import (
     NUMBER,
@@ -18,6 +19,7 @@ from monitoring.journal.encoding.json_shape import (
     check_shape,
     read_json,
 )
+from monitoring.journal.run_json import read_run_json
 
 FORMAT = 2
 
@@ -103,6 +105,24 @@ def no_plan(directory: Path, what: str) -> MatrixError:
     return MatrixError(
         f"{directory / MATRIX_JSON} is not the plan of a matrix: {what}", hint="name another directory"
     )
+
+
+def sources_of(directory: Path) -> Path | None:
+    """The copied sources that a matrix trains from, if it has some."""
+    path = directory / SOURCES
+    return path if os.path.isdir(path) else None
+
+
+def has_other_sources(directory: Path, plan: Mapping[str, Any]) -> bool:
+    """Whether an attempt at a cell began with other sources than those that its matrix was planned with."""
+    planned = plan.get("git")
+    if not planned or plan.get("template"):  # a command of anybody's has sources of its own
+        return False
+    try:
+        attempts = read_run_json(directory)["attempts"]
+    except MonitoringError:
+        return False
+    return any(git and git != planned for git in (attempt.get("git") for attempt in attempts))
 
 
 def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from monitoring.host.name import host_name
+
+# In the folder of a copied checkout: the git state that it was in, and what differed from the revision.
+COPIED_STATE, COPIED_DIFFERENCE = ".copied_state.json", ".copied_difference"
 
 # Packages whose version can change a result or a record; listed if this process has imported them.
 PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightning", "orjson")
@@ -44,6 +49,9 @@ def _version(package: str) -> str:
 
 def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
+    if (copied := _copied(directory)) is not None:
+        state: dict[str, object] = json.loads((copied / COPIED_STATE).read_text())
+        return state
     # Mostly nothing differs; then one process finds all.
     status = _git("status", "--porcelain=v2", "--branch", "--untracked-files=no", directory=directory)
     lines = status.decode(errors="replace").splitlines() if status is not None else []
@@ -61,7 +69,21 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
 
 def git_difference(directory: Path | str | None = None) -> bytes | None:
     """Return what tracked files differ in from the revision, as `git apply` takes it; None outside git."""
+    if (copied := _copied(directory)) is not None:
+        return (copied / COPIED_DIFFERENCE).read_bytes()
     return _git("diff", "HEAD", "--binary", directory=directory)
+
+
+def write_copied_state(folder: Path, state: Mapping[str, object], difference: bytes) -> None:
+    """Note the git state of the checkout that a folder, which is none, has the sources of."""
+    (folder / COPIED_DIFFERENCE).write_bytes(difference)
+    (folder / COPIED_STATE).write_text(json.dumps(state))
+
+
+def _copied(directory: Path | str | None) -> Path | None:
+    """The folder of a copied checkout that a directory is, or is in."""
+    here = Path(directory or ".").absolute()
+    return next((place for place in (here, here.parent) if (place / COPIED_STATE).exists()), None)
 
 
 def _git(*arguments: str, directory: Path | str | None) -> bytes | None:

@@ -22,9 +22,11 @@ from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
 from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.matrix.planning.sources import copy_sources
 from kharness.runs.command import command_launch, read_command
-from kharness.runs.files import STATUS_JSON
+from kharness.runs.files import SOURCES, STATUS_JSON
 from kharness.runs.launch import Launch
+from kharness.runs.matrix_plan import sources_of
 from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
 from kharness.runs.status import PENDING, RunStatus, status_text
 
@@ -118,6 +120,8 @@ def as_plan(
         (cell.resolved.values for cell in drafted.cells if cell.resolved), settings=drafted.settings
     )
     launches = [launch_of(cell, directory, root) for cell in drafted.cells]
+    if drafted.settings.get("MATRIX_SNAPSHOT"):
+        launches = [replace(launch, sources=directory / SOURCES) for launch in launches]
     launches = [with_threads(launch, drafted.settings, machine) for launch in launches]
     return Plan(
         directory=directory,
@@ -149,7 +153,7 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     if cell.resolved is None and (command := read_command(run)) is not None:
         return command_launch(run, command)
     asked = cell.resolved.values if cell.resolved else ConfigValues(run)
-    return Launch(cell.name, run, root, cell.model, asked)
+    return Launch(cell.name, run, root, cell.model, asked, sources=sources_of(directory))
 
 
 def with_threads(launch: Launch, settings: Mapping[str, object], machine: Machine) -> Launch:
@@ -169,6 +173,8 @@ def write(plan: Plan, root: Path, *, into: Path) -> None:
     into.mkdir()
     for cell in plan.cells:
         write_cell(cell, into / cell.name, root=root)
+    if plan.settings.get("MATRIX_SNAPSHOT"):
+        copy_sources(root, into)
     # One flush for the whole tree instead of an fsync per file: a matrix has thousands of them.
     sync_filesystem(into)
     write_plan(plan, root, into=into)

@@ -9,7 +9,7 @@ from kharness.report.comparison_table import unstable_words
 from kharness.report.overview.compared import compared
 from kharness.report.runs import RunData
 from kharness.report.summary import Summary
-from kharness.report.writing.other_work import other_work_lines
+from kharness.report.writing.caveats import caveat_lines
 from kharness.runs.matrix_plan import refused
 from monitoring.counts import counted
 
@@ -75,7 +75,7 @@ def _deviations(summary: Summary) -> list[str]:
     first = given.first_seeds
     if first and set(first) != set(seeds):
         lines.append(f"planned first with seeds {', '.join(first)}; these are {', '.join(seeds)}")
-    lines += other_work_lines(summary)
+    lines += caveat_lines(summary)
     return lines or ["none"]
 
 

@@ -28,6 +28,7 @@ from kharness.report.comparison_table import (
 )
 from kharness.report.graphs import shows_numbers, warnings_of
 from kharness.report.summary import Summary
+from kharness.report.writing.caveats import caveat_lines, other_sources
 from kharness.report.writing.conclusion_files import (
     conclusion_columns,
     conclusion_values,
@@ -39,7 +40,7 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.writing.html import as_html
 from kharness.report.writing.junit import as_junit
-from kharness.report.writing.other_work import other_work_json, other_work_lines
+from kharness.report.writing.other_work import other_work_json
 from kharness.runs.files import (
     GRAPHS,
     JUNIT_XML,
@@ -92,6 +93,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         "name": summary.title,
         "model": summary.plan.get("model"),
         "git": summary.plan.get("git"),
+        "other_sources": other_sources(summary),
         "versions": summary.plan.get("versions"),
         "axes": [{"symbol": symbol, "values": values} for symbol, values in summary.axes.items()],
         "replicate_axis": REPLICATE_AXIS if REPLICATE_AXIS in summary.axes else None,
@@ -214,7 +216,7 @@ def _gpus(summary: Summary) -> list[str]:
 
 
 def _other_work(summary: Summary) -> list[str]:
-    lines = other_work_lines(summary)
+    lines = caveat_lines(summary)
     return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
 
 

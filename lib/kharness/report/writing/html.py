@@ -30,6 +30,7 @@ from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import Plot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.summary import Summary
+from kharness.report.writing.caveats import caveat_lines
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
     aggregates_caption,
@@ -45,7 +46,6 @@ from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.inference import inference_table
-from kharness.report.writing.other_work import other_work_lines
 from kharness.report.writing.page_pictures import NO_PICTURES, pictures, say_something, sheets
 from kharness.runs.files import GRAPHS
 from kharness.runs.matrix_plan import refused
@@ -136,7 +136,7 @@ def as_html(summary: Summary) -> str:
         ],
         comparison=comparison(summary).without_empty() if summary.plan else None,
         explanation=" ".join(
-            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
+            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
         ),
         gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
