@@ -100,7 +100,7 @@ FLOORS: dict[str, list[str]] = {
         "counts errors host secrets",
         "dropins gpu spool",
         "journal samplers",
-        "alert_lines alert_sentences control follower lineage rotating_journal sampler_process"
+        "alert_lines alert_sentences control follower lineage notes rotating_journal sampler_process"
         " saved_environment telemetry where",
         "media rules",
         "agent trackers verbose_logging",

@@ -271,6 +271,19 @@ def bundle(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def note(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Give a run tags and a note, which ls, conditions and the page know."""
+    from kharness.runs.latest import asked_directory, shown
+    from monitoring.notes import changed, read_notes, write_notes
+
+    directory = asked_directory({"RUN": str(options.directory)}, Path.cwd())
+    notes = read_notes(directory)
+    kept = changed(notes, add=options.tag, remove=options.untag, text=options.message)
+    write_notes(directory, kept)
+    print(f"{shown(directory)}: {', '.join(kept.tags) or 'no tag'}{f'; {kept.text}' if kept.text else ''}")
+    return 0
+
+
 def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     """List the runs below a folder, and those that fulfill a condition."""
     from kharness.config.output import say
@@ -376,6 +389,7 @@ CALLS = {
     "ls": ls,
     "bundle": bundle,
     "import": import_,
+    "note": note,
     "continue": resume,
     "report": report,
 }

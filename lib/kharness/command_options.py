@@ -121,6 +121,13 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _takes_note(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="RUN")
+    parser.add_argument("-m", "--message", metavar="TEXT", help="the note; '' takes it away")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG")
+    parser.add_argument("--untag", action="append", default=[], metavar="TAG")
+
+
 def _takes_sweep(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
     parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
@@ -142,6 +149,7 @@ _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "ls": _takes_condition,
     "bundle": _takes_bundle,
     "import": _takes_source,
+    "note": _takes_note,
     "continue": _takes_directory,
     "report": _takes_directory,
 }

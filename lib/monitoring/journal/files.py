@@ -18,6 +18,8 @@ OF_AGENT = {**SAMPLES, "alert": ALERTS}
 """Event of a record that the agent writes -> its journal."""
 
 RUN_JSON = "run.json"
+NOTES_JSON = "notes.json"
+"""Tags and a note that a person has given the run (monitoring.notes)."""
 ENVIRONMENT_JSON = "environment.json"
 FOLLOWERS_JSON = "followers.json"
 METRICS_CSV = "metrics.csv"

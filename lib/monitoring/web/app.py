@@ -129,6 +129,7 @@ class Answers:
             Route("/api/environment", self.environment),
             Route("/api/picture", self.picture),
             Route("/api/control", self.control, methods=["POST"]),
+            Route("/api/notes", self.notes, methods=["POST"]),
             *(route for addition in self.additions for route in addition.routes(self)),
         ]
         errors: dict[Any, Any] = {
@@ -315,6 +316,14 @@ class Answers:
         row = self._named(str(content.get("id", "")))
         sent = await self._patiently(row, lambda: self.details.request(row, content.get("changes")))
         return _json({"file": sent.file, "changes": sent.changes})
+
+    async def notes(self, request: Request) -> Response:
+        """Keep tags and a note of a run."""
+        content = await _content(request)
+        row = self._named(str(content.get("id", "")))
+        tags, text = content.get("tags"), content.get("note")
+        kept = await self._patiently(row, lambda: self.details.annotate(row, tags, text))
+        return _json({"tags": kept.tags, "note": kept.text})
 
     def _named(self, run_id: str) -> RunRow:
         row = self.index.get(run_id)

@@ -13,6 +13,7 @@ from monitoring.errors import MonitoringError, UserError
 from monitoring.journal.files import ALERTS, ENVIRONMENT_JSON, JOURNAL, PROFILER, REQUESTS
 from monitoring.journal.records import PICTURES, Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
+from monitoring.notes import Notes, NotesError, checked, write_notes
 from monitoring.web.events import SparseRecords
 from monitoring.web.files import LOG, names_in, pictures_in
 from monitoring.web.rows import RunRow, best_values
@@ -113,6 +114,14 @@ class RunDetails:
             "lr_factor": list(LR_FACTORS),
             "profile": [PROFILED_STEPS.start, PROFILED_STEPS.stop - 1],
         }
+
+    def annotate(self, row: RunRow, tags: object, text: object) -> Notes:
+        """Keep tags and a note in a run's directory; NotesError or RunDirectoryError if that cannot be."""
+        if self.read_only:
+            raise NotesError("this page is read-only", hint="start it without READ_ONLY=y")
+        notes = checked(tags, text)
+        write_notes(row.directory, notes)
+        return notes
 
     def request(self, row: RunRow, changes: object) -> ControlRequest:
         """Send a request to a running training; ControlRefused or RequestError where that cannot be."""

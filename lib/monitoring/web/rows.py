@@ -14,10 +14,11 @@ from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.fields import EVAL, row_of
 from monitoring.journal.fields.row import EPOCH
-from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
+from monitoring.journal.files import ALERTS, JOURNAL, NOTES_JSON, RUN_JSON
 from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RunState, read_end, superseded
+from monitoring.notes import read_notes
 from monitoring.web.events import SparseRecords, sparse
 
 # Bytes at a journal's end that the newest values are taken from: some hundred records.
@@ -85,7 +86,7 @@ class RunRow:
 def signature(directory: Path) -> Signature:
     """Return what changes when one of a run's files does; FileNotFoundError without one."""
     found = []
-    for name in (JOURNAL, RUN_JSON, ALERTS):
+    for name in (JOURNAL, RUN_JSON, ALERTS, NOTES_JSON):
         try:
             status = os.stat(directory / name, follow_symlinks=False)
             found.append((status.st_ino, status.st_size, status.st_mtime_ns))
@@ -129,6 +130,8 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
         "seq": state.last_seq,
         **_alert_facts(directory),
     }
+    notes = read_notes(directory)
+    facts |= {"tags": ", ".join(notes.tags) or None, "note": notes.text or None}
     if problem:
         facts["problem"] = problem
     options = dict(config) if isinstance(config, Mapping) else {}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring.control import ControlFile, ControlRequest
+from monitoring.notes import Notes, read_notes, write_notes
 
 from ...browser import Browser, needs_browser
 from ...waiting import wait_until
@@ -303,6 +304,30 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(page: Brows
     assert "seeds=1" in page.value("location.hash")
     click(page, "button", "over seeds")
     page.until(f"{CHART}.lines.length === 3")
+
+
+def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:
+    """They are a file of the run, which another program may change, and conditions know them."""
+    show(page, "run=results/spiky")
+    click(page, ".run-head button", "add note")
+    page.until("document.querySelector('.note-form')")
+    page.value("document.querySelector('.note-form [name=tags]').focus()")
+    type_text(page, f"{MARKUP}, paper")
+    page.value("document.querySelector('.note-form [name=note]').focus()")
+    type_text(page, "shows the spike")
+    click(page, ".note-form button", "Keep")
+    page.until("document.querySelector('.run-head .note')?.innerText === 'shows the spike'")
+    tags = "[...document.querySelectorAll('.run-head .pill.tag')].map(one => one.innerText)"
+    assert page.value(tags) == [MARKUP, "paper"]
+    assert read_notes(folder / "spiky") == Notes((MARKUP, "paper"), "shows the spike")
+    write_notes(folder / "spiky", Notes(("paper",)))
+    page.until(f"JSON.stringify({tags}) === JSON.stringify(['paper'])")
+    show(page, "where=tags=paper")
+    page.until(f"{NAMES}.join() === 'spiky'")
+    heads = page.value("[...document.querySelectorAll('.runs thead th')].map(one => one.innerText)")
+    assert heads[:3] == ["name", "status", "tags"]
+    write_notes(folder / "spiky", Notes())
+    page.until(f"{NAMES}.length === 0")
 
 
 def test_a_phone_shows_all_without_scrolling_sideways(page: Browser) -> None:

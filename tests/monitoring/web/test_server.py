@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from monitoring.notes import NotesError
 from monitoring.web import folders
 from monitoring.web.command import check_folders, is_desktop, lines, listen
 from monitoring.web.details import ControlRefused, RunDetails
@@ -319,6 +320,9 @@ def test_a_read_only_page_sends_no_requests(tmp_path: Path) -> None:
             RunDetails(read_only=True).request(row, {"stop": True})
         assert RunDetails().control_of(row)["why_not"] == ""
         assert not (run.directory / "requests").exists()
+        with pytest.raises(NotesError, match="this page is read-only"):
+            RunDetails(read_only=True).annotate(row, ["x"], "")
+        assert not (run.directory / "notes.json").exists()
 
 
 def test_the_best_value_is_that_of_all_evaluations(tmp_path: Path) -> None:

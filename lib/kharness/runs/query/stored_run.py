@@ -19,6 +19,7 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
 from monitoring.journal.series import RunSeries
 from monitoring.journal.series.ends import JournalEnd, journal_end
+from monitoring.notes import read_notes
 from monitoring.web.rows import status_of
 
 # Names that a condition may use for what a configuration of the harness calls otherwise.
@@ -167,6 +168,8 @@ FACTS: dict[str, Callable[[StoredRun], object]] = {
     "status": lambda run: run.status,
     "step": lambda run: run.step,
     "seconds": lambda run: run.seconds,
+    "tags": lambda run: ", ".join(read_notes(run.directory).tags) or None,
+    "note": lambda run: read_notes(run.directory).text or None,
 }
 
 

@@ -3,7 +3,7 @@
 import { ago, bytes, copy, date, duration, h, number, replace, say, swatch, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { get, now, post, store } from "./net.js";
-import { mainMetrics, statusCell } from "./table.js";
+import { mainMetrics, statusCell, tagPills } from "./table.js";
 import { change, view } from "./view.js";
 
 const TABS = { charts: "Charts", alerts: "Alerts", log: "Log", config: "Configuration", about: "Environment", checkpoints: "Checkpoints", pictures: "Samples", control: "Control" };
@@ -56,6 +56,7 @@ export class RunPage {
       replace(this.head, back, h("p", { class: "empty" }, !store.isComplete ? "reading …" : `There is no run ${this.id} (any more).`));
       return;
     }
+    if (this.isNoting && this.head.querySelector(".note-form")) return;  // what is being typed stays
     const isBase = view.base === row.id;
     const facts = [];
     const tile = (label, value, note) => facts.push(h("div", { class: "tile" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value, note ? h("span", { class: "note" }, note) : null)));
@@ -64,15 +65,35 @@ export class RunPage {
     if (row.status === "running") tile("Time left", duration(row.left === null ? null : Math.max(0, row.left - Math.max(0, now() - row.updated))), row.pace ? `${number(row.pace, 3)} steps/s` : "");
     tile("Duration", duration(row.seconds), `seen ${ago(row.updated, now())}`);
     for (const name of mainMetrics().filter((one) => one in row.metrics).slice(0, 3)) tile(name, withUnit(row.metrics[name], store.metrics[name].unit));
-    const changed = JSON.stringify([row.status, row.errors, row.warnings, isBase, facts.map((one) => one.textContent), this.problem]);
+    const changed = JSON.stringify([row.status, row.errors, row.warnings, row.tags, row.note, this.isNoting, isBase, facts.map((one) => one.textContent), this.problem]);
     if (changed === this.headText) return;
     this.headText = changed;
-    replace(this.head, h("div", { class: "title" }, back, swatch(row.run_id), h("h1", {}, row.name), h("span", {}, [...statusCell(row).childNodes]),
+    replace(this.head, h("div", { class: "title" }, back, swatch(row.run_id), h("h1", {}, row.name), h("span", {}, [...statusCell(row).childNodes]), tagPills(row),
       h("button", { type: "button", "aria-pressed": String(isBase), onclick: () => change({ base: isBase ? "" : row.id }) }, isBase ? "★ baseline" : "☆ baseline"),
-      h("button", { type: "button", class: "quiet", title: "copy the directory", onclick: () => copy(this.details?.directory ?? row.id) }, "copy path")),
+      h("button", { type: "button", class: "quiet", title: "copy the directory", onclick: () => copy(this.details?.directory ?? row.id) }, "copy path"),
+      store.isReadOnly ? null : h("button", { type: "button", class: "quiet", "aria-expanded": String(Boolean(this.isNoting)), onclick: () => { this.isNoting = !this.isNoting; this.drawHead(); } }, row.tags || row.note ? "edit note" : "add note")),
+      row.note && !this.isNoting ? h("p", { class: "note" }, row.note) : null,
+      this.isNoting ? this.noteForm(row) : null,
       row.problem || this.problem ? h("p", { class: "pill error" }, row.problem || this.problem) : null,
       h("div", { class: "tiles" }, facts));
     document.title = `${row.name} · kharness`;
+  }
+
+  noteForm(row) {
+    const tags = h("input", { type: "text", name: "tags", value: row.tags ?? "", placeholder: "tags, with commas between", "aria-label": "tags" });
+    const note = h("textarea", { name: "note", rows: 3, "aria-label": "note", placeholder: "what this run is for, what it has shown" }, row.note ?? "");
+    const keep = async (event) => {
+      event.preventDefault();
+      try {
+        await post("api/notes", { id: row.id, tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean), note: note.value });
+        this.isNoting = false;
+        say("kept in notes.json of the run");
+        this.drawHead();
+      } catch (error) {
+        say(error.message);
+      }
+    };
+    return h("form", { class: "note-form", onsubmit: keep }, tags, note, h("button", { type: "submit" }, "Keep"));
   }
 
   drawTabs() {

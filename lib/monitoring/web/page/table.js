@@ -36,7 +36,7 @@ let known = { key: "", columns: [] };
 
 export function columns() {
   if (view.cols) return view.cols;
-  const key = `${store.epoch}:${store.rows.size}:${store.options.length}:${Object.keys(store.metrics).length}`;
+  const key = `${store.epoch}:${store.rows.size}:${store.options.length}:${Object.keys(store.metrics).length}:${[...store.rows.values()].some((row) => row.tags)}`;
   if (known.key !== key) known = { key, columns: usualColumns() };
   return known.columns;
 }
@@ -45,12 +45,13 @@ function usualColumns() {
   const options = tellingOptions();
   const rank = (name) => (/seed/i.test(name) ? 2 : typeof valuesOf(name)[0] === "string" ? 0 : 1);
   options.sort((a, b) => rank(a) - rank(b));
-  return ["status", ...options.slice(0, 5).map((name) => `o:${name}`), ...mainMetrics().flatMap((name) => (/^val|^eval/.test(name) ? [`m:${name}`, `b:${name}`] : [`m:${name}`])), "started"].slice(0, MOST_COLUMNS);
+  const tags = [...store.rows.values()].some((row) => row.tags) ? ["tags"] : [];
+  return ["status", ...tags, ...options.slice(0, 5).map((name) => `o:${name}`), ...mainMetrics().flatMap((name) => (/^val|^eval/.test(name) ? [`m:${name}`, `b:${name}`] : [`m:${name}`])), "started"].slice(0, MOST_COLUMNS);
 }
 
 export function everyColumn() {
   return {
-    Facts: ["status", "left", "started", "seconds", "step", "project", "group", "host", "attempt"],
+    Facts: ["status", "left", "started", "seconds", "step", "project", "group", "tags", "note", "host", "attempt"],
     Options: store.options.map((name) => `o:${name}`),
     "Newest values": Object.keys(store.metrics).map((name) => `m:${name}`),
     "Best values": Object.keys(store.metrics).filter((name) => store.metrics[name].better !== "neither").map((name) => `b:${name}`),
@@ -123,8 +124,11 @@ function cell(row, column) {
   }
   if (column === "left" || column === "seconds") return h("td", { class: "right" }, duration(row[column]));
   if (column === "started") return h("td", { class: "soft", title: row.started ? new Date(1000 * row.started).toString() : "" }, row.started ? shortDate(row.started) : "–");
+  if (column === "tags") return h("td", {}, tagPills(row));
   return h("td", { class: typeof row[column] === "number" ? "right" : "" }, number(row[column] ?? "–"));
 }
+
+export const tagPills = (row) => (row.tags ? row.tags.split(", ").map((tag) => h("span", { class: "pill tag" }, tag)) : []);
 
 function shortDate(time) {
   const at = new Date(1000 * time);
