@@ -101,8 +101,8 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
         others = ("the other " if told else "all ") + counted(len(cells) - told, "run")
         lines.append(f"  every GPU of {others}: `make gpu-report`")
     if len(cells) > MAX_CELLS_DRAWN:
-        undrawn = len(cells) - MAX_CELLS_DRAWN
-        lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")
+        undrawn = counted(len(cells) - MAX_CELLS_DRAWN, "more run")
+        lines.append(f"  graphs not drawn yet of {undrawn}: `make gpu-report` draws them")
     return lines
 
 

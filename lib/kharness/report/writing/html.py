@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
@@ -53,6 +54,9 @@ from kharness.runs.output_tail import output_tail
 from monitoring.alert_sentences import alert_lines
 from monitoring.journal.files import RUN_JSON
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
 MAX_TAILS = 100
 # Runs whose text is on the page; all of it is in the journals.
@@ -77,17 +81,6 @@ class Incomplete:
 
 def as_html(summary: Summary) -> str:
     """The page; its graphs are those in the summary's directory (draw_all)."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parents[1] / "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["emphasised"] = _emphasised
     part, comparisons = summary.part, summary.conclusions.comparisons
     sweep = part("the leaderboard", partial(sweep_facts, summary), None)
     # the trials of a sweep are ranked, and judged against none of them
@@ -102,58 +95,83 @@ def as_html(summary: Summary) -> str:
         plots = part("curves", partial(plots_of_run, series), []) if series else []
     drawn = {plot.name for plot in plots}
     of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
-    return environment.get_template("report.html.jinja").render(
-        title=summary.title,
-        plots=plots,
-        curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
-        has_csv=bool(summary.plan) and not summary.is_comparison,
-        numbers=part("numbers", partial(last_numbers, series), None) if series else None,
-        checkpoints=None
-        if summary.plan
-        else part("the list of checkpoints", partial(checkpoints, summary), None),
-        packages=None if summary.plan else part("packages", partial(packages, summary), None),
-        headline=part("the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])),
-        sweep=sweep,
-        verdict_pictures=found,
-        all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
-        compared=part("what was compared", partial(compared, summary), None),
-        counts=Counter(cell.run.shown_status for cell in summary.cells),
-        conclusions=summary.conclusions,
-        judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-        verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
-        effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
-        effects_are=EFFECTS,
-        over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
-        sentences=[
-            comparison_sentence(with_texts(one, _without_emphasis))
-            for one in ([] if sweep else [*comparisons, *summary.conclusions.effects])
-        ],
-        prices=part("prices", partial(_prices, summary.conclusions), {}),
-        price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
-        row_plots=[
-            *part("the time per step", partial(time_per_step, summary), []),
-            *part("the time to the target", partial(time_to_target, summary), []),
-        ],
-        comparison=comparison(summary).without_empty() if summary.plan else None,
-        explanation=" ".join(
-            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
-        ),
-        gpus=part("GPUs", partial(gpus_table, summary), None),
-        gpu_explanation=GPU_EXPLANATION,
-        said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-        gpu_plots=of_gpus,
-        gpu_notes=list(dict.fromkeys(said for one in of_gpus if isinstance(one, Plot) for said in one.said)),
-        **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
-        samples=part("samples", partial(_samples, summary), []),
-        inference=part("inference", partial(inference_table, summary), None),
-        sheets=part("predictions", partial(sheets, summary), []),
-        incomplete=_incomplete(summary),
-        alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
-        failed=warnings_of(summary),
-        num_runs=len(summary.cells),
-        refused=refused(summary.plan),
-        runs=_runs_with_commands(summary).without_empty(),
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            title=summary.title,
+            plots=plots,
+            curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
+            has_csv=bool(summary.plan) and not summary.is_comparison,
+            numbers=part("numbers", partial(last_numbers, series), None) if series else None,
+            checkpoints=None
+            if summary.plan
+            else part("the list of checkpoints", partial(checkpoints, summary), None),
+            packages=None if summary.plan else part("packages", partial(packages, summary), None),
+            headline=part(
+                "the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])
+            ),
+            sweep=sweep,
+            verdict_pictures=found,
+            all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
+            compared=part("what was compared", partial(compared, summary), None),
+            counts=Counter(cell.run.shown_status for cell in summary.cells),
+            conclusions=summary.conclusions,
+            judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
+            verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
+            effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
+            effects_are=EFFECTS,
+            over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
+            sentences=[
+                comparison_sentence(with_texts(one, _without_emphasis))
+                for one in ([] if sweep else [*comparisons, *summary.conclusions.effects])
+            ],
+            prices=part("prices", partial(_prices, summary.conclusions), {}),
+            price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
+            row_plots=[
+                *part("the time per step", partial(time_per_step, summary), []),
+                *part("the time to the target", partial(time_to_target, summary), []),
+            ],
+            comparison=comparison(summary).without_empty() if summary.plan else None,
+            explanation=" ".join(
+                [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
+            ),
+            gpus=part("GPUs", partial(gpus_table, summary), None),
+            gpu_explanation=GPU_EXPLANATION,
+            said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
+            gpu_plots=of_gpus,
+            gpu_notes=list(
+                dict.fromkeys(said for one in of_gpus if isinstance(one, Plot) for said in one.said)
+            ),
+            **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
+            samples=part("samples", partial(_samples, summary), []),
+            inference=part("inference", partial(inference_table, summary), None),
+            sheets=part("predictions", partial(sheets, summary), []),
+            incomplete=_incomplete(summary),
+            alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
+            failed=warnings_of(summary),
+            num_runs=len(summary.cells),
+            refused=refused(summary.plan),
+            runs=_runs_with_commands(summary).without_empty(),
+        )
     )
+
+
+@cache
+def _environment() -> Environment:
+    """Jinja with the page, which takes longer to compile than to fill."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["emphasised"] = _emphasised
+    return environment
 
 
 def _emphasised(text: str) -> str:
