@@ -29,7 +29,10 @@ sys.exit(module.main(arguments) if inspect.signature(module.main).parameters els
 
 SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     # One beside it in all, on two cores, which leaves them to the other tests.
-    "agent": ({"WARM": 0, "SPINNERS": 0.5, "SPIN": "import time; time.sleep(600)"}, ["0.2", "busy"]),
+    "agent": (
+        {"TRACKERS": ["tensorboard"], "WARM": 0, "SPINNERS": 0.5, "SPIN": "import time; time.sleep(600)"},
+        ["0.2", "busy"],
+    ),
     "alert_rules": ({}, ["chosen_more"]),
     "bridge": ({}, ["1", "10"]),
     "defconfig": ({}, ["1"]),
