@@ -222,8 +222,12 @@ watch: $(setup)			## make gputop, where there is no GPU: a run, live in this ter
 
 ##@ Working on kharness
 
+.PHONY: new-model
+new-model: $(setup)		## write the smallest model outside of this tree that trains: M=dir
+	@$(python) scripts/new_model.py
+
 .PHONY: check
-check: $(setup_tests)		## lint, types and tests, as CI runs them
+check: $(setup_tests)		## lint, types and tests, as CI runs them; with M=dir the tests of that model
 	@$(python) scripts/check.py
 
 .PHONY: quick

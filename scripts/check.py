@@ -7,7 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
+from monitoring.outside import outside
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -15,8 +20,14 @@ BIN = Path(sys.executable).parent
 INCOMPLETE = 3
 
 
-def main() -> int:
-    """0 when all checks pass; the tests come last, so their closing line ends the output."""
+def main(argv: Sequence[str]) -> int:
+    """0 when all checks pass; the tests come last, so their closing line ends the output.
+
+    Of a model outside of the tree its tests are all.
+    """
+    make_variables.given(argv, os.environ, "check", root=ROOT)
+    if folder := outside():
+        return subprocess.run([BIN / "pytest", "-c", os.devnull, folder], cwd=folder, check=False).returncode
     programs = subprocess.run(
         [sys.executable, ROOT / "scripts" / "system_programs.py"], check=False
     ).returncode
@@ -57,4 +68,4 @@ def timed(name: str, command: list[Path | str]) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

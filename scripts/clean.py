@@ -1,7 +1,7 @@
 """clean.py clean|mrproper|distclean: remove what tools, configuring and setup left.
 
 clean      caches of Python, tests and linters
-mrproper   and the configuration: .config and its companions (also those in O=dir)
+mrproper   and the configuration: .config and its companions (those in O=dir, or of M=dir)
 distclean  and .venv and .venv-3.13 and so on, those that are virtual environments
 
 Results and downloaded data are the user's; nothing here touches them. Standard library only, so that it runs
@@ -40,10 +40,14 @@ def environments(root: Path) -> Iterator[Path]:
             yield venv
 
 
-def output_directory(root: Path) -> Path:
-    """O=dir of make's command line, else the root."""
-    given = os.environ.get("KHARNESS_MAKE_VARS", "").split()
-    return Path(os.environ["O"]).absolute() if "O" in given and os.environ.get("O") else root
+def given(*names: str) -> list[Path]:
+    """The folders that make's command line gives by these variables."""
+    known = os.environ.get("KHARNESS_MAKE_VARS", "").split()
+    return [
+        Path(os.environ[name]).expanduser().absolute()
+        for name in names
+        if name in known and os.environ.get(name)
+    ]
 
 
 def main(argv: list[str], root: Path) -> int:
@@ -51,9 +55,11 @@ def main(argv: list[str], root: Path) -> int:
     if len(argv) != 1 or argv[0] not in ("clean", "mrproper", "distclean"):
         print("error: one of clean, mrproper, distclean is needed", file=sys.stderr)
         return 2
-    found = [path for path in caches(root) if not path.is_symlink() and not path.name.endswith(".egg-info")]
+    folders = [root, *given("M")]
+    found = [path for folder in folders for path in caches(folder) if not path.is_symlink()]
+    found = [path for path in found if not path.name.endswith(".egg-info")]
     if argv[0] != "clean":
-        found += configuration(output_directory(root))
+        found += configuration([*given("O", "M"), root][0])
     if argv[0] == "distclean":
         found += [path for path in caches(root) if path.name.endswith(".egg-info")]
         found += environments(root)

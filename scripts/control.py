@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.make.typed import typed
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
@@ -105,7 +106,7 @@ def check_running(run: Path) -> None:
         raise MatrixError(f"{shown(run)} has ended: {state.status}", hint="name one that is running")
     if not is_training(run):
         raise MatrixError(
-            f"the process of {shown(run)} has died", hint=f"make continue RUN={shown(run)} trains the rest"
+            f"the process of {shown(run)} has died", hint=f"{typed('continue', shown(run))} trains the rest"
         )
 
 

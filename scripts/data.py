@@ -52,7 +52,10 @@ def configuration(variables: dict[str, str]) -> tuple[Sequence[str], Mapping[str
     if (output / CONFIG).exists():
         layers.insert(0, tree.base(output))
     values = tree.resolve(*layers).values
-    chosen = str(values["DATASET"])
+    chosen = str(values.get("DATASET") or "")
+    if not chosen:
+        print(f"MODEL={values['MODEL']} has no DATASET to bring")
+        return [], values
     if _is_on_request(chosen):
         return [chosen], values
     of_model = [name for name in DATASETS.names if tree.reachable(DATASETS.symbol(name, "").rstrip("_"))]

@@ -12,7 +12,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.matrix.reproduce.bit_equal import compare, differences_here, machine_differences
-from kharness.matrix.reproduce.reproduce import ReproducedRun, prepare_again
+from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.supervise_single import supervise_single
 from kharness.runs.errors import MatrixError
@@ -34,8 +34,11 @@ def main(argv: Sequence[str]) -> int:
         raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
     anyway = variables.get("ANYWAY", "n") == "y"
     past = ReproducedRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
-    with code_of(past.git, ROOT, anyway=anyway, run=past.directory) as code:
-        print(code.description)
+    with (
+        code_of(past.git, ROOT, anyway=anyway, run=past.directory) as code,
+        model_code(past, anyway=anyway) as model,
+    ):
+        print("\n".join([code.description, *[model] * bool(model)]))
         for difference in differences_here(past.start):
             print(f"differs: {difference}", flush=True)
         if not past.has_config:

@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
         again = to_run_again(found.launches, settings, failed_only=not chosen)
         bring_for(launch.asked for launch in again)
         if not found.is_matrix:
+            refuse_unrunnable(again, settings)
             return supervise_single(on_cluster(again[0], settings), root=ROOT, settings=settings)
         check_judging(found.directory, variables)
         report = partial(told_report, given=variables)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 # What a developer's shell, or the make that runs the suite, may have in its environment.
 FOREIGN = (
+    "M",
     "O",
     "TRACKER",
     "GPU_MONITOR",
@@ -44,6 +45,7 @@ FOREIGN = (
     "KHARNESS_COUNTED",
     "KHARNESS_GOALS",
     "KHARNESS_MAKE_VARS",
+    "KHARNESS_OUTSIDE",
     "KHARNESS_UNTIL",
     "MAKEFLAGS",
     "MAKELEVEL",

@@ -23,12 +23,13 @@ from kharness.config.options import parse
 from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
 from kharness.matrix.commands.axes import parse_axis
-from kharness.matrix.commands.template import Template
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.given_axes import NO_AXES, given_axes
+from kharness.matrix.planning.template import Template
 from kharness.matrix.sweep.ranges import read_ranges
 from kharness.matrix.sweep.sweep import draft_sweep
+from monitoring.outside import outside
 
 from .documented_commands import BLOCK, DocumentedCommand, commands_in, preset_of
 from .warm_python import WarmPython
@@ -57,8 +58,13 @@ OTHERS = ("mlflow", "pre-commit", "tensorboard", "trackio", "wandb")
 OF_FRAMEWORKS = {"complete_nlp_example.py", "run_clm.py", "tracking.py"}
 
 
-@cache
 def tree() -> Tree:
+    return tree_with(outside())
+
+
+@cache
+def tree_with(model: Path | None) -> Tree:
+    """That with a model outside of it, which has been entered."""
     return Tree.load(ROOT)
 
 
@@ -81,6 +87,7 @@ def test_every_program_is_known() -> None:
 @pytest.mark.parametrize("command", called("make"), ids=str)
 def test_make_takes_it(command: DocumentedCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [word.strip("[]") for word in command.words[1:] if word != "…" and not word.startswith("-")]
+    words = [re.sub(r"^M=.*", f"M={ROOT}/examples/mymodel", word) for word in words]
     goals = [word for word in words if "=" not in word] or ["train"]
     given = [word for word in words if "=" in word]
     if str(command) in REFUSED:
@@ -110,7 +117,8 @@ def test_kharness_takes_it(command: DocumentedCommand) -> None:
     name, *words = command.words[1:] or ["--help"]
     if name == "--help":
         return
-    if name in cli.TARGETS:
+    if name in cli.TARGETS or (name not in cli.CALLS and name in cli.make_targets()):
+        words = [re.sub(r"^M=.*", f"M={ROOT}/examples/mymodel", word) for word in words]
         given = [word for word in words if "=" in word]
         take([name], given)
         return
@@ -133,6 +141,8 @@ def presets_for(command: DocumentedCommand) -> list[str]:
     own = [preset for word in command.words if (preset := preset_of(word)) not in ("", "name")]
     if chosen := [*command.before, *own]:
         return chosen[-1:]
+    if outside():
+        return ["default"]
     for model, preset in OF_MODEL.items():
         about = command.page == f"{model}.md" or any(model.upper() in word for word in command.words)
         if about:

@@ -35,7 +35,7 @@ def options(kconfig: Path, prefix: str, kind: str = "bool") -> set[str]:
 
 def members(kconfig: Path, prefix: str) -> set[str]:
     """Members of the choice whose symbols begin with the prefix; options of a member are not."""
-    choices = re.findall(r"^choice\n.*?^endchoice", kconfig.read_text(), flags=re.M | re.S)
+    choices = re.findall(r"^choice\b[^\n]*\n.*?^endchoice", kconfig.read_text(), flags=re.M | re.S)
     return {
         name.lower() for text in choices for name in re.findall(rf"^config {prefix}(\w+)", text, flags=re.M)
     }
@@ -59,7 +59,7 @@ def test_every_tracker_has_a_module_and_an_enable_entry(root: Path) -> None:
 def test_every_exporter_has_a_module_and_an_entry(root: Path) -> None:
     """metrics.csv is always written, so it has no entry. A choice's members are no switches."""
     folder = root / "lib/monitoring/exporters"
-    text = re.sub(r"^choice\n.*?^endchoice", "", (folder / "Kconfig").read_text(), flags=re.M | re.S)
+    text = re.sub(r"^choice\b[^\n]*\n.*?^endchoice", "", (folder / "Kconfig").read_text(), flags=re.M | re.S)
     entries = re.findall(r'^config (\w+)\n\tbool "', text, flags=re.M)
     assert sorted(entries) == sorted(exporter_switch(name) for name in modules(folder) - {"csv"})
 
@@ -81,7 +81,7 @@ def test_every_dataset_has_a_module_and_an_entry_in_a_models_choice(root: Path) 
 
 def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) -> None:
     folders = {path.parent.name for path in root.glob("*/model.py")}
-    assert folders == members(root / "Kconfig", "MODEL_")
+    assert folders == members(root / "lib/kharness/Kconfig", "MODEL_")
     needed = ["Kconfig", "data.py", "train.py", "defconfigs"]
     assert [
         f"{name}/{file}" for name in folders for file in needed if not (root / name / file).exists()

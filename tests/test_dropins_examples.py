@@ -28,12 +28,18 @@ from kharness.runs.launch import Launch, Slot
 from kharness.training.datasets import DATASETS, check_dataset, load_dataset
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.pruning import PRUNING_METHODS, Pruner, build_pruner
-from kharness.training.run_directory import enabled_followers
 from monitoring.bridge.source import Reported, Watched
 from monitoring.bridge.sources import SOURCE_KINDS
 from monitoring.dropins import DropIns
 from monitoring.errors import UserError
-from monitoring.follower import EXPORTERS, TRACKERS, RunInfo, follower_module, follower_options
+from monitoring.follower import (
+    EXPORTERS,
+    TRACKERS,
+    RunInfo,
+    enabled_followers,
+    follower_module,
+    follower_options,
+)
 from monitoring.rules import RULES, Finding, enabled_rules, open_rule
 from monitoring.samplers import SAMPLERS
 

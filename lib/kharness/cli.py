@@ -220,7 +220,7 @@ def target(name: str, words: Sequence[str]) -> int:
         given.append(f"{variable}={word}" if variable else word)
     sys.stdout.flush()
     environment = {**os.environ, FRONT: "kharness"}
-    os.execve(sys.executable, [sys.executable, str(script), f"O={Path.cwd()}", *given], environment)
+    os.execve(sys.executable, [sys.executable, str(script), *_folder(given), *given], environment)
 
 
 def make_targets() -> list[str]:
@@ -237,11 +237,16 @@ def make(words: Sequence[str]) -> NoReturn:
     """Make a target of the checkout, on the configuration and the results in this folder."""
     command = ["make", "--no-print-directory", "-C", str(CHECKOUT), *words]
     if Path.cwd() != CHECKOUT:
-        command.append(f"O={Path.cwd()}")
+        command += _folder(words)
     try:
         os.execvp("make", command)
     except OSError as error:
         raise MatrixError(f"make cannot be run: {error.strerror}", hint="install make") from error
+
+
+def _folder(words: Sequence[str]) -> list[str]:
+    """Have a target use the configuration and the results of this folder; with M=DIR it uses those of DIR."""
+    return [] if any(word.startswith("M=") for word in words) else [f"O={Path.cwd()}"]
 
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -320,7 +325,7 @@ def dry_run(launches: Sequence[Launch]) -> int:
 
 def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
     from kharness.matrix.commands.given import Given
-    from kharness.matrix.commands.template import Template
+    from kharness.matrix.planning.template import Template
 
     environment = {}
     for pair in options.env:

@@ -4,6 +4,8 @@ Every module of a kind's package, and of its groups, whose name does not begin w
 `Options`, a frozen dataclass, takes each field from the symbol named kind, name, option: `beta` of
 optimizers/lion.py from OPTIMIZER_LION_BETA. Where that is not configured, as in a script that knows no
 Kconfig, the field has the default of its entry in the Kconfig file next to the modules.
+
+A model outside of the tree has its own in folders of the packages' names, `optimizers/` or `rules/`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from monitoring.errors import FollowerOptionsError, UnknownFollower, UserError
+from monitoring.outside import outside
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,31 @@ class DropIns:
 
     @property
     def _places(self) -> list[str]:
-        """The folders of the package."""
+        """The folders of the package, and that of an outside model: its `optimizers/`, `rules/` and so on."""
         spec = importlib.util.find_spec(self.package)
-        return list(spec.submodule_search_locations or []) if spec else []
+        places = list(spec.submodule_search_locations or []) if spec else []
+        own = os.path.join(outside() or "", self.package.rpartition(".")[2])
+        return [*places, own] if outside() and own not in places and os.path.isdir(own) else places
 
     @cached_property
     def _modules(self) -> Mapping[str, str]:
         """Name -> the path to import it from."""
-        found = {}
-        for group in ("", *self.groups):
-            package = f"{self.package}.{group}".rstrip(".")
-            for module in pkgutil.iter_modules([os.path.join(place, group) for place in self._places]):
-                if not module.name.startswith("_") and module.name not in self.groups:
-                    found[module.name] = f"{package}.{module.name}"
+        found: dict[str, str] = {}
+        files: dict[str, str] = {}
+        places = [
+            (group, os.path.join(place, group)) for group in ("", *self.groups) for place in self._places
+        ]
+        for group, place in places:
+            for module in pkgutil.iter_modules([place]):
+                if module.name.startswith("_") or module.name in self.groups:
+                    continue
+                path = os.path.join(place, f"{module.name}.py")
+                if (other := files.setdefault(module.name, path)) != path:
+                    raise self.refused(
+                        f"{self.kind} {module.name} is defined twice: {path} and {other}",
+                        hint="give yours another name",
+                    )
+                found[module.name] = f"{self.package}.{group}".rstrip(".") + f".{module.name}"
         return found
 
     @cached_property
@@ -71,10 +86,11 @@ class DropIns:
         """The defaults that depend on nothing, by symbol; of one that a choice sets, that of the choice."""
         folders = map(Path, self._places)
         files = [path for folder in folders for name in self.kconfig for path in sorted(folder.glob(name))]
+        files += [own / "Kconfig"] if (own := outside()) else []
         text = "\n".join(path.read_text() for path in files)
-        chosen = re.findall(r"^choice\n(?:\t.*\n)*?\tdefault (\w+)\n", text, flags=re.M)
+        chosen = re.findall(r"^choice\b[^\n]*\n(?:\t.*\n)*?\tdefault (\w+)\n", text, flags=re.M)
         # Members of choices that are not their defaults: what depends on one is not the default either.
-        choices = re.findall(r"^choice\n(.*?)^endchoice", text, flags=re.M | re.S)
+        choices = re.findall(r"^choice\b[^\n]*\n(.*?)^endchoice", text, flags=re.M | re.S)
         others = {name for one in choices for name in re.findall(r"^config (\w+)", one, flags=re.M)}
         others -= set(chosen)
         found = {}
@@ -99,6 +115,8 @@ class DropIns:
                 f"unknown {self.kind} {name!r}", hint=f"known {self.kind}s: {', '.join(self.names)}"
             )
         try:
+            package = importlib.import_module(self.package)
+            package.__path__ += [place for place in self._places if place not in package.__path__]
             return importlib.import_module(self._modules[module])
         except UserError:
             raise

@@ -180,3 +180,10 @@ def upload_commands(directory: Path) -> dict[str, str]:
 def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
     """Return the options that a configuration has for the follower `name`."""
     return follower_kind(name).configured(name, config)
+
+
+def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The trackers that ENABLE_NAME turns on and the exporters of `exporter_switch`, with their options."""
+    enabled = [name for name in TRACKERS.names if values.get(f"ENABLE_{name.upper()}")]
+    enabled += [name for name in exporter_names() if values.get(exporter_switch(name))]
+    return {name: configured_options(name, values) for name in enabled}

@@ -41,6 +41,7 @@ from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
 from monitoring.media.code_diff import keep_code_diff
 from monitoring.media.run_media import RunMedia
+from monitoring.outside import MODEL_GIT, outside
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
@@ -138,7 +139,8 @@ class Run(RunMedia):
                     | dict(identity or {}),
                 )
             if spool is None and not rank:
-                keep_code_diff(self.directory, self._about["git"], _program_folder())
+                for name, folder in _code_folders().items():
+                    keep_code_diff(self.directory, self._about[name], folder)
             self.attempt = self._journal.attempt
             is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
             self._alerts = AlertLines(self.directory) if is_shown else None
@@ -591,8 +593,19 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def _program() -> Record:
-    """Return the versions that can change a result, and the git revision."""
-    return {"versions": versions(), "git": git_state(_program_folder())}
+    """Return the versions that can change a result, and the git revisions."""
+    return {"versions": versions(), **{name: git_state(at) for name, at in _code_folders().items()}}
+
+
+def _code_folders() -> dict[str, Path | None]:
+    """Return the folders whose git states count, by the field of each.
+
+    A model outside of the tree has its own beside that of the tree, which trains it.
+    """
+    program, own = _program_folder(), outside()
+    if own is None or program is None or not program.resolve().is_relative_to(own):
+        return {"git": program}
+    return {"git": Path(__file__).parents[2], MODEL_GIT: own}
 
 
 def _program_folder() -> Path | None:

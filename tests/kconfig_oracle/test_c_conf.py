@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kharness.config.make.whole_configs import all_bools, random_values
 from kharness.config.presets import preset_files
 from kharness.config.tree import Assignment, Origin, Tree
+from monitoring.outside import enter
 
 CONF = shutil.which("kconfig-conf")
 ORIGIN = Origin("test")
@@ -38,15 +39,15 @@ def c_conf(tmp_path: Path, root: Path) -> CConf:
 class CConf:
     """Runs C conf on the shipped tree, with its `.config` in a folder of its own."""
 
-    def __init__(self, program: str, root: Path, folder: Path) -> None:
-        self.program, self.root, self.config = program, root, folder / ".config"
+    def __init__(self, program: str, root: Path, folder: Path, top: Path = Path("Kconfig")) -> None:
+        self.program, self.root, self.config, self.top = program, root, folder / ".config", top
 
     def __call__(self, *options: str, seed: int | None = None) -> str:
         environment = {**os.environ, "KCONFIG_CONFIG": str(self.config)}
         if seed is not None:
             environment["KCONFIG_SEED"] = str(seed)
         result = subprocess.run(
-            [self.program, *options, "Kconfig"],
+            [self.program, *options, self.top],
             cwd=self.root,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -102,6 +103,26 @@ def test_every_bool_on_or_off_is_the_same(value: str, option: str, tree: Tree, c
 
 def test_all_defaults_are_the_same(tree: Tree, c_conf: CConf) -> None:
     assert tree.resolve([]).text == c_conf("--alldefconfig")
+
+
+def test_a_model_outside_of_the_tree_gives_the_same_config(tmp_path: Path) -> None:
+    """Its Kconfig is the top, goes on with choices of the tree and adds defaults to its options."""
+    assert CONF, MISSING
+    folder = ROOT / "examples" / "mymodel"
+    c_conf = CConf(CONF, ROOT, tmp_path, folder / "Kconfig")
+    enter(folder)
+    try:
+        tree = Tree.load(ROOT)
+        assert tree.resolve([]).text == c_conf("--alldefconfig")
+        for seed in range(10):
+            resolved = tree.resolve(random_values(tree, Random(seed), ORIGIN))
+            fragment = tmp_path / "fragment"
+            fragment.write_text(resolved.minimal)
+            assert c_conf(f"--defconfig={fragment}") == resolved.text
+            assert c_conf.savedefconfig() == resolved.minimal
+            assert tree.resolve(tree.base(tmp_path)).text == resolved.text
+    finally:
+        enter(None)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)

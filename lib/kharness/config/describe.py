@@ -91,13 +91,15 @@ def _option(tree: Tree, symbol: Any, *, here: bool = False) -> Option:
         }
         members = reached or members
     choice: Any = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
-    choice_node: Any = choice.nodes[0] if choice else None
+    choice_node: Any = next((n for n in choice.nodes if n.help), choice.nodes[0]) if choice else None
     if members:
         value_of = {member: value for value, member in members.items()}
-        defaults = [(value_of[d.name], c) for d, c in choice_node.orig_defaults]
+        defaults = [(value_of[d.name], c) for n in choice.nodes for d, c in n.orig_defaults]
         defaults.append((value_of[choice.syms[0].name], tree.kconf.y))
     else:
-        defaults = [(_default(tree, value), c) for value, c in node.orig_defaults]
+        # An entry without a prompt adds defaults to the one that has it.
+        adding = [n for n in symbol.nodes if n is node or not n.prompt]
+        defaults = [(_default(tree, value), c) for n in adding for value, c in n.orig_defaults]
         if tree.type_of(symbol) == "bool" and not symbol.choice:
             defaults.append(("n", tree.kconf.y))
     return Option(

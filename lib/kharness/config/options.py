@@ -27,11 +27,12 @@ from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
-from kharness.config.places import asked_folder, shown_from
+from kharness.config.places import TRAIN, asked_folder, home, is_outside, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import ALIASES, collect, did_you_mean, one_value
 from kharness.config.tree import Tree
 from kharness.config.values import Value
+from monitoring.outside import enter
 
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (?:.* )?--([^\s=]+)")
 
@@ -144,41 +145,48 @@ def _chosen(asked: Layer, values: Mapping[str, Value]) -> dict[str, tuple[str, s
     return found
 
 
-def begin_script(file: str, name: str, *, about: str | None) -> Path:
+def begin_script(file: str, name: str, *, about: str | None, model: str = "") -> Path:
     """The root of the checkout in which MODEL/train.py lies, by its `__file__`, `__name__` and `__doc__`.
 
     The model's folder becomes importable as the package it is. As the program that runs (`__main__`) it
     exits here with what is wrong with its flags, or with its help: importing torch takes seconds.
+
+    Of a model outside of the tree it is the checkout of this module; such a folder may have any name, for
+    `model` is that of the package, and what MODEL is.
     """
     folder = Path(file).resolve().parent
-    _import_package(folder)
+    model, root = model or folder.name, folder.parent
+    if is_outside(folder):
+        root = Path(__file__).resolve().parents[3]
+        enter(folder)
+    _import_package(folder, model)
     if name == "__main__" and "torch" not in sys.modules:
-        _check_flags(root=folder.parent, model=folder.name, about=about)
-    return folder.parent
+        _check_flags(root=root, model=model, about=about)
+    return root
 
 
-def _import_package(folder: Path) -> None:
+def _import_package(folder: Path, model: str) -> None:
     """`python lenet5/train.py` has Python look for modules in lenet5/, not for lenet5 in the folder above it.
 
     So the package is found here, next to the script: in its own checkout, whatever the environment, also in
     processes that are forked or spawned. A root on PYTHONPATH could be that of another checkout.
     """
-    if folder.name in sys.modules:
+    if model in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(
-        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        model, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
     assert spec is not None
     assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
-    sys.modules[folder.name] = package
+    sys.modules[model] = package
     spec.loader.exec_module(package)
 
 
 def _check_flags(*, root: Path, model: str, about: str | None) -> None:
     def read(argv: Sequence[str]) -> None:
         with reported_once():
-            _read(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
+            _read(argv, root=root, model=model, prog=f"{model}/{TRAIN}", description=about)
 
     code = exit_code(read)
     if code:
@@ -222,11 +230,12 @@ def _read(
     if directory and (directory / CONFIG).exists():
         current = is_current(directory, shown_from(root, directory))
     else:  # it is to be begun
-        directory, current = None, not flags and _is_untouched(root)
+        directory, current = None, not flags and _is_untouched(home(root))
     if current and not flags:
-        found = ConfiguredOptions(directory or root, root=root)
+        configured = directory or home(root)
+        found = ConfiguredOptions(configured, root=root)
         if found.affects.words and model == found.MODEL:
-            return found, arguments, shown_from(root, (directory or root) / CONFIG)
+            return found, arguments, shown_from(root, configured / CONFIG)
     tree = Tree.load(root)
     parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
@@ -252,7 +261,7 @@ def _is_untouched(root: Path) -> bool:
 
 def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assignment], str]:
     """The layer below the flags, and what it is in words; `run_dir` has a `.config`."""
-    directory = run_dir or tree.root
+    directory = run_dir or home(tree.root)
     shown = tree.shown(directory / CONFIG)
     defaults = tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py"))
     if run_dir is None and not (directory / CONFIG).exists():

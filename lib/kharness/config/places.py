@@ -13,15 +13,63 @@ from pathlib import Path
 from kharness.config.assignment import printable
 from kharness.config.dotconfig import check_storable
 from kharness.config.errors import ConfigError
+from monitoring.outside import enter, outside
 
 # Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
 _LONGEST_NAME = 255
 _LONGEST_PATH = 3500
 
 
+KCONFIG, TRAIN = "Kconfig", "train.py"
+COMMAND = "COMMAND"
+"""The option of an outside model that has no train.py on our loop, but any program: the command."""
+COMMAND_SCRIPT = "scripts/run_command.py"
+TREE_KCONFIG = "lib/kharness/Kconfig"
+"""The options of the tree: what the Kconfig of a model outside of it sources, from the checkout's root."""
+
+
 def shown_from(root: Path, path: Path) -> str:
     """A path as messages show it: from the root on where it lies below it."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def home(root: Path) -> Path:
+    """Where `.config` and results are: the folder of the model outside of the tree, without one the root."""
+    return outside() or root
+
+
+def model_folder(root: Path, model: str) -> Path:
+    """The folder with a model's train.py: the tree's own where it has one of the name, else that of M=."""
+    folder = outside()
+    # os.path, for a matrix asks it for each of its cells
+    return folder if folder and not os.path.isfile(os.path.join(root, model, TRAIN)) else root / model
+
+
+def has_model(root: Path, model: str) -> bool:
+    """Whether there is a train.py for a model."""
+    places = [os.path.join(root, model), outside()]
+    return any(os.path.isfile(os.path.join(place, TRAIN)) for place in places if place)
+
+
+def is_outside(folder: Path) -> bool:
+    """Whether a folder holds a model outside of the tree: its Kconfig sources the tree's."""
+    try:
+        text = (folder / KCONFIG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return f'source "{TREE_KCONFIG}"' in text
+
+
+def enter_outside(text: str) -> None:
+    """Have the model in the folder of `M=` join the tree, or none; ConfigError if there is none."""
+    folder = asked_path("M", text).resolve() if text else None
+    if folder and not is_outside(folder):
+        what = "does not source the tree's" if (folder / KCONFIG).is_file() else "is not there"
+        raise ConfigError(
+            f"M={printable(text)}: {folder / KCONFIG} {what}",
+            hint=f'a line of it is: source "{TREE_KCONFIG}"; make new-model M=DIR writes a whole model',
+        )
+    enter(folder)
 
 
 def asked_path(name: str, text: str) -> Path:

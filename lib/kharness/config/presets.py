@@ -1,4 +1,4 @@
-"""Presets: `defconfigs/NAME` for what spans models, `MODEL/defconfigs/NAME` for one model."""
+"""Presets: `defconfigs/NAME` for what spans models, `MODEL/defconfigs/NAME` for one model, M= included."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from kharness.config.assignment import Layer
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
-from kharness.config.places import asked_path
+from kharness.config.places import asked_path, home, shown_from
 from kharness.config.refused import did_you_mean
 from kharness.config.tree import CONFIG, Tree
 
@@ -20,8 +20,16 @@ _COLUMNS, _INDENT = 80, " " * 6
 
 
 def preset_files(root: Path) -> list[Path]:
-    """Every shipped preset, those that span models first."""
-    found = [*sorted(root.glob("defconfigs/*")), *sorted(root.glob("*/defconfigs/*"))]
+    """Every preset, those that span models first.
+
+    With M= they are its own and those that span models but for `default`: the others count on a model that is
+    the default no more.
+    """
+    found, own = sorted(root.glob("defconfigs/*")), home(root)
+    if own == root:
+        found += sorted(root.glob("*/defconfigs/*"))
+    else:
+        found = [path for path in found if path.name != DEFAULT] + sorted(own.glob("defconfigs/*"))
     return [path for path in found if path.is_file() and not path.name.startswith(".")]
 
 
@@ -33,12 +41,12 @@ def find_preset(root: Path, asked: str) -> Path:
     files = preset_files(root)
     named = [path for path in files if path.name == asked]
     if len(named) > 1:
-        choices = " or ".join(str(path.relative_to(root)) for path in named)
+        choices = " or ".join(shown_from(root, path) for path in named)
         raise ConfigError(f"preset {asked} exists more than once", hint=f"say DEFCONFIG={choices}")
     if named:
         return named[0]
     given = asked_path("DEFCONFIG", asked)
-    for path in (given.absolute(), root / given):
+    for path in (given.absolute(), home(root) / given, root / given):
         if asked and path.is_file():
             return path
     raise ConfigError(
@@ -51,7 +59,7 @@ def find_preset(root: Path, asked: str) -> Path:
 def listing(tree: Tree) -> Iterator[str]:
     """Every preset below its model: the first comment of its file, and what it needs."""
     for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
-        model = "Any model" if folder == tree.root else _entry(tree, f"MODEL_{folder.name}".upper())[0]
+        model = "Any model" if folder == tree.root else _prompt(tree, folder.name)
         yield f"{model}, in {tree.shown(folder / 'defconfigs')}/"
         for path in paths:
             yield f"  {path.name}"
@@ -74,6 +82,11 @@ def _described(tree: Tree, path: Path) -> list[str]:
     return [about, ". ".join([f"{_NEEDS}{', '.join(needs)}"] * bool(needs) + run)]
 
 
+def _prompt(tree: Tree, model: str) -> str:
+    member = tree.aliases["MODEL"].get(model)
+    return _entry(tree, member)[0] if member else model
+
+
 def _entry(tree: Tree, name: str) -> tuple[str, str]:
     """Prompt and help of a choice's member."""
     node = tree.symbol(name).nodes[0]
@@ -88,6 +101,13 @@ def starting_layer(tree: Tree, directory: Path) -> Layer:
     path = directory / CONFIG
     if path.exists():
         return tree.base(directory)
-    preset = find_preset(tree.root, DEFAULT)
-    print(f"no {tree.shown(path)} yet: starting from {tree.shown(preset)}")
-    return tree.read(preset, "preset")
+    preset = default_preset(tree)
+    print(f"no {tree.shown(path)} yet: starting from {tree.shown(preset) if preset else 'the defaults'}")
+    return tree.read(preset, "preset") if preset else []
+
+
+def default_preset(tree: Tree) -> Path | None:
+    """The preset of a directory without `.config`; None for an outside model that has none."""
+    if home(tree.root) != tree.root and all(path.name != DEFAULT for path in preset_files(tree.root)):
+        return None
+    return find_preset(tree.root, DEFAULT)

@@ -5,6 +5,7 @@ The only module besides menu.py that knows kconfiglib.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -26,7 +27,7 @@ from kharness.config.assignment import (
 )
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, shadowed
-from kharness.config.places import kconfig_environment, shown_from
+from kharness.config.places import KCONFIG, kconfig_environment, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import (
     ALIASES,
@@ -42,6 +43,7 @@ from kharness.config.resolving.free_symbols import KnownOutcomes, free_symbols
 from kharness.config.resolving.requests import Requests
 from kharness.config.resolving.stand_ins import has_prompt, stand_in
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
+from monitoring.outside import outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -84,22 +86,26 @@ class Tree:
         self._trackers = {
             symbol.name.removeprefix("ENABLE_").lower(): symbol.name
             for symbol in kconf.unique_defined_syms
-            if symbol.name.startswith("ENABLE_") and symbol.nodes[0].filename.endswith("trackers/Kconfig")
+            if symbol.name.startswith("ENABLE_") and _is_of_trackers(symbol.nodes[0].filename)
         }
 
     @classmethod
     def load(cls, root: Path) -> Tree:
         """The tree under `root`; ConfigError for a tree or a kconfiglib that cannot be used."""
         lib = _kconfiglib()
+        folder = outside()
+        top = str(folder / KCONFIG) if folder else KCONFIG
         with kconfig_environment(root):
             try:
-                kconf = lib.Kconfig("Kconfig", warn_to_stderr=False)
+                kconf = lib.Kconfig(top, warn_to_stderr=False)
             except (lib.KconfigError, OSError) as error:
                 raise ConfigError(
                     str(error).strip().replace("\n", " "), hint="fix the Kconfig file"
                 ) from error
         if kconf.warnings:
             raise ConfigError(_one_line(kconf.warnings[0]), hint="fix the Kconfig file")
+        if folder:
+            _check_clashes(kconf, top)
         return cls(kconf, root)
 
     @cached_property
@@ -323,7 +329,7 @@ class Tree:
 
     def place(self, symbol: Any) -> str:
         """Where a symbol is defined: `lenet5/Kconfig:33`."""
-        return f"{symbol.nodes[0].filename}:{symbol.nodes[0].linenr}"
+        return _place(next((node for node in symbol.nodes if node.prompt), symbol.nodes[0]))
 
     def holds(self, expression: Any) -> bool:
         """Whether an expression is not n in this configuration."""
@@ -571,6 +577,30 @@ class Tree:
             if len(choices) > 1:
                 return {}
         return members
+
+
+def _check_clashes(kconf: Any, top: str) -> None:
+    """ConfigError for an option that the Kconfig of an outside model defines, and the tree does as well.
+
+    An entry without a prompt is none: it adds defaults to an option.
+    """
+    for symbol in kconf.unique_defined_syms:
+        nodes = [node for node in symbol.nodes if node.prompt]
+        own = [node for node in nodes if node.filename == top]
+        if own and len(own) < len(nodes):
+            other = next(node for node in nodes if node not in own)
+            raise ConfigError(
+                f"{symbol.name} is defined twice: {_place(own[0])} and {_place(other)}",
+                hint="give yours another name; an entry without type and prompt adds a default to the other",
+            )
+
+
+def _place(node: Any) -> str:
+    return f"{node.filename}:{node.linenr}"
+
+
+def _is_of_trackers(file: str) -> bool:
+    return file.endswith("trackers/Kconfig") or os.path.isabs(file)  # an outside model's may have some, too
 
 
 def _one_line(warning: str) -> str:

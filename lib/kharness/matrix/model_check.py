@@ -13,8 +13,11 @@ from types import FrameType
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.generate import write_new_config
+from kharness.config.places import COMMAND
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
 from monitoring.host.libc import ending_with
 
 # A signal that comes just before a wait is handled when that is over.
@@ -26,10 +29,12 @@ def check_model(tree: Tree, output: Path, command_line: Layer) -> int:
     dry = [Assignment("DRY_RUN", "y", Origin("make check-model", "one step"))]
     resolved = tree.resolve(starting_layer(tree, output), command_line, dry)
     model = str(resolved.values["MODEL"])
+    if resolved.values.get(COMMAND):
+        raise MatrixError(f"{COMMAND} is a program of its own: none of its steps can be tried", hint="run it")
     with tempfile.TemporaryDirectory(prefix="kharness-check-") as folder:
         directory = Path(folder) / "configured"
         write_new_config(resolved, directory, root=tree.root)
-        return _exit_code([sys.executable, f"{model}/train.py", "--run-dir", str(directory)], tree.root)
+        return _exit_code([sys.executable, *Launch("", directory, tree.root, model, {}).program], tree.root)
 
 
 def _exit_code(command: list[str], root: Path) -> int:

@@ -18,6 +18,7 @@ from kharness.runs.launch import Launch
 from kharness.runs.locate import locate
 from kharness.runs.matrix_plan import has_other_sources, known_failures, read_matrix_json, sources_of
 from monitoring.counts import counted
+from monitoring.outside import MODEL_GIT
 
 # So many cells a hint names.
 MOST_NAMED = 4
@@ -139,7 +140,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
         plan["settings"],
         known,
         plan["order"],
-        {name: plan[name] for name in ("git", "template") if name in plan},
+        {name: plan[name] for name in ("git", MODEL_GIT, "template") if name in plan},
     )
 
 

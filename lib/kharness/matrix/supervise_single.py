@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kharness.config.config_py import CONFIG_PY, read_values
-from kharness.config.make.typed import typed, typed_comparison
+from kharness.config.make.typed import typed, typed_comparison, typed_make
 from kharness.config.output import say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
 from kharness.matrix.machine.elsewhere import Elsewhere
@@ -103,9 +103,9 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     if before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
-        commands["make test_matrix SEED=1..5"] = "several seeds: better, or noise?"
+        commands[typed_make("test_matrix SEED=1..5")] = "several seeds: better, or noise?"
     if launch.asked.get("ENABLE_TRACKIO"):
-        commands["make trackio-view"] = "its dashboard"
+        commands[typed_make("trackio-view")] = "its dashboard"
     return [
         f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
         for place, (command, what) in enumerate(commands.items())
@@ -123,8 +123,8 @@ def tell_detached(directory: Path, left: Detached) -> None:
     """Say how to watch what a scheduler goes on with."""
     run = shown(directory)
     say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without make")
-    say(f"next: make status RUN={run}")
-    say(f"      make continue RUN={run}  # watch on, and report at the end")
+    say(f"next: {typed_make(f'status RUN={run}')}")
+    say(f"      {typed_make(f'continue RUN={run}')}  # watch on, and report at the end")
 
 
 def _exit_code(outcome: Outcome) -> int:

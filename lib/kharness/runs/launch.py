@@ -11,10 +11,16 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import Protocol
 
+from kharness.config.places import COMMAND, COMMAND_SCRIPT, TRAIN, model_folder
 from kharness.runs.exit_codes import EXIT_STOPPED
 
 FROM_SCRATCH = "--from-scratch"
 """The flag of every training for a new attempt that takes nothing over from the ones before it."""
+
+
+def copied_model(path: Path) -> Path:
+    """Where copied sources have a file in the folder of a model outside of the tree."""
+    return Path(".model", path.parent.name, path.name)
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,13 @@ class Launch:
     @property
     def program(self) -> list[str]:
         """The command without the interpreter."""
-        script = f"{self.model}/train.py"
+        script = self.root / COMMAND_SCRIPT
+        if not self.asked.get(COMMAND):
+            script = model_folder(self.root, self.model) / TRAIN
         if self.sources is not None:
-            script = self._shown(self.sources / script)
-        return [script, "--run-dir", self.shown_directory, *self.arguments]
+            is_own = script.is_relative_to(self.root)
+            script = self.sources / (script.relative_to(self.root) if is_own else copied_model(script))
+        return [self._shown(script), "--run-dir", self.shown_directory, *self.arguments]
 
     @property
     def shown_directory(self) -> str:

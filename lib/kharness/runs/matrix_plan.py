@@ -20,9 +20,11 @@ from monitoring.journal.encoding.json_shape import (
     read_json,
 )
 from monitoring.journal.run_json import read_run_json
+from monitoring.outside import MODEL_GIT
 
 FORMAT = 2
 
+_GIT = ({"revision": str, "dirty": bool, "diff_sha256?": TEXT_OR_NULL}, type(None))
 _SHAPE = {
     "format": int,
     "kind": str,
@@ -58,7 +60,8 @@ _SHAPE = {
     "seeds": dict,
     "cells": [{"name": str, "values": {"*": str}, "model": str, "threads?": WHOLE_OR_NULL}],
     "machine": ({"cores": int, "gpus": int}, type(None)),
-    "git?": ({"revision": str, "dirty": bool, "diff_sha256?": TEXT_OR_NULL}, type(None)),
+    "git?": _GIT,
+    "model_git?": _GIT,
     "versions?": {"*": TEXT_OR_NULL},
     "order": [str],
     "excluded": [str],
@@ -115,14 +118,14 @@ def sources_of(directory: Path) -> Path | None:
 
 def has_other_sources(directory: Path, plan: Mapping[str, Any]) -> bool:
     """Whether an attempt at a cell began with other sources than those that its matrix was planned with."""
-    planned = plan.get("git")
-    if not planned or plan.get("template"):  # a command of anybody's has sources of its own
+    if not plan.get("git") or plan.get("template"):  # a command of anybody's has sources of its own
         return False
     try:
         attempts = read_run_json(directory)["attempts"]
     except MonitoringError:
         return False
-    return any(git and git != planned for git in (attempt.get("git") for attempt in attempts))
+    states = [(attempt.get(name), plan.get(name)) for attempt in attempts for name in ("git", MODEL_GIT)]
+    return any(state and state != planned for state, planned in states)
 
 
 def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from kharness.config.errors import is_launched, reported_once
 from kharness.config.options import Options, parse
+from kharness.config.places import TRAIN, model_folder
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
 from kharness.training.autotune.decisions import agreed, decided
@@ -84,7 +85,8 @@ def open_training(
         directory, scratch = arguments.run_dir, arguments.from_scratch
         if options.NUM_GPUS > 1 and not is_launched(os.environ):
             check_gpus(options.DEVICE, options.NUM_GPUS)
-            sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
+            script = str(model_folder(root, model) / TRAIN)
+            sys.exit(launch([sys.executable, script, *argv], options.NUM_GPUS))
         with printing(options.values):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():

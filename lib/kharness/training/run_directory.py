@@ -9,13 +9,13 @@ from pathlib import Path
 
 from kharness.config.generate import write_files
 from kharness.config.options import Options
-from kharness.config.places import asked_path
+from kharness.config.places import asked_path, home
 from kharness.config.project_name import run_name
 from kharness.runs.rundir import has_plan, numbered
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import TrainingError
 from monitoring import Run
-from monitoring.follower import TRACKERS, configured_options, exporter_names, exporter_switch
+from monitoring.follower import enabled_followers
 from monitoring.gpu.options import configured_gpu_monitor
 from monitoring.sampler_process.machine_options import configured_machine_monitor
 
@@ -61,16 +61,9 @@ def open_run(
         yield run
 
 
-def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The trackers that ENABLE_NAME turns on and the exporters of `exporter_switch`, with their options."""
-    enabled = [name for name in TRACKERS.names if values.get(f"ENABLE_{name.upper()}")]
-    enabled += [name for name in exporter_names() if values.get(exporter_switch(name))]
-    return {name: configured_options(name, values) for name in enabled}
-
-
 def _new_directory(options: Options, name: str, root: Path) -> Path:
     """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
-    results = root / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+    results = home(root) / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     number = 1
     while True:
         directory = results / numbered(name, number)

@@ -113,7 +113,10 @@ def _tell(
     share = " that share the model" if is_shared else ""
     processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
     print(f"device: {device}, {processes}{threads} CPU threads")
-    print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
+    print(
+        f"data: {options.DATASET or options.MODEL}, "
+        + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items())
+    )
     if options.LOG_MODEL_SUMMARY:
         print(wrapped(f"model: {summary(model)}"))
     tokens = tokens_per_sample(data)

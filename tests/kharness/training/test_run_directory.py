@@ -9,8 +9,9 @@ import pytest
 
 from kharness.config.options import Options, parse
 from kharness.training.errors import TrainingError
-from kharness.training.run_directory import enabled_followers, open_run
+from kharness.training.run_directory import open_run
 from monitoring.errors import RunBusyError
+from monitoring.follower import enabled_followers
 
 
 def options(root: Path, results: Path, *flags: str) -> Options:

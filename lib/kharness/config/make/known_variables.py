@@ -33,6 +33,8 @@ class Reads:
     """Prefixes of those of them that it does not read."""
     still: tuple[str, ...] = ()
     """Those of them that it reads all the same."""
+    of_tree: bool = False
+    """Whether it is of this checkout alone, so that no M=DIR joins it."""
 
     def symbol(self, name: str) -> bool:
         """Whether it reads a symbol."""
@@ -40,6 +42,8 @@ class Reads:
 
     def variable(self, name: str) -> bool:
         """Whether it reads a variable of make's command line."""
+        if name == OUTSIDE:
+            return not self.of_tree
         if name in (*EVERYWHERE, *self.names) or name.startswith(ENVIRONMENT):
             return True
         symbol = SHORT.get(name, name.removeprefix("CONFIG_"))
@@ -51,6 +55,9 @@ class Reads:
         symbols = [f"CONFIG_{begin}{'…' if begin[-1:] in ('', '_') else ''}" for begin in self.symbols]
         return list(dict.fromkeys([*self.names, *short, *symbols, "O"]))
 
+
+OUTSIDE = "M"
+"""The variable that gives the folder of a model outside of the tree."""
 
 EVERYWHERE = (
     *("O", "V", "PYTHON", "VENV"),
@@ -77,6 +84,7 @@ _OF_MATRICES = ("LAUNCHER", *_NOT_OF_ONE)
 
 _ALL = Reads(symbols=("",))
 _NONE = Reads()
+_TREE = Reads(of_tree=True)
 _MATRIX = Reads((*_JUDGED, "FILTER"), symbols=("",), but=_SWEEP_ONLY)
 _RERUN = Reads((*_JUDGED, "FILTER", "TARGET"), symbols=("",))
 
@@ -127,15 +135,16 @@ TARGETS: dict[str, Reads] = {
     "dashboard": Reads(("HOST", "PORT", "READ_ONLY", "RUN"), _NEWEST),
     "gputop": Reads(("METRIC", "RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "watch": Reads(("METRIC", "RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
+    "new-model": _NONE,
     "check": Reads(("INSTALL",)),
-    "quick": _NONE,
-    "check-newest": _NONE,
-    "release-check": _NONE,
-    "bench": Reads(("ONLY",)),
-    "docs": _NONE,
-    "docs-fields": _NONE,
-    "docs-images": _NONE,
-    "requirements": Reads(("KEEP",)),
+    "quick": _TREE,
+    "check-newest": _TREE,
+    "release-check": _TREE,
+    "bench": Reads(("ONLY",), of_tree=True),
+    "docs": _TREE,
+    "docs-fields": _TREE,
+    "docs-images": _TREE,
+    "requirements": Reads(("KEEP",), of_tree=True),
     "clean": _NONE,
     "mrproper": _NONE,
     "distclean": _NONE,

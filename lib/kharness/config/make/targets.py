@@ -14,7 +14,7 @@ from kharness.config.generate import write_config, write_file
 from kharness.config.make import variables as make_variables
 from kharness.config.output import say
 from kharness.config.places import asked_path
-from kharness.config.presets import DEFAULT, find_preset, listing, starting_layer
+from kharness.config.presets import DEFAULT, default_preset, find_preset, listing, starting_layer
 from kharness.config.tree import CONFIG, Tree
 from monitoring.counts import counted
 
@@ -212,8 +212,9 @@ def _start(request: Request) -> tuple[str, Layer]:
     dropped.
     """
     if not (request.directory / CONFIG).exists():
-        preset = find_preset(request.tree.root, DEFAULT)
-        return request.tree.shown(preset), starting_layer(request.tree, request.directory)
+        preset = default_preset(request.tree)
+        source = request.tree.shown(preset) if preset else "the defaults"
+        return source, starting_layer(request.tree, request.directory)
     dropped: list[str] = []
     base = request.tree.base(request.directory, dropped=dropped)
     for name in dropped:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+
+from monitoring.outside import outside
 
 FRONT = "KHARNESS_FRONT"
 """Variable by which `kharness TARGET` says so to the script of that make target."""
@@ -20,7 +23,7 @@ def typed(target: str, place: object, variable: str = "RUN") -> str:
     """Return the command of a target on a run or matrix; `make` takes its place by that variable."""
     if _front == "kharness":
         return f"kharness {'report' if ' ' in target else target} {place}"
-    return f"make {target} {variable}={place}"
+    return typed_make(f"{target} {variable}={place}")
 
 
 def typed_setting(in_make: str, in_kharness: str) -> str:
@@ -29,8 +32,14 @@ def typed_setting(in_make: str, in_kharness: str) -> str:
 
 
 def typed_target(target: str) -> str:
-    return f"{_front} {target}"
+    return f"kharness {target}" if _front == "kharness" else typed_make(target)
 
 
 def typed_comparison(a: object, b: object) -> str:
-    return f"kharness compare {a} {b}" if _front == "kharness" else f"make compare A={a} B={b}"
+    return f"kharness compare {a} {b}" if _front == "kharness" else typed_make(f"compare A={a} B={b}")
+
+
+def typed_make(words: str) -> str:
+    """Return a call of make, with `M=DIR` where a model outside of the tree is trained."""
+    folder = outside()
+    return f"make {f'M={shlex.quote(str(folder))} ' if folder else ''}{words}"

@@ -20,6 +20,7 @@ from kharness.config.assignment import Layer, Origin, printable, show
 from kharness.config.errors import ConfigError
 from kharness.config.make.known_variables import (
     EVERYWHERE,
+    OUTSIDE,
     SHORT,
     TARGETS,
     Reads,
@@ -28,7 +29,16 @@ from kharness.config.make.known_variables import (
     target_of,
     words_of,
 )
-from kharness.config.places import asked_folder, asked_path, check_path, check_place, lasting_place
+from kharness.config.places import (
+    KCONFIG,
+    asked_folder,
+    asked_path,
+    check_path,
+    check_place,
+    enter_outside,
+    home,
+    lasting_place,
+)
 from kharness.config.refused import ALIASES, collect, nearest, one_value, several
 
 TYPE_CHECKING = False
@@ -48,7 +58,8 @@ def given(
     """The variables of this call by name: those that make names, then `NAME=value` arguments.
 
     ConfigError for a variable that none of this call's targets reads (without make: `target`, or without one
-    any target), since nothing requested is ignored; and for a path that cannot be one.
+    any target), since nothing requested is ignored; and for a path that cannot be one. The model of M= has
+    joined the tree then.
     """
     names = environ.get("KHARNESS_MAKE_VARS", "").split()
     variables = {name: environ[name] for name in names if name in environ}
@@ -58,6 +69,7 @@ def given(
             raise ConfigError(f"{word!r} is not NAME=value", hint="for example TRACKER=both or CONFIG_SEED=3")
         variables[name] = value
     goals = environ.get("KHARNESS_GOALS", "").split() or ([target] if target else [])
+    _enter_outside(variables, goals)
     for name, value in list(variables.items()):
         if (read_as := _read_as(name, value, goals, root)) != name:
             del variables[name]
@@ -81,16 +93,23 @@ def check_call(environ: Mapping[str, str], root: Path) -> None:
     for goal in sorted(unknown, key=lambda goal: "=" not in goal):
         raise _no_target(goal)
     written = _written_in(environ.get("MAKEFLAGS", ""))
+    if OUTSIDE in environ.get("KHARNESS_MAKE_VARS", "").split():
+        _enter_outside(environ, goals)
     hidden = [name for name in written if not _IDENTIFIER.fullmatch(name)]
     for name in [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]:
         value = written.get(name, environ.get(name, ""))
         _check_paths(_read_as(name, value, goals, root), value)
 
 
+def _enter_outside(variables: Mapping[str, str], goals: Sequence[str]) -> None:
+    if "new-model" not in goals:  # whose folder is not there yet
+        enter_outside(variables.get(OUTSIDE, ""))
+
+
 def output_directory(variables: Mapping[str, str], root: Path) -> Path:
-    """Where `.config` lives: O=dir, else the root."""
+    """Where `.config` lives: O=dir, else the folder of M=, else the root."""
     chosen = variables.get("O")
-    return asked_path("O", chosen).absolute() if chosen else root
+    return asked_path("O", chosen).absolute() if chosen else home(root)
 
 
 def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
@@ -170,6 +189,8 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return f"write {_typed(ALIASES[bare], value)}"
     if is_read(bare):
         return f"write {_typed(bare, value)}"
+    if name == OUTSIDE:
+        return "leave it out: that is about this checkout alone"
     elsewhere = readers(name)
     if elsewhere and not name.startswith("CONFIG_"):
         return f"{name}= is for make {', '.join(elsewhere)}"
@@ -208,12 +229,14 @@ def _check_paths(name: str, value: str) -> None:
             check_path(name, word)
 
 
-@cache
 def _symbols(root: Path | None) -> list[str]:
     """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
-    if root is None:
-        return []
-    files = [root / "Kconfig", *root.glob("*/Kconfig"), *root.glob("lib/**/Kconfig")]
+    return _read_symbols(root, home(root)) if root else []
+
+
+@cache
+def _read_symbols(root: Path, own: Path) -> list[str]:
+    files = [own / KCONFIG, *root.glob(f"*/{KCONFIG}"), *root.glob(f"lib/**/{KCONFIG}")]
     texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
     return list(dict.fromkeys(name for text in texts for name in _SYMBOL.findall(text)))
 

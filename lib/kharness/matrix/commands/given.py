@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.config.config_py import CONFIG_PY
-from kharness.matrix.commands.template import RUN_DIR, RUN_NAME, Template
+from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.matrix.planning.begin import Planning
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
 from kharness.runs.files import RENDERED, STATUS_JSON

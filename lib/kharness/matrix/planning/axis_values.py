@@ -11,7 +11,7 @@ from kharness.config.affects import Affects
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
-from kharness.config.places import asked_path
+from kharness.config.places import asked_path, home
 from kharness.config.refused import ALL, RANGE
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import Axis, refuse_repeated
@@ -143,7 +143,7 @@ def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
 
 def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
     for value, file in zip(axis.values, axis.files, strict=True):
-        path = tree.root / asked_path(axis.symbol, file)
+        path = home(tree.root) / asked_path(axis.symbol, file)
         shown = tree.shown(path)
         yield Fragment(value, shown, read_text(path, shown))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
+from kharness.config.places import COMMAND, has_model
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axis_values import MOST_LISTED, NO_AXIS, SettledAxis
 from kharness.matrix.planning.cell_names import cell_name
@@ -134,7 +134,7 @@ def resolve_one(tree: Tree, around: Around, one: Combination, *, symbols: Sequen
     name = _run_name(f"{one.name}_{around.matrix}")
     resolved = tree.resolve(around.base, around.fixed, around.command_line, one.layer, name)
     model = str(resolved.values["MODEL"])
-    if not os.path.isfile(os.path.join(tree.root, model, "train.py")):  # pathlib takes five times as long
+    if not resolved.values.get(COMMAND) and not has_model(tree.root, model):
         raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
     return Cell(one.name, _completed(tree, one.values, resolved, symbols), model, resolved)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Resolved
-from kharness.config.places import asked_path, lasting_place
+from kharness.config.places import asked_path, home, lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.planning.axes import Axis, parse_axes, split_groups
@@ -104,7 +104,7 @@ def draft(
         chosen=chosen or Filter(),
         skip_refused=bool(settings["MATRIX_SKIP_REFUSED"]),
     )
-    entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
+    entries = quarantine_entries(home(tree.root), str(settings["MATRIX_QUARANTINE"]))
     return Draft(
         configured,
         settings,

@@ -17,6 +17,7 @@ from kharness.matrix.planning.cells import Cell, Refused
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import FORMAT, known_failures, no_plan, read_matrix_json, write_matrix_json
 from monitoring.host.environment import git_state
+from monitoring.outside import MODEL_GIT, outside
 
 PACKAGES = {"kharness": "torch-kharness", **{name: name for name in ("torch", "numpy", "kconfiglib")}}
 """What is recorded -> the distribution that it is installed as."""
@@ -72,7 +73,8 @@ class Plan:
 def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
     """Write a new plan; it is on disk on return. The directory `into` will have the plan's name."""
     versions = {"python": python_version(), **{name: _version(package) for name, package in PACKAGES.items()}}
-    write_matrix_json(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
+    git = {"git": git_state(root), **({MODEL_GIT: git_state(own)} if (own := outside()) else {})}
+    write_matrix_json(into, {**planned_content(plan), **git, "versions": versions})
 
 
 def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:

@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kharness.config.places import COMMAND, TRAIN, has_model, home, model_folder
 from kharness.matrix.launchers import check_launcher, schedules
 from kharness.matrix.machine.resources import refuse_too_few_gpus
+from kharness.matrix.planning.template import Template, option_texts
+from kharness.runs.command import CommandLaunch
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from monitoring.counts import counted
@@ -31,21 +34,32 @@ def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]
 def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None:
     """MatrixError that lists what is missing for which cells; a model without a needs.py asks for nothing.
 
+    And where a training's model is not here: M=DIR gives one outside of the tree.
+
     With `elsewhere` they run on other machines, whose GPUs and compilers are not those of this one.
     """
-    models = {(launch.root, launch.model) for launch in launches}
+    ours = [one for one in launches if not isinstance(one, CommandLaunch)]
+    commands = {str(command): one for one in ours if (command := one.asked.get(COMMAND))}
+    for one in commands.values():
+        Template.configured(one.asked).check((), home(one.root), options=option_texts(one.asked))
+    models = {(one.root, one.model) for one in ours if not one.asked.get(COMMAND)}
     refused: dict[str, Mapping[str, str]] = {}
     for root, model in sorted(models):
-        script = root / model / NEEDS
+        if not has_model(root, model):
+            raise MatrixError(
+                f"MODEL={model}: there is no {model}/{TRAIN}",
+                hint="one outside of the tree is given by its folder: M=DIR",
+            )
+        script = model_folder(root, model) / NEEDS
         if script.is_file():
             asked = {one.name: dict(one.asked) for one in launches if (one.root, one.model) == (root, model)}
-            refused |= _ask(script, asked, elsewhere)
+            refused |= _ask(script, asked, elsewhere, root)
     if refused:
         raise _error(refused, len(launches))
 
 
 def _ask(
-    script: Path, asked: Mapping[str, Mapping[str, object]], elsewhere: bool
+    script: Path, asked: Mapping[str, Mapping[str, object]], elsewhere: bool, root: Path
 ) -> dict[str, Mapping[str, str]]:
     """Return error and hint of each refused cell, by name."""
     with tempfile.TemporaryFile("w+") as request:
@@ -57,7 +71,7 @@ def _ask(
             stdin=request,
             capture_output=True,
             text=True,
-            cwd=script.parent.parent,
+            cwd=root,
             check=False,
         )
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.generate import write_config, write_new_config
+from kharness.config.places import COMMAND, has_model
 from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
@@ -69,7 +70,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
     configured = tree.resolve(base)
     resolved = tree.resolve(base, command_line)
     model = str(resolved.values["MODEL"])
-    if not (tree.root / model / "train.py").is_file():
+    if not resolved.values.get(COMMAND) and not has_model(tree.root, model):
         raise MatrixError(f"MODEL={model}: there is no {model}/train.py", hint="choose another model")
     if resolved.values.get("DRY_RUN"):
         return None

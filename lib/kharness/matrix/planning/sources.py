@@ -1,6 +1,7 @@
 """A copy of the sources in the folder of a matrix, from which its cells train whatever is edited since.
 
-Copied are lib/ and the folders of models. Links lead to the rest, such as the data.
+Copied are lib/ and the folders of models, one outside of the tree included. Links lead to the rest, such as the
+data.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import SOURCES
+from kharness.runs.launch import copied_model
 from monitoring.host.environment import git_difference, git_state, write_copied_state
+from monitoring.outside import enter, outside
 
 TRAIN = "train.py"
 NOT_COPIED = "__pycache__"
@@ -21,21 +24,38 @@ NOT_COPIED = "__pycache__"
 
 def copy_sources(root: Path, into: Path) -> None:
     """Make INTO/.sources; MatrixError where the sources change meanwhile."""
-    state, difference = git_state(root), git_difference(root)
     target = into / SOURCES
     copied = ["lib", *sorted(path.parent.name for path in root.glob(f"*/{TRAIN}"))]
-    for name in _files(root, copied):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(root / name, target / name)
+    _copy(root, copied, target)
+    if own := outside():
+        _copy(
+            own, [entry.name for entry in own.iterdir() if not _is_result(entry, into)], _copy_of(own, target)
+        )
     for entry in root.iterdir():
         holds_it = into.resolve().is_relative_to(entry.resolve())
         if entry.name not in copied and entry.name[0] != "." and not holds_it:
             (target / entry.name).symlink_to(entry.absolute())
+
+
+def _copy(folder: Path, names: list[str], target: Path) -> None:
+    state, difference = git_state(folder), git_difference(folder)
+    for name in _files(folder, names):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, target / name)
     if state is None:
         return
     write_copied_state(target, state, difference or b"")
-    if git_state(root) != state:
+    if git_state(folder) != state:
         raise MatrixError("the sources changed while they were copied", hint="begin the matrix again")
+
+
+def _copy_of(model: Path, sources: Path) -> Path:
+    return sources / copied_model(model / TRAIN).parent
+
+
+def _is_result(entry: Path, into: Path) -> bool:
+    """Whether something in a model's folder is no source of it: hidden, or around the matrix itself."""
+    return entry.name[0] == "." or into.resolve().is_relative_to(entry.resolve())
 
 
 def _files(root: Path, folders: list[str]) -> Iterator[str]:
@@ -51,7 +71,7 @@ def _files(root: Path, folders: list[str]) -> Iterator[str]:
         yield from (name for name in dict.fromkeys(names) if (root / name).is_file())
         return
     for folder in folders:
-        for path in (root / folder).rglob("*"):
+        for path in (root / folder, *(root / folder).rglob("*")):
             if path.is_file() and NOT_COPIED not in path.parts:
                 yield str(path.relative_to(root))
 
@@ -62,3 +82,5 @@ def import_from(directory: Path) -> None:
     if sources.is_dir():
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]
         os.environ["PYTHONPATH"] = os.pathsep.join([str(sources / "lib"), *before])
+        if own := outside():
+            enter(_copy_of(own, sources).resolve())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring
 from kharness.matrix.planning.begin import Planning
-from kharness.matrix.reproduce.revision import Code, GitState
+from kharness.matrix.reproduce.revision import Code, GitState, code_of
 from kharness.runs.causes import EXPANDED, other_values
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.control_changes import write_replayed
@@ -25,6 +26,7 @@ from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.records import Record
+from monitoring.outside import MODEL_GIT, enter, outside
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,15 @@ class ReproducedRun:
     @property
     def git(self) -> list[GitState | None]:
         """Git state of each attempt that counts."""
-        states = [start.get("git") for start in self.lineage.starts]
+        return self._states("git")
+
+    @property
+    def model_git(self) -> list[GitState | None] | None:
+        """The same of a model outside of the tree; None for one of the tree."""
+        return self._states(MODEL_GIT) if MODEL_GIT in self.start else None
+
+    def _states(self, field: str) -> list[GitState | None]:
+        states = [start.get(field) for start in self.lineage.starts]
         return [state if isinstance(state, Mapping) else None for state in states]
 
     @property
@@ -79,6 +89,28 @@ class ReproducedRun:
         """CPU threads of a tensor operation, 0 if that is not recorded."""
         threads = self.start.get("cpu_threads")
         return threads if isinstance(threads, int) else 0
+
+
+@contextmanager
+def model_code(past: ReproducedRun, *, anyway: bool) -> Iterator[str]:
+    """The model outside of the tree as the run had it, in the place of that of M=; what it is, in words.
+
+    Empty for a model of the tree. MatrixError where there is no M=, and what `code_of` raises.
+    """
+    recorded, folder = past.model_git, outside()
+    if recorded is None:
+        yield ""
+        return
+    if folder is None:
+        raise MatrixError(
+            f"{past.directory} trained a model outside of this tree", hint="give its folder: M=DIR"
+        )
+    with code_of(recorded, folder, anyway=anyway, run=past.directory, what="model") as code:
+        enter(code.root)
+        try:
+            yield code.description
+        finally:
+            enter(folder)
 
 
 def prepare_again(

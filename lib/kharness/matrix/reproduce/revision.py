@@ -29,7 +29,12 @@ class Code:
 
 @contextmanager
 def code_of(
-    recorded: Sequence[GitState | None], root: Path, *, anyway: bool = False, run: Path | None = None
+    recorded: Sequence[GitState | None],
+    root: Path,
+    *,
+    anyway: bool = False,
+    run: Path | None = None,
+    what: str = "code",
 ) -> Iterator[Code]:
     """The code of a run of which each attempt recorded its git state; a worktree is removed in the end.
 
@@ -39,7 +44,7 @@ def code_of(
     """
     here = git_state(root)
     if recorded and all(state is not None and state == here for state in recorded):
-        yield Code(root, f"code: {_shown(here)}, as it is here")
+        yield Code(root, f"{what}: {_shown(here)}, as it is here")
         return
     changes = _kept_changes(recorded, run)
     missing = _missing(recorded, root, has_changes=changes is not None)
@@ -49,12 +54,12 @@ def code_of(
         with _worktree(str(state["revision"]), root) as folder:
             if changes:
                 _apply(changes, folder)
-            yield Code(folder, f"code: {_shown(state)}, in a worktree of its own")
+            yield Code(folder, f"{what}: {_shown(state)}, in a worktree of its own")
     elif anyway:
-        yield Code(root, f"code: {_shown(here)}, as it is here; {missing}")
+        yield Code(root, f"{what}: {_shown(here)}, as it is here; {missing}")
     else:
         raise MatrixError(
-            f"the code is not available: {missing}",
+            f"the {what} is not available: {missing}",
             hint="ANYWAY=y trains with the code that is here, and compares all the same",
         )
 
@@ -95,10 +100,11 @@ def _missing(recorded: Sequence[GitState | None], root: Path, *, has_changes: bo
 
 @contextmanager
 def _worktree(revision: str, root: Path) -> Iterator[Path]:
-    """The project's folder in a new worktree of a revision."""
+    """The project's folder in a new worktree of a revision; folders keep their names, which packages have."""
     inside = _git(root, "rev-parse", "--show-prefix").stdout.strip()
+    top = Path(_git(root, "rev-parse", "--show-toplevel").stdout.strip())
     with tempfile.TemporaryDirectory(prefix="kharness-") as parent:
-        folder = Path(parent) / revision[:12]
+        folder = Path(parent) / top.name
         try:
             added = _git(root, "worktree", "add", "--detach", "--quiet", str(folder), revision)
             if added.returncode:

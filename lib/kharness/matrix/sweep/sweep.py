@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
+from kharness.config.places import home
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.config.values import Value
@@ -127,7 +128,7 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
             refuse(refused, len(refused), f"fix {RANGE_FILE}")
         if method == "tpe":
             cells, refused = [], []
-    entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
+    entries = quarantine_entries(home(tree.root), str(settings["MATRIX_QUARANTINE"]))
     names = [cell.name for cell in cells]
     return Draft(
         tree.resolve(around.base),

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.config_py import read_affects
+from kharness.config.make.typed import typed_make
 from kharness.report.collection import REPLICATE_AXIS, Variant
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
@@ -217,7 +218,7 @@ def _command(summary: Summary, attempts: Sequence[Mapping[str, object]]) -> str:
     if summary.plan.get("kind") != "matrix":
         return ""
     given = given_variables(summary)
-    return " ".join(["make test_matrix", *given]) if summary.cells and given else ""
+    return typed_make(" ".join(["test_matrix", *given])) if summary.cells and given else ""
 
 
 def _alerts(summary: Summary) -> str:

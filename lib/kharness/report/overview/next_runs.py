@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kharness.config.make.typed import typed_make
 from kharness.config.record import read_record
 from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.judgment import Verdict
@@ -35,7 +36,7 @@ def suggestions(summary: Summary) -> list[Suggestion]:
     unfinished = [cell for cell in summary.incomplete if not cell.known_failure]
     if unfinished and _is_of_the_tree(summary):
         what = f"{len(unfinished)} of {len(summary.cells)} runs" if len(summary.cells) > 1 else "it"
-        found.append(Suggestion(f"To finish {what}", f"make continue RUN={place_of(summary)}"))
+        found.append(Suggestion(f"To finish {what}", typed_make(f"continue RUN={place_of(summary)}")))
     seeds = _more_seeds(summary)
     return [*found, seeds] if seeds else found
 
@@ -69,7 +70,7 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     if not plan:
         if not _is_of_the_tree(summary) or not summary.cells[0].run.complete:
             return None
-        words = " ".join(["make test_matrix", *given_variables(summary), _FIRST_SEEDS])
+        words = typed_make(" ".join(["test_matrix", *given_variables(summary), _FIRST_SEEDS]))
         return Suggestion("One run cannot tell a difference from chance; five seeds can", words)
     if plan.get("kind") != "matrix":
         return None
@@ -80,7 +81,7 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
         return None
     number = min(looks)
     axis = _axis(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
-    command = " ".join(["make test_matrix", *given_variables(summary), f"{REPLICATE_AXIS}={axis}"])
+    command = typed_make(" ".join(["test_matrix", *given_variables(summary), f"{REPLICATE_AXIS}={axis}"]))
     return Suggestion(f"The next verdicts are given at {number} seeds. To train them", command)
 
 

@@ -226,6 +226,7 @@ FIELDS: tuple[FieldRow, ...] = (
                 "can use (`[]` for a training on the CPU, which does not start CUDA)"),
     *rows("versions", start="Python, system, and the packages that can change a result"),
     *rows("git", start="revision, whether files differ from it, SHA-256 of that difference"),
+    *rows("model_git", start="the same of a model outside of the tree: make M=DIR"),
     # Fields of end records.
     *rows("status",
           end="`complete`, `interrupted` (stopped on request, everything saved) or `failed`"),

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from kharness.config.errors import ConfigError
-from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT, TARGETS, target_of
+from kharness.config.make.known_variables import (
+    ENVIRONMENT,
+    EVERYWHERE,
+    OUTSIDE,
+    SHORT,
+    TARGETS,
+    target_of,
+)
 from kharness.config.make.variables import check_call, given, layer, less_axes
 from kharness.config.tree import Tree
 
@@ -199,7 +206,7 @@ def test_what_scripts_look_up_is_in_the_table(root: Path) -> None:
     }
     known = {name for reads in TARGETS.values() for name in reads.names}
     assert known - found == set()
-    known |= {*SHORT, *EVERYWHERE}
+    known |= {*SHORT, *EVERYWHERE, OUTSIDE}
     assert {name for name in found - known if not name.startswith(("CONFIG_", *ENVIRONMENT))} == set()
 
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from kharness.matrix.commands.axes import parse_axis
-from kharness.matrix.commands.template import Template
+from kharness.matrix.planning.template import Template
 from kharness.runs.command import program_name
 from kharness.runs.errors import MatrixError
 from monitoring.journal.lineage import counting

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kharness.config.places import COMMAND
 from kharness.runs.errors import MatrixError
 
 # Placeholders that every run has beside the axes: its directory, and its name.
@@ -31,6 +33,19 @@ class Template:
     resume: Sequence[str] = ()
     """Words that an attempt after the first has in addition."""
 
+    @classmethod
+    def configured(cls, values: Mapping[str, object]) -> Template:
+        """The command of a configuration: the option COMMAND, with the others in its placeholders.
+
+        MatrixError for a quotation without an end.
+        """
+        try:
+            return cls(shlex.split(str(values[COMMAND])))
+        except ValueError as error:
+            raise MatrixError(
+                f"{COMMAND}={values[COMMAND]}: {error}", hint="write it as for a shell"
+            ) from None
+
     @property
     def names(self) -> list[str]:
         """The placeholders in the order of their first use."""
@@ -38,10 +53,13 @@ class Template:
         found = [match[1] for text in texts for match in _PLACEHOLDER.finditer(text) if match[1]]
         return list(dict.fromkeys(found))
 
-    def check(self, axes: Iterable[str], cwd: Path) -> None:
-        """MatrixError for a placeholder that is no axis, an axis without one, and a command not found."""
+    def check(self, axes: Iterable[str], cwd: Path, *, options: Iterable[str] = ()) -> None:
+        """MatrixError for a placeholder that is no axis, an axis without one, and a command not found.
+
+        `options` are placeholders that the command need not have.
+        """
         known = list(axes)
-        given = [RUN_DIR, RUN_NAME, *self.files]
+        given = [RUN_DIR, RUN_NAME, *self.files, *options]
         if not self.words:
             raise MatrixError(
                 "there is no command", hint="kharness matrix -a lr=1,2 -- python train.py --lr {lr}"
@@ -52,9 +70,11 @@ class Template:
 
                 near = difflib.get_close_matches(name, [*known, *given], 1)
                 raise MatrixError(
-                    f"{{{name}}} is no axis",
+                    f"{{{name}}} is no {'option' if options else 'axis'}",
                     hint=f"perhaps {{{near[0]}}}"
                     if near
+                    else f"write {{{{{name}}}}} for braces"
+                    if options
                     else f"give -a {name}=value,value, or write {{{{{name}}}}}",
                 )
         for axis in known:
@@ -153,3 +173,14 @@ def _which(program: str, cwd: Path) -> str | None:
     if "/" in program:
         return shutil.which(cwd / program)
     return shutil.which(program)
+
+
+def option_texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Return the options of a configuration by their placeholders: `{learning_rate}`."""
+    return {name.lower(): _option_text(value) for name, value in values.items()}
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

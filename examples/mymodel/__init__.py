@@ -1,0 +1,1 @@
+"""A model outside of the tree of kharness: make M=FOLDER."""
