@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.config.config_py import CONFIG_PY
-from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
 from kharness.runs.files import RENDERED, STATUS_JSON
 from kharness.runs.rundir import numbered, stamp

@@ -6,7 +6,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class StoredRun:
 
     @cached_property
     def _end(self) -> JournalEnd:
-        return journal_end(self.directory / JOURNAL)
+        return journal_end(f"{self.directory}/{JOURNAL}")
 
     @cached_property
     def status(self) -> str:
@@ -199,4 +199,11 @@ def _found(values: Mapping[str, object], name: str) -> object:
     for spelled in (name, name.upper()):  # a journal's names, and those of options
         if spelled in values:
             return values[spelled]
-    return next((value for own, value in values.items() if own.lower() == name), None)
+    own = _in_small_letters(tuple(values)).get(name)
+    return None if own is None else values[own]
+
+
+@lru_cache(maxsize=256)
+def _in_small_letters(names: tuple[str, ...]) -> Mapping[str, str]:
+    """The names, by what a condition calls them; of several that it calls the same the first."""
+    return {name.lower(): name for name in reversed(names)}

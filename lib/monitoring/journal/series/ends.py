@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -113,15 +113,19 @@ def _named(found: dict[str, dict[str, LastValue]]) -> dict[str, LastValue]:
 def _newest_first(journal: Path | str) -> Iterator[Record]:
     """Yield the records at the end of a journal; of steps with as many fields as others the newest."""
     lines = _lines(journal)
-    others = [place for place, line in enumerate(lines) if not line.startswith(_STEP)]
-    chosen: Iterable[int] = range(len(lines))
-    # where a later attempt has done steps again, those that count are not the newest ones
-    if not any(b'"supersedes":{' in lines[place] for place in others):
-        # the last of equal keys stays
-        steps = {line.count(b":"): place for place, line in enumerate(lines) if line.startswith(_STEP)}
-        chosen = sorted({*others, *steps.values()})
-    for place in reversed([*chosen]):
-        record = parse(lines[place])
+    chosen, fields = list[bytes](), set[int]()
+    for line in reversed(lines):
+        if not line.startswith(_STEP):
+            # where a later attempt has done steps again, those that count are not the newest ones
+            if b'"supersedes":{' in line:
+                chosen = lines[::-1]
+                break
+            chosen.append(line)
+        elif (number := line.count(b":")) not in fields:
+            fields.add(number)
+            chosen.append(line)
+    for line in chosen:
+        record = parse(line)
         if record is not None:
             yield record
 
