@@ -163,13 +163,19 @@ def test_any_program_is_trained_by_its_command(tmp_path: Path, script: Script) -
     own = own.replace("--rate {mymodel_rate} --seed {seed} --out", "{mymodel_width}")
     (folder / "Kconfig").write_text(own)
     (folder / "fit.py").write_text(PROGRAM)
-    axes = 'CONFIG_MATRIX_AXES="MYMODEL_WIDTH=2|4"\n# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set\n'
-    (folder / "defconfigs" / "default").write_text(f'{axes}CONFIG_REPORT_METRIC="train_loss"\n')
+    preset = 'CONFIG_MATRIX_AXES="MYMODEL_WIDTH=2|4"\nCONFIG_REPORT_METRIC="train_loss"\n'
+    preset += "# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set\nCONFIG_MATRIX_SNAPSHOT=y\n"
+    (folder / "defconfigs" / "default").write_text(preset)
     done = script("test_matrix.py", f"M={folder}", "CONFIG_REPORT_GRAPHS=n")
     assert done.returncode == 0, done.stdout + done.stderr
     runs = kharness.runs(folder / "results")
     assert [(run.config["MYMODEL_WIDTH"], run.last["train_loss"]) for run in runs] == [(2, 2 / 3), (4, 4 / 3)]
-    assert json.loads((runs[0].directory.parent / "matrix.json").read_text())["model_git"] is None
+    matrix = runs[0].directory.parent.resolve()
+    assert json.loads((matrix / "matrix.json").read_text())["model_git"] is None
+    (attempt,) = json.loads((runs[0].directory / "run.json").read_text())["attempts"]
+    assert attempt["cwd"] == f"{matrix}/.sources/.model/program"
+    copied = sorted(path.name for path in (matrix / ".sources/.model/program").iterdir())
+    assert copied == ["Kconfig", "defconfigs", "fit.py"]
     for value, message in [
         ("python fit.py {width}", "{width} is no option"),
         ("python fat.py", "fat.py is not found"),

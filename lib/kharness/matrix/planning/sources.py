@@ -1,7 +1,7 @@
 """A copy of the sources in the folder of a matrix, from which its cells train whatever is edited since.
 
-Copied are lib/ and the folders of models, one outside of the tree included. Links lead to the rest, such as the
-data.
+Copied are lib/ and the folders of models, an outside one included. Links lead to the rest, such as
+the data.
 """
 
 from __future__ import annotations
