@@ -43,11 +43,7 @@ def environments(root: Path) -> Iterator[Path]:
 def given(*names: str) -> list[Path]:
     """The folders that make's command line gives by these variables."""
     known = os.environ.get("KHARNESS_MAKE_VARS", "").split()
-    return [
-        Path(os.environ[name]).expanduser().absolute()
-        for name in names
-        if name in known and os.environ.get(name)
-    ]
+    return [Path(os.environ[name]).absolute() for name in names if name in known and os.environ.get(name)]
 
 
 def main(argv: list[str], root: Path) -> int:
@@ -56,6 +52,9 @@ def main(argv: list[str], root: Path) -> int:
         print("error: one of clean, mrproper, distclean is needed", file=sys.stderr)
         return 2
     folders = [root, *given("M")]
+    if not all(folder.is_dir() for folder in folders):
+        print(f"error: {folders[-1]} is not a folder\nhint: write its path without ~", file=sys.stderr)
+        return 2
     found = [path for folder in folders for path in caches(folder) if not path.is_symlink()]
     found = [path for path in found if not path.name.endswith(".egg-info")]
     if argv[0] != "clean":

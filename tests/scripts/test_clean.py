@@ -45,6 +45,17 @@ def checkout(root: Path, tmp_path: Path) -> Path:
     return copy
 
 
+def test_a_model_outside_is_cleaned_too(checkout: Path) -> None:
+    model = checkout / "mine"  # where `clean` below sees it
+    for name in (".config", "train.py", "__pycache__/x.pyc", "results/run/.config"):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).touch()
+    (checkout / "out").rename(checkout / "results/out")
+    removed = {name for name in clean(checkout, "mrproper", M=str(model)) if name.startswith("mine")}
+    assert removed == {"mine/.config", "mine/__pycache__/x.pyc"}
+    assert (checkout / ".config").exists()
+
+
 def clean(checkout: Path, target: str, **variables: str) -> set[str]:
     """The files that a target removed."""
 
