@@ -56,7 +56,7 @@ def main(argv: list[str], root: Path) -> int:
         print(f"error: {folders[-1]} is not a folder\nhint: write its path without ~", file=sys.stderr)
         return 2
     found = [path for folder in folders for path in caches(folder) if not path.is_symlink()]
-    found = [path for path in found if not path.name.endswith(".egg-info")]
+    found = [path for path in dict.fromkeys(found) if not path.name.endswith(".egg-info")]
     if argv[0] != "clean":
         found += configuration([*given("O", "M"), root][0])
     if argv[0] == "distclean":
