@@ -22,6 +22,7 @@ from kharness.report.plots.gpu_quantities import (
 from kharness.report.plots.plot import Plot, plot_of
 from kharness.report.plots.scales import Scale
 from kharness.report.summary import Summary
+from monitoring.telemetry.load_balance import EVEN
 
 # As many as the palette has colors.
 _MOST_TOGETHER = 6
@@ -32,7 +33,7 @@ _MOST_RUNS = 4
 def gpus_of_variants(summary: Summary) -> Sequence[Plot | RowPlot]:
     """Return the variants by memory, utilization, waiting, power and heat; none of what no run recorded."""
     rows = [_of_variants(summary, one) for one in _OF_VARIANTS]
-    return [plot for plot in (rows[0], _memory_over_time(summary), *rows[1:]) if plot]
+    return [plot for plot in (*rows, _memory_over_time(summary)) if plot]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _waited(cell: CellResult) -> float | None:
     return 100 * ranks.wasted_share if ranks else None
 
 
-_WAITS = Quantity("waits", "", "%", ("", ""), "", digits=1)
+_WAITS = Quantity("waits", "", "%", ("", ""), " of the time", digits=1)
 _OF_VARIANTS = (
     _Compared(
         MEMORY,
@@ -124,7 +125,12 @@ def _of_variants(summary: Summary, one: _Compared) -> RowPlot | None:
     if not means:
         return None
     ordered = sorted(means, key=lambda label: means[label], reverse=True)
-    shown, quantity = ordered[:MOST_ROWS], one.quantity
+    quantity, most = one.quantity, MOST_ROWS
+    if _alike(list(means.values()), one):
+        most = _MOST_TOGETHER
+        ordered = list(means) if len(means) <= most else ordered
+    ends = len(ordered) > most
+    shown = [*ordered[: most // 2], *ordered[-most // 2 :]] if ends else ordered
     limits = {
         gpu.total_mb for own in runs.values() for cell, _ in own for gpu in cell.gpus.gpus if gpu.total_mb
     }
@@ -149,24 +155,28 @@ def _of_variants(summary: Summary, one: _Compared) -> RowPlot | None:
         rows.append(MarkedRow(label, marks, quantity.words(means[label])))
     caption = "Dot: a run; bar: mean of the complete runs"
     caption += "; dashed: what the GPU has" if limit else ""
-    if len(shown) < len(ordered):
-        caption += f". The {len(shown)} highest of {len(ordered)} variants"
+    if ends:
+        caption += f". The {most // 2} highest and the {most // 2} lowest of {len(ordered)} variants"
     return RowPlot(_most_and_least(means, ordered, one), f"{caption}.", rows, axis.ticks(4), one.axis)
 
 
 def _most_and_least(means: Mapping[str, float], ordered: Sequence[str], one: _Compared) -> str:
-    high, low = means[ordered[0]], means[ordered[-1]]
-    if len(ordered) == 1 or are_alike([high, low]):
-        alike = " in all variants" if len(ordered) > 1 else ""
-        after = one.quantity.after if one.quantity in (BUSY, POWER) else ""
-        return f"{one.alike} {span(low, high, one.quantity)}{after}{alike}"
-    words = one.quantity.words
-    rest = [means[label] for label in ordered]
-    if len(ordered) > 2 and are_alike(rest[:-1]):
-        return f"{ordered[-1]} {one.least}: {words(low)}; the others {_span_of(rest[:-1], one)}"
-    if len(ordered) > 2 and are_alike(rest[1:]):
-        return f"{ordered[0]} {one.most}: {words(high)}; the others {_span_of(rest[1:], one)}"
+    values, words = [means[label] for label in ordered], one.quantity.words
+    if _alike(values, one):
+        everywhere = " in all variants" if len(ordered) > 1 else ""
+        after = one.quantity.after if one.quantity in (BUSY, POWER, _WAITS) else ""
+        return f"{one.alike} {_span_of(values, one)}{after}{everywhere}"
+    high, low = values[0], values[-1]
+    if len(ordered) > 2 and _alike(values[:-1], one):
+        return f"{ordered[-1]} {one.least}: {words(low)}; the others {_span_of(values[:-1], one)}"
+    if len(ordered) > 2 and _alike(values[1:], one):
+        return f"{ordered[0]} {one.most}: {words(high)}; the others {_span_of(values[1:], one)}"
     return f"{ordered[0]} {one.most}: {words(high)}; {ordered[-1]} the least: {words(low)}"
+
+
+def _alike(values: Sequence[float], one: _Compared) -> bool:
+    """Whether nothing stands out: of waiting what counts as evenly loaded, too."""
+    return are_alike(values) or (one.quantity is _WAITS and max(values) < 100 * EVEN)
 
 
 def _span_of(values: Sequence[float], one: _Compared) -> str:
@@ -191,7 +201,9 @@ def _memory_over_time(summary: Summary) -> Plot | None:
     has = f" of {sum(map(float, filter(None, totals))) * MEMORY.scale:,.1f}" if all(totals) else ""
     peak = (fullest.history.peak_memory_mb or 0.0) * MEMORY.scale
     title = f"Memory of a run peaks at {peak:,.1f}{has} GiB"
-    title += f", with {fullest.variant}" if len(labels) > 1 else ""
+    if len(labels) > 1:
+        peaks = [run.history.peak_memory_mb or 0.0 for run in runs]
+        title += " in all variants" if are_alike(peaks) else f", with {fullest.variant}"
     top = 1.05 * max(value for one in strands for value in (*one.ys, *one.highs) if value == value)
     plot = plot_of("gpu_memory", title, strands, x_label=unit.label, scale=Scale("linear", 0.0, top or 1.0))
     return replace(

@@ -193,13 +193,13 @@ def test_a_matrix_has_a_row_per_variant(tmp_path: Path, make: Make) -> None:
             cell = made.add({"OPTIMIZER": optimizer, "SEED": seed}, training([2.0, 1.0], [0.5], 0.5))
             write_samples(cell, 3, 2, lambda number, gpu: values)  # noqa: B023, called at once
     summary = collect(made.directory)
-    memory, over_time, busy, power, heat = gpu_plots(summary)
-    assert [plot.title for plot in (memory, over_time, busy, power, heat)] == [
+    memory, *others, over_time = gpu_plots(summary)
+    assert [plot.title for plot in (memory, *others, over_time)] == [
         "adam needs the most memory: 18.0 GiB; the others 6.0 GiB",
-        "Memory of a run peaks at 36.0 of 48.0 GiB, with adam",
         "GPUs are busy 95 % of the time in all variants",
         "GPUs draw 400 W on average in all variants",
         "The hottest GPU reaches 60 °C in all variants",
+        "Memory of a run peaks at 36.0 of 48.0 GiB, with adam",
     ]
     assert isinstance(memory, RowPlot)
     assert isinstance(over_time, Plot)
@@ -211,3 +211,27 @@ def test_a_matrix_has_a_row_per_variant(tmp_path: Path, make: Make) -> None:
     ]
     page = as_html(summary)
     assert page.index("adam needs the most memory") < page.index('id="gpu-table"')
+
+
+def test_of_many_variants_the_ends_are_drawn_and_few_where_they_are_alike(tmp_path: Path, make: Make) -> None:
+    rates = [str(number) for number in range(1, 23)]
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": rates})
+    for rate in rates:
+        cell = made.add({"LEARNING_RATE": rate}, training([2.0, 1.0], [0.5], 0.5))
+        values = EVEN | {"memory": 512.0 * int(rate), "power": 100.0 - int(rate) / 10}
+        write_samples(cell, 1, 1, lambda number, gpu: values)  # noqa: B023, called at once
+        write_ranks(cell, [0.009, 0.0094 if rate == "7" else 0.009])
+    memory, _, waits, power, _ = gpu_plots(collect(made.directory))
+    assert isinstance(memory, RowPlot)
+    assert isinstance(waits, RowPlot)
+    assert isinstance(power, RowPlot)
+    assert (memory.title, memory.caption) == (
+        "learning_rate=22 needs the most memory: 11.0 GiB; learning_rate=1 the least: 0.5 GiB",
+        "Dot: a run; bar: mean of the complete runs; dashed: what the GPU has. The 10 highest and the 10 "
+        "lowest of 22 variants.",
+    )
+    assert [row.name.partition("=")[2] for row in memory.rows] == [*rates[:-11:-1], *rates[9::-1]]
+    assert waits.title == "Ranks wait 0.0 to 1.8 % of the time in all variants"
+    assert [row.words for row in waits.rows] == ["1.8 %", *["0.0 %"] * 5]
+    assert power.title == "GPUs draw 98 to 100 W on average in all variants"
+    assert [row.name.partition("=")[2] for row in power.rows] == ["1", "2", "3", "20", "21", "22"]
