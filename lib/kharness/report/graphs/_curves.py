@@ -11,7 +11,6 @@ from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
     MARKERS,
-    MAX_PANELS,
     MAX_TOGETHER,
     PALETTE,
     canvas,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100
+# Variants that have a panel; of more a wall of them says less than the page, where the best stand out.
+MOST_PANELS = 30
 # With more variants than this the others are an area behind each of them.
 MOST_LINES = 24
 # Characters that fit above one of several panels, followed by the number of runs.
@@ -143,9 +144,9 @@ def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: i
     extra = notes(summary, [cell.name for cell in summary.cells if cell.name not in drawn])
     if len(labels) <= MAX_TOGETHER:
         return _one_panel(found, labels, look, subtitle, extra)
-    if len(labels) > MAX_PANELS:
-        extra.append(f"the first {MAX_PANELS} of {len(labels)} variants; the CSV has all")
-    return _panel_each(found, labels[:MAX_PANELS], look, subtitle, extra)
+    if len(labels) > MOST_PANELS:
+        extra.append(f"the first {MOST_PANELS} of {len(labels)} variants; the CSV has all")
+    return _panel_each(found, labels[:MOST_PANELS], look, subtitle, extra)
 
 
 def _one_panel(
