@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.journal.records import MEASURING
+from monitoring.journal.encoding.global_step import as_step
+from monitoring.journal.records import MEASURING, read_records
 from monitoring.journal.run_state import read_end, superseded
 from monitoring.run import Run
 
@@ -42,8 +43,22 @@ class ProgramAttempt:
     def start(self) -> None:
         """Write the start record."""
         before = read_end(self._journal)
-        self._last_seq, self._reached = before.last_seq, before.step
+        self._last_seq, self._reached, self._first = before.last_seq, before.step, None
         self._run.start(**self._about, **_resumed(self._reached), supersedes=None)
+
+    def stand_for_killed(self) -> None:
+        """Record what is relayed from now on as of the attempt before, which was killed before it had.
+
+        That one may have done steps again without having recorded any.
+        """
+        for record, _ in read_records(self._journal):
+            step = as_step(record.get("global_step"))
+            if record["event"] == "start" and record.get("supersedes", "") is None:  # as `start` writes it
+                resumed = record["resumed_from"]
+                self._reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
+                self._last_seq, self._first = int(str(record["seq"])) - 1, None
+            elif record["event"] == "step" and step is not None:
+                self._first = step if self._first is None else min(step, self._first)
 
     def describe(self, at: float, about: Mapping[str, object]) -> None:
         """Take over what a Run of the program says of its model and training."""

@@ -68,6 +68,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         run, bridge = _opened(options, command, watched, stores)
         from monitoring.journal.run_json import read_run_json
 
+        bridge.attempt.stand_for_killed()
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
         bridge.begin()
         bridge.attempt.start()

@@ -198,6 +198,25 @@ def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path
     assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
 
 
+def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_none(run_dir: Path) -> None:
+    """The bridge was killed before it had read them."""
+    assert bridged(run_dir, *ours("nanogpt", 4)).returncode == 0
+    journal = run_dir / "metrics.jsonl"
+    *killed, end = journal.read_bytes().splitlines(keepends=True)
+    second = {**orjson.loads(killed[0]), "seq": orjson.loads(end)["seq"], "attempt": 2}
+    second["resumed_from"] = {"checkpoint": None, "global_step": 3}
+    journal.write_bytes(b"".join([*killed, orjson.dumps(second), b"\n"]))
+    with (run_dir / "output.log").open("a") as output:
+        output.write("iter 2: loss 9.0000, time 12.50ms\niter 3: loss 8.0000, time 12.50ms\n")
+    program = "print('iter 3: loss 7.0000, time 12.50ms')"
+    assert bridged(run_dir, sys.executable, "-c", program).returncode == 0
+    found = [record for record, _ in read_records(journal)]
+    steps = [(r["global_step"], r["train_loss"]) for r in found if r["event"] == "step"]
+    assert steps == [(0, 4.0), (1, 2.0), (2, 1.3333), (3, 1.0), (2, 9.0), (3, 8.0), (3, 7.0)]
+    counted = [(r["global_step"], r["train_loss"]) for r in counting(found) if r["event"] == "step"]
+    assert counted == [(0, 4.0), (1, 2.0), (2, 9.0), (3, 7.0)]
+
+
 @pytest.mark.parametrize(
     ("every", "resumed", "gone", "counted"),
     [
