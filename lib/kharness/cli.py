@@ -367,11 +367,17 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
+    from kharness.matrix.commands.axes import GROUPS
+
     asked = {
         "REPORT_BETTER": "; ".join(options.better),
         "REPORT_METRIC": options.metric,
         "REPORT_BASELINE": options.baseline,
         "REPORT_BUDGET_UNIT": options.budget,
+        **{
+            name: GROUPS.join(getattr(options, option, ()))
+            for name, option in (("MATRIX_INCLUDE", "include"), ("MATRIX_EXCLUDE", "exclude"))
+        },
     }
     return {
         "MATRIX_JOBS": options.jobs,

@@ -28,7 +28,7 @@ OF_MATRIX = ("--axis", "--baseline", "--better", "--budget", "--jobs", "--metric
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
-    "matrix": (*OF_RUN, *OF_MATRIX),
+    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include"),
     "sweep": (*OF_RUN, *OF_MATRIX, *OF_SWEEP),
 }
 
@@ -128,6 +128,14 @@ def _takes_note(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--untag", action="append", default=[], metavar="TAG")
 
 
+def _takes_grid(parser: argparse.ArgumentParser) -> None:
+    _takes_matrix(parser)
+    parser.add_argument("--include", action="append", default=[], metavar="'NAME=V NAME=V'",
+                        help="further runs; an axis that it does not name has all its values")  # fmt: skip
+    parser.add_argument("--exclude", action="append", default=[], metavar="'NAME=V NAME=V'",
+                        help="combinations that are left out")  # fmt: skip
+
+
 def _takes_sweep(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
     parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
@@ -144,7 +152,7 @@ def _count(text: str) -> int:
 
 _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "run": _takes_command,
-    "matrix": _takes_matrix,
+    "matrix": _takes_grid,
     "sweep": _takes_sweep,
     "ls": _takes_condition,
     "bundle": _takes_bundle,

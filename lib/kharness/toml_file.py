@@ -26,7 +26,7 @@ from kharness.command_options import OF_PROGRAMS
 from kharness.runs.errors import MatrixError
 
 FLAGS = ("hook", "offline")
-SEVERAL = ("follow", "pattern", "tracker", "render")
+SEVERAL = ("exclude", "follow", "include", "pattern", "render", "tracker")
 PAIRS = ("axis", "env", "better")
 COMMAND = "command"
 
@@ -37,7 +37,8 @@ def read_toml(path: Path) -> tuple[list[str], list[str]]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise MatrixError(f"{path.name} cannot be read: {error}", hint="it is a TOML file") from error
-    known = [COMMAND, *(option.removeprefix("--") for option in OF_PROGRAMS["sweep"])]
+    every = dict.fromkeys(option for options in OF_PROGRAMS.values() for option in options)
+    known = [COMMAND, *(option.removeprefix("--") for option in every)]
     options: list[str] = []
     for key, value in content.items():
         if key not in known:

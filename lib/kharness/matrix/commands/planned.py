@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.values import Value
-from kharness.matrix.commands.axes import cells_of
+from kharness.matrix.commands.axes import GROUPS, grid_of
 from kharness.matrix.commands.given import Given
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.begin import Planning
@@ -71,7 +71,12 @@ def write_new(
 
 
 def _planned(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], directory: Path) -> Plan:
-    cells = cells_of(axes, given.program)
+    include, exclude = (
+        [text for text in str(settings.get(f"MATRIX_{name}", "")).split(GROUPS) if text]
+        for name in ("INCLUDE", "EXCLUDE")
+    )
+    grid = grid_of(axes, given.program, include=include, exclude=exclude)
+    cells = grid.cells
     launches = []
     for cell in cells:
         run = directory / cell.name
@@ -80,7 +85,8 @@ def _planned(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], 
     seeds = seeds_planned(cells, settings, directory.parent)
     return Plan(
         directory=directory,
-        axes=axes,
+        axes=grid.axes,
+        excluded=grid.excluded,
         cells=cells,
         launches=launches,
         settings=settings,

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
@@ -14,7 +14,7 @@ from kharness.config.places import COMMAND, has_model
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axis_values import MOST_LISTED, NO_AXIS, SettledAxis
 from kharness.matrix.planning.cell_names import cell_name
-from kharness.matrix.planning.filter import Filter, choose
+from kharness.matrix.planning.filter import Filter, Named, choose
 from kharness.runs.errors import MatrixError
 
 MOST_CELLS = 100_000
@@ -50,6 +50,9 @@ class Combination:
     layer: Layer
 
 
+Whole = TypeVar("Whole", bound=Named)
+
+
 @dataclass(frozen=True)
 class Around:
     """The settings shared by all cells."""
@@ -75,7 +78,9 @@ def combinations(axes: Sequence[SettledAxis], named: Sequence[str]) -> list[Comb
     return found
 
 
-def without(found: Sequence[Combination], rules: Sequence[Filter]) -> tuple[list[Combination], list[str]]:
+def without(
+    found: Sequence[Whole], rules: Sequence[Filter], *, source: str = "MATRIX_EXCLUDE"
+) -> tuple[list[Whole], list[str]]:
     """The combinations that no rule leaves out, and the names of those that one does.
 
     MatrixError for a rule that fits nothing: it is a mistake more often than not.
@@ -84,7 +89,7 @@ def without(found: Sequence[Combination], rules: Sequence[Filter]) -> tuple[list
         if not any(rule.matches(one.name, one.values) for one in found):
             known = ", ".join(found[0].values)
             raise MatrixError(
-                f"MATRIX_EXCLUDE: {rule.text} matches no cell",
+                f"{source}: {rule.text} matches no cell",
                 hint=f"remove it; the axes are {known}, and a cell is called {found[0].name}",
             )
     kept = [one for one in found if not any(rule.matches(one.name, one.values) for rule in rules)]

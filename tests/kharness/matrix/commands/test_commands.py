@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kharness.matrix.commands.axes import parse_axis
+from kharness.matrix.commands.axes import grid_of, parse_axis
 from kharness.matrix.planning.template import Template
 from kharness.runs.command import program_name
 from kharness.runs.errors import MatrixError
@@ -174,6 +174,7 @@ def test_directions_of_several_metrics_are_taken(folder: Path) -> None:
 TOML = """
 command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
 metric = "val_loss"
+exclude = ["lr=1"]
 [axis]
 lr = [1, 2.5]
 seed = "1..2"
@@ -182,9 +183,9 @@ seed = "1..2"
 
 def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folder: Path) -> None:
     (folder / "kharness.toml").write_text(TOML.format(python=sys.executable, trains=TRAINS))
-    planned = kharness(folder, "matrix", "--dry-run", "-a", "Seed=7")
+    planned = kharness(folder, "matrix", "--dry-run", "-a", "Seed=7", "--include", "lr=9")
     assert planned.returncode == 0, planned.stderr
-    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["lr-1", "lr-2.5", "nothing"]
+    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["lr-2.5", "lr-9", "nothing"]
     assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
     (folder / "kharness.toml").write_text("job = 2")
     refused = kharness(folder, "matrix")
@@ -337,6 +338,19 @@ def test_axes() -> None:
     assert parse_axis("lr=1e-3,3e-4,8..9").symbol == "LR"
     with pytest.raises(MatrixError, match=r"5\.\.1 has no values"):
         parse_axis("seed=5..1")
+
+
+def test_groups_leave_out_and_add_runs() -> None:
+    axes = [parse_axis("lr=1e-3,3e-4"), parse_axis("seed=1..2")]
+    grid = grid_of(axes, "train", exclude=["lr=0.001 seed=2"], include=["lr=1e-2", "seed=2..3 lr=3e-4"])
+    names = ["lr-1e-3_seed-1", "lr-3e-4_seed-1", "lr-3e-4_seed-2", "lr-1e-2_seed-1", "lr-1e-2_seed-2"]
+    assert [cell.name for cell in grid.cells] == [*names, "lr-3e-4_seed-3"]
+    assert list(grid.excluded) == ["lr-1e-3_seed-2"]
+    assert [list(axis.values) for axis in grid.axes] == [["1e-3", "3e-4", "1e-2"], ["1", "2", "3"]]
+    with pytest.raises(MatrixError, match="--include width=2: width is no axis"):
+        grid_of(axes, "train", include=["width=2"])
+    with pytest.raises(MatrixError, match="--exclude leaves out every run"):
+        grid_of(axes, "train", exclude=["lr=1e-3,3e-4"])
 
 
 @pytest.mark.parametrize(
