@@ -137,10 +137,16 @@ class SlurmCluster:
             for option, file in files.items()
         ]
         self.munge = self._daemon("munged", "--foreground", "--num-threads=2", "--force", *places)
-        wait_until((folder / "sock").exists, "munged")
+        wait_until(lambda: _listens(folder / "sock"), "munged")
 
     def start_controller(self) -> None:
         self.controller = self._daemon("slurmctld", "-D")
+
+    def stop_controller(self) -> None:
+        self._end(self.controller, signal.SIGKILL)
+
+    def stop_munge(self) -> None:
+        self._end(self.munge, signal.SIGKILL)
 
     def start_node(self, name: str) -> None:
         (self.folder / f"spool-{name}").mkdir(exist_ok=True)
@@ -193,6 +199,11 @@ class SlurmCluster:
         if process.poll() is None:
             process.send_signal(number)
         process.wait()
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def _path() -> str:

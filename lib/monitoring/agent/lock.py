@@ -50,7 +50,9 @@ def has_died(directory: Path) -> bool:
 
 
 def death(how: str = "", *, log: str = AGENT_LOG) -> str:
-    """Return the sentence of an alert about an agent that has died."""
+    """Return the sentence of an alert about an agent that has died, be it with its job on a cluster."""
+    if not how and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
+        return f"its agent was ended with its job, which has been started again; {log} has its last words"
     return f"its agent has died{f': {how}' if how else ''}; {log} has its last words"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,6 +19,7 @@ from kharness.pages.origins import compared_options
 from kharness.report.report import write_files
 from kharness.report.summary import collect
 from kharness.runs.lock import RunnerLock
+from kharness.runs.status import Status
 from monitoring.errors import UserError
 from monitoring.web.rows import RunRow, read_row
 
@@ -234,3 +236,12 @@ def test_options_that_differ_say_who_asked(tmp_path: Path) -> None:
         ],
         "configured": [True, True, False],
     }
+
+
+def test_each_status_has_a_sign_and_a_color_of_its_own(root: Path) -> None:
+    page = root / "lib/kharness/pages/page"
+    signs = re.findall(r"[ {](\w+): \[\"(.)\", \"(\w+)\"\]", (page / "parts.js").read_text())
+    kinds = {status: kind for status, _, kind in signs}
+    assert set(get_args(Status)) <= kinds.keys()
+    colored = set(re.findall(r"\.cell\.(\w+) \{", (page / "pages.css").read_text()))
+    assert {kinds[status] for status in get_args(Status)} - {"none"} <= colored

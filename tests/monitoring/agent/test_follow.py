@@ -25,7 +25,7 @@ import pytest
 from monitoring import Run
 from monitoring.agent.delivery import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.lock import is_followed
+from monitoring.agent.lock import death, is_followed
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
@@ -382,3 +382,11 @@ def test_agent_command_says_what_it_is_for_and_what_is_wrong(tmp_path: Path) -> 
         f"error: {tmp_path} is not a run directory: it has no run.json\n"
         "hint: name a directory that a training wrote, such as results/RUN\n",
     )
+
+
+def test_an_agent_that_ended_with_its_job_has_not_died_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler starts a job again, and its agent was of the start before."""
+    assert death() == DIED
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert death().startswith("its agent was ended with its job, which has been started again")
+    assert death("killed by SIGKILL") == KILLED

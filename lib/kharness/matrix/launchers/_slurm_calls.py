@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from pathlib import Path
 
 from kharness.matrix.launchers.local import environment_of_runs
 from kharness.runs.launch import Slot
+
+# Where munged listens unless it is told another place.
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 SECONDS = 60.0
 """That a program may take: each tries again by itself while its controller does not answer."""
@@ -36,6 +43,7 @@ _FULL = (
 _AWAY = (
     *("Socket timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection timed out"),
     *("Communication connection failure", "in standby mode", "Transport endpoint", "not responding"),
+    "authentication error",  # munged is down, here or there
 )
 _CHUNK = 100  # ranges of tasks in one name
 
@@ -70,6 +78,8 @@ class Row:
 
 def sbatch(arguments: Sequence[str]) -> tuple[Answer, str]:
     """Submit; with the id of the job, or the reason why there is none."""
+    if dead := dead_munge():
+        return Answer.UNKNOWN, dead
     command = ["sbatch", "--parsable", *arguments]
     with subprocess.Popen(
         command,
@@ -172,6 +182,8 @@ class SlurmAway(SlurmRefused):
 
 def answer(*command: str, both: bool = False) -> str:
     """Return what a program prints, with `both` on both streams; SlurmAway or SlurmRefused in its words."""
+    if dead := dead_munge():
+        raise SlurmAway(dead)
     try:
         done = subprocess.run(
             command, env=asking(), capture_output=True, text=True, timeout=SECONDS, check=False
@@ -185,6 +197,33 @@ def answer(*command: str, both: bool = False) -> str:
     lines = done.stderr.strip().splitlines() or [f"{command[0]}: exit code {done.returncode}"]
     reason = lines[-1].removeprefix(f"{command[0]}: ").removeprefix("error: ")
     raise (SlurmAway if any(word in done.stderr for word in _AWAY) else SlurmRefused)(reason)
+
+
+def dead_munge() -> str:
+    """The socket that munged has left; empty where it listens. Slurm's programs try for 50 seconds."""
+    path = _munge_socket()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            return f"munged does not answer at {path}"
+        except OSError:  # not there, not ours to read, or busy: Slurm's programs say it soon
+            return ""
+    return ""
+
+
+@cache
+def _munge_socket() -> str:
+    """Where slurm.conf has it, as far as it can be read here."""
+    for place in (os.environ.get("SLURM_CONF", ""), "/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf"):
+        try:
+            text = Path(place).read_text(errors="replace")
+        except OSError:
+            continue
+        named = re.search(r"^\s*AuthInfo\s*=.*?\bsocket=([^,\s]+)", text, flags=re.M | re.I)
+        return named[1] if named else MUNGE_SOCKET
+    return MUNGE_SOCKET
 
 
 def asking() -> Mapping[str, str]:

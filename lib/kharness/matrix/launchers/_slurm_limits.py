@@ -66,7 +66,7 @@ def read_limits() -> ClusterLimits:
         nodes = answer("sinfo", "-h", "-o", "%P|%l|%m|%c|%G")
     except SlurmRefused as error:
         raise MatrixError(
-            f"LAUNCHER=slurm: Slurm does not answer: {error}", hint="`sinfo` and `squeue` show what is wrong"
+            f"LAUNCHER=slurm: Slurm does not answer: {error}", hint="`sinfo` and `squeue` show when it does"
         ) from error
     size = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, flags=re.M)
     partitions: dict[str, Partition] = {}

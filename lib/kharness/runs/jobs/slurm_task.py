@@ -39,6 +39,8 @@ STOP_GRACE = 30.0
 
 AGENT_PATIENCE = 30.0
 """Seconds that a training's agent has to deliver the last records before Slurm ends all of the job."""
+AGENT_BEFORE_START = 3.0
+"""The same, where all of it ends because Slurm is to start the job again: it may be killed at any moment."""
 REQUEUE_PATIENCE = 60.0
 """Seconds in which Slurm ends a job that it starts again."""
 SAVED = (EXIT_STOPPED, -signal.SIGTERM, 128 + signal.SIGTERM)
@@ -303,6 +305,7 @@ def _requeue(directory: Path, known: Mapping[str, object]) -> None:
     """Have Slurm start this job again, which ends it."""
     from kharness.runs.jobs.job_file import append
 
+    _wait_for_agent(directory, AGENT_BEFORE_START)
     refused = _ask_for_start()
     if refused is not None:
         append(directory, {"event": "requeue_refused", **known, "time": time.time(), "reason": refused})
@@ -318,10 +321,10 @@ def _ask_for_start() -> str | None:
     return None
 
 
-def _wait_for_agent(directory: Path) -> None:
+def _wait_for_agent(directory: Path, patience: float = AGENT_PATIENCE) -> None:
     from monitoring.agent.lock import is_followed
 
-    deadline = time.monotonic() + AGENT_PATIENCE
+    deadline = time.monotonic() + patience
     while is_followed(directory) and time.monotonic() < deadline:
         time.sleep(0.1)
 

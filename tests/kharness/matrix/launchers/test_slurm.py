@@ -16,7 +16,7 @@ import pytest
 
 from ....slurm_cluster import SlurmCluster, missing
 from ....waiting import wait_until
-from ..conftest import Checkout, attempts, behaviour, records, status
+from ..conftest import Checkout, attempts, behaviour, printed, records, status
 
 ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5")
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
@@ -336,3 +336,36 @@ def test_one_cell_of_a_job_is_ended(
     assert attempts(second, "cause", "exit_code") == [("stopped", None)]
     wait_until(lambda: "RUNNING" not in slurm.jobs().values(), "the end of their job")
     assert not (second / "metrics.jsonl").exists()
+
+
+def test_the_controller_is_away_for_a_while(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """It is a note; what ends meanwhile is known from its file, and what runs is watched on."""
+    runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2)]
+    runner = checkout.start("test_matrix", *ON_SLURM, TWO, behaviour("held@2"), env=on_slurm)
+    wait_until(lambda: has_stepped(runs[1]), "the second")
+    slurm.stop_controller()
+    away = next(line for line in printed(runner) if line.startswith("note:"))
+    assert away.startswith("note: Slurm does not say how the jobs are: ")
+    wait_until(lambda: status(runs[0])["status"] == "complete", "the first")
+    assert status(runs[1])["status"] == "running"
+    slurm.start_controller()
+    wait_until(lambda: slurm.jobs() != {}, "the controller")
+    (checkout.root / "let-go").touch()
+    output = runner.communicate(timeout=600)[0]
+    assert runner.returncode == 0, output
+    assert [attempts(run, "cause", "exit_code") for run in runs] == [[(None, 0)], [(None, 0)]]
+
+
+def test_munge_is_down(checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]) -> None:
+    """Said before Slurm's own programs, which try on for 50 seconds each."""
+    slurm.stop_munge()
+    try:
+        found = refused(checkout, environment=on_slurm)
+    finally:
+        slurm.start_munge()
+    assert found == (
+        f"error: LAUNCHER=slurm: Slurm does not answer: munged does not answer at {slurm.folder}/munge/sock",
+        "hint: `sinfo` and `squeue` show when it does",
+    )
