@@ -11,12 +11,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 import venv
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kharness.config.errors import KharnessError, run_command
 from kharness.runs.exit_codes import EXIT_FAILED
@@ -72,18 +70,21 @@ def report(checks: Sequence[tuple[str, Callable[[], str]]]) -> int:
 
 
 def version(root: Path) -> str:
-    """Return the version of the project file, which is that of lib/ and no development version."""
-    found, own = (project(root / file)["version"] for file in ("pyproject.toml", "lib/pyproject.toml"))
-    if found != own:
-        raise KharnessError(f"pyproject.toml says {found}, lib/pyproject.toml {own}")
+    """Return the version of all that is built here, which is no development version."""
+    found = written_version(root)
     if not re.fullmatch(r"\d+\.\d+\.\d+", found):
         raise KharnessError(f"{found} is no release: write {found.partition('.dev')[0]}")
-    return str(found)
+    return found
+
+
+def written_version(root: Path) -> str:
+    """Return what the project files take as their version."""
+    return (root / "lib/VERSION").read_text().strip()
 
 
 def changelog(root: Path) -> str:
     """Return the newest release of CHANGELOG.md, which is this version, with a date."""
-    wanted = str(project(root / "pyproject.toml")["version"]).partition(".dev")[0]
+    wanted = written_version(root).partition(".dev")[0]
     heading = re.search(r"^## (.*)$", (root / "CHANGELOG.md").read_text(), flags=re.M)
     if heading is None or not re.fullmatch(rf"{re.escape(wanted)} \(\d{{4}}-\d\d-\d\d\)", heading[1]):
         said = heading[1] if heading else "nothing"
@@ -103,7 +104,7 @@ def clean_tree(root: Path) -> str:
 
 def new_tag(root: Path) -> str:
     """Return the tag, which is not there yet."""
-    tag = f"v{str(project(root / 'pyproject.toml')['version']).partition('.dev')[0]}"
+    tag = f"v{written_version(root).partition('.dev')[0]}"
     if git(root, "tag", "--list", tag):
         raise KharnessError(f"{tag} is there already")
     return tag
@@ -161,12 +162,6 @@ def modules(root: Path) -> set[str]:
         for path in lib.rglob(pattern)
         if "__pycache__" not in path.parts
     }
-
-
-def project(path: Path) -> dict[str, Any]:
-    """Return the table [project] of a project file."""
-    found: dict[str, Any] = tomllib.loads(path.read_text())["project"]
-    return found
 
 
 def git(root: Path, *arguments: str) -> str:

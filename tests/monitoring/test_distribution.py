@@ -46,7 +46,7 @@ def project(path: Path) -> dict[str, Any]:
 @pytest.fixture
 def wheel(root: Path, tmp_path: Path) -> zipfile.ZipFile:
     """Built as pip builds it, of a copy: that leaves files beside the sources."""
-    for name in ("pyproject.toml", "verbose_logging.py"):
+    for name in ("VERSION", "pyproject.toml", "verbose_logging.py"):
         shutil.copyfile(root / "lib" / name, tmp_path / name)
     shutil.copytree(
         root / "lib/monitoring", tmp_path / "monitoring", ignore=shutil.ignore_patterns("__pycache__")
@@ -61,7 +61,7 @@ def test_what_it_needs_is_what_the_tree_says(root: Path) -> None:
     whole, own = project(root / "pyproject.toml"), project(root / "lib/pyproject.toml")
     extras = own["optional-dependencies"]
     assert own["name"] == "kharness-monitoring"
-    for name in ("version", "requires-python", "license", "dependencies"):
+    for name in ("dynamic", "requires-python", "license", "dependencies"):
         assert own[name] == whole[name]
     of_harness = {"bpe", "config", "dashboard", "hub", "optimizers", "sweep"}
     assert extras == {
@@ -72,6 +72,9 @@ def test_what_it_needs_is_what_the_tree_says(root: Path) -> None:
 def test_the_wheel_holds_the_library_and_works_without_torch_and_kharness(
     root: Path, tmp_path: Path, wheel: zipfile.ZipFile
 ) -> None:
+    (metadata,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+    version = (root / "lib/VERSION").read_text()
+    assert metadata == f"kharness_monitoring-{version.strip()}.dist-info/METADATA"
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     sources = {
         path
