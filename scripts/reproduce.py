@@ -6,15 +6,18 @@ Exit codes: 0 bit-equal, 3 not, 2 if the run cannot be rebuilt.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.matrix.planning.single import withdraw_refused
 from kharness.matrix.reproduce.bit_equal import compare, differences_here, machine_differences
 from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.supervise_single import supervise_single
+from kharness.runs.control_changes import EXPECTED_DATA
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
@@ -50,8 +53,14 @@ def main(argv: Sequence[str]) -> int:
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]
         os.environ["PYTHONPATH"] = os.pathsep.join([str(code.root / "lib"), *before])
         os.environ.update(Slot(threads=past.threads).environment())
+        data = past.start.get("data_sha256")
+        if isinstance(data, str) and not anyway:
+            os.environ[EXPECTED_DATA] = data
         with RunnerLock(launch.directory):
             exit_code = supervise_single(launch, root=ROOT)
+    if withdraw_refused(launch.directory):
+        print(f"{shown(launch.directory)} is removed: nothing was trained", file=sys.stderr)
+        return exit_code
     return verdict(past, launch.directory, exit_code)
 
 

@@ -1,4 +1,4 @@
-"""Changes requested during a past run, recorded so that a reproduction makes them after the same steps."""
+"""What a reproduction takes from its past run: changes requested then, after the same steps, and the data."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from monitoring.journal.records import Record
 
 REPLAYED = frozenset({"log_every", "lr_factor", "evaluate", "checkpoint"})
 """The words of requests that are applied again; a past stop, or a profile, changes no result."""
+
+EXPECTED_DATA = "KHARNESS_EXPECTED_DATA"
+"""Variable with the SHA-256 of the data that the past run had, without which the training is refused."""
 
 
 def write_replayed(directory: Path, changes: Sequence[Record]) -> None:

@@ -6,6 +6,7 @@ started from scratch and of the attempts that resumed after it, up to where a la
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.options import Options
-from kharness.runs.control_changes import REPLAYED, replayed_changes
+from kharness.runs.control_changes import EXPECTED_DATA, REPLAYED, replayed_changes
 from kharness.runs.files import CHECKPOINTS
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
@@ -126,11 +127,17 @@ def find_origin(
     """Where the next attempt in a run directory begins; None is a directory that is still to be made.
 
     ResumeError if there is something to resume, and the options, the data or the tokenizer are not those that
-    it was made with.
+    it was made with; and for a reproduction with other data than its past run had.
     """
     lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
     if directory is None:
         return ResumePoint(lineage)
+    expected = os.environ.get(EXPECTED_DATA, data_sha256)
+    if expected != data_sha256:
+        raise ResumeError(
+            f"the data are not those of the past run: SHA-256 {expected}, here {data_sha256}",
+            hint="`make data` brings and verifies them; ANYWAY=y trains with what is here",
+        )
     if from_scratch or not lineage.starts:
         return ResumePoint(lineage, changes=_to_replay(directory, Lineage()))
     candidates = _candidates(directory / CHECKPOINTS, lineage)

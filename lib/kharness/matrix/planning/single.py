@@ -42,20 +42,24 @@ class Single:
     """The run or matrix that was the newest before it."""
 
     def withdraw(self) -> bool:
-        """Remove the directory of a training that was refused before its run began; whether it was one.
+        """What `withdraw_refused` does."""
+        return withdraw_refused(self.launch.directory, before=self.before)
 
-        `latest` is again what it was.
-        """
-        directory = self.launch.directory
-        last = read_status(directory).last
-        if last is None or last.cause != REFUSED or (directory / RUN_JSON).exists():
-            return False
-        if directory.resolve() == (link := directory.parent / LATEST).resolve():
-            link.unlink()
-            if self.before is not None:
-                link_latest(self.before)
-        shutil.rmtree(directory)
-        return True
+
+def withdraw_refused(directory: Path, *, before: Path | None = None) -> bool:
+    """Remove the directory of a training that was refused before its run began; whether it was one.
+
+    `latest` is again what it was `before`.
+    """
+    last = read_status(directory).last
+    if last is None or last.cause != REFUSED or (directory / RUN_JSON).exists():
+        return False
+    if directory.resolve() == (link := directory.parent / LATEST).resolve():
+        link.unlink()
+        if before is not None:
+            link_latest(before)
+    shutil.rmtree(directory)
+    return True
 
 
 def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | None:

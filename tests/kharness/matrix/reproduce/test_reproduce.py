@@ -106,6 +106,20 @@ def test_run_that_was_killed_and_stopped_is_bit_equal(
     assert len(records(run, "start")) == 3, "killed once, stopped once"
 
 
+def test_other_data_are_refused_before_a_step(run: Path, reproduce: Callable[..., SimpleNamespace]) -> None:
+    def other_data(record: dict[str, Any]) -> None:
+        if record["event"] == "start":
+            record["data_sha256"] = "0" * 64
+
+    past = copied(run, "other-data", change=other_data)
+    here = records(run, "start")[0]["data_sha256"]
+    done = reproduce(past)
+    assert (done.code, done.made) == (2, [])
+    said = f"error: the data are not those of the past run: SHA-256 {'0' * 64}, here {here}\n"
+    assert said in done.out + done.err
+    assert done.err.endswith("other-data_reproduced is removed: nothing was trained\n")
+
+
 def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
     checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
 ) -> None:
