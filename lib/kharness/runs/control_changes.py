@@ -1,4 +1,4 @@
-"""What a reproduction takes from its past run: changes requested then, after the same steps, and the data."""
+"""A reproduction takes from its past run the changes requested then, after the same steps, and the data."""
 
 from __future__ import annotations
 

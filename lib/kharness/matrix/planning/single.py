@@ -42,7 +42,7 @@ class Single:
     """The run or matrix that was the newest before it."""
 
     def withdraw(self) -> bool:
-        """What `withdraw_refused` does."""
+        """Remove its directory if it was refused, by `withdraw_refused`."""
         return withdraw_refused(self.launch.directory, before=self.before)
 
 
