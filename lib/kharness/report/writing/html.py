@@ -101,6 +101,7 @@ def as_html(summary: Summary) -> str:
         .render(
             title=summary.title,
             plots=plots,
+            shared_legend=_shared_legend(plots),
             curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
             has_csv=bool(summary.plan) and not summary.is_comparison,
             numbers=part("numbers", partial(last_numbers, series), None) if series else None,
@@ -172,6 +173,12 @@ def _environment() -> Environment:
     )
     environment.filters["emphasised"] = _emphasised
     return environment
+
+
+def _shared_legend(plots: Sequence[Plot]) -> Sequence[tuple[str, int]]:
+    """Return the legend that all of several plots have below them; empty where they differ, or have none."""
+    legends = {tuple(plot.legend) for plot in plots}
+    return plots[0].legend if len(plots) > 1 and len(legends) == 1 and not plots[0].ends else []
 
 
 def _emphasised(text: str) -> str:
