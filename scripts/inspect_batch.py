@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.places import COMMAND
+from kharness.matrix.planning.needs import refuse_unmet
 from kharness.runs.latest import asked_directory, shown
+from kharness.runs.launch import Launch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,9 +34,13 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(
             f"{shown(run)} is no run: it has no {CONFIG_PY}", hint="name a run: RUN=results/NAME"
         )
-    model = str(read_values(config).get("MODEL"))
-    command = [sys.executable, f"{model}/train.py", "--run-dir", str(run), "--inspect-step", step]
-    return subprocess.run([*command, "--device", "cpu", "--num-gpus", "1"], cwd=ROOT, check=False).returncode
+    values = read_values(config)
+    if values.get(COMMAND) or "MODEL" not in values:
+        raise ConfigError(f"{shown(run)} is of a program of its own", hint="ask that program for its samples")
+    launch = Launch(run.name, run, ROOT, str(values["MODEL"]), values)
+    refuse_unmet([launch])
+    flags = ["--inspect-step", step, "--device", "cpu", "--num-gpus", "1"]
+    return subprocess.run([*launch.command, *flags], cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

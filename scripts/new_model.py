@@ -9,6 +9,7 @@ import importlib.util
 import keyword
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def main(argv: Sequence[str]) -> None:
         written.write_text(renamed(path.read_text(), name))
     place = shown(folder)
     print(f"{place}: {', '.join(str(path.relative_to(EXAMPLE)).replace('mymodel', name) for path in files)}")
-    print(f"next: make M={place}, make M={place} test_matrix, make M={place} check")
+    call = f"make M={shlex.quote(place)}"
+    print(f"next: {call}, {call} test_matrix, {call} check")
 
 
 def model_name(folder: str) -> str:

@@ -136,6 +136,8 @@ def test_it_trains_there_and_is_reproduced_from_both_revisions(model: Path, scri
     assert start["model_git"] == {"revision": head.stdout.strip(), "dirty": False, "diff_sha256": None}
     here = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert start["git"]["revision"] == here.stdout.strip()
+    inspected = script("inspect_batch.py", f"M={model}", "STEP=3")
+    assert (inspected.returncode, inspected.stdout.splitlines()[-1].split()[0]) == (0, "64")
     # what is there now would train something else
     (model / "train.py").write_text("raise SystemExit('changed')\n")
     again = script("reproduce.py", f"M={model}", f"RUN={run.directory}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kharness.config.make.typed import typed_make
 from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
@@ -27,13 +28,13 @@ def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
 def record_command(directory: Path, *, of_commands: bool) -> str:
     """Return the command that records a look: the report, as it is now."""
     place = shlex.quote(shown(directory))
-    return f"kharness report {place}" if of_commands else f"make summary RUN={place}"
+    return f"kharness report {place}" if of_commands else typed_make(f"summary RUN={place}")
 
 
 def continue_command(directory: Path, *, of_commands: bool) -> str:
     """Return the command that runs what is planned and not complete."""
     place = shlex.quote(shown(directory))
-    return f"kharness continue {place}" if of_commands else f"make continue RUN={place}"
+    return f"kharness continue {place}" if of_commands else typed_make(f"continue RUN={place}")
 
 
 def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
@@ -63,9 +64,8 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     for name in ("include", "exclude"):
         if plan.get(name):
             words.append(f"CONFIG_MATRIX_{name.upper()}={plan[name]}")
-    return shlex.join(
-        ["make", "test_matrix", f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}", *words]
-    )
+    matrix = f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}"
+    return typed_make(shlex.join(["test_matrix", matrix, *words]))
 
 
 def more_seeds(have: Sequence[str], count: int) -> str:

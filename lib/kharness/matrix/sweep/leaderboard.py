@@ -16,7 +16,7 @@ from typing import Any
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_make
 from kharness.config.writing import Writing, guarded
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.matrix_json import read_plan
@@ -163,9 +163,7 @@ class Leaderboard:
         if self.template:
             return _matrix_of(self.template, self.rows[0].values, self.objective)
         values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
-        return shlex.join(
-            ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in values.items())]
-        )
+        return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={values[name]}" for name in values)]))
 
 
 def read_leaderboard(directory: Path) -> Leaderboard:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
+from kharness.config.make.typed import typed_make
 from kharness.matrix.planning.axes import Axis
 
 # With fewer values tried, each is an end of them.
@@ -54,9 +55,7 @@ class Winners:
             for one in self.winners
         ]
         asked = {**common, "MATRIX_AXES": groups[0], "MATRIX_INCLUDE": "; ".join(groups[1:])}
-        return shlex.join(
-            ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in asked.items())]
-        )
+        return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={asked[name]}" for name in asked)]))
 
 
 def winners_of(
