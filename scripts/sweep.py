@@ -12,11 +12,8 @@ from kharness.config.make import variables as make_variables
 from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.tree import Tree
-from kharness.matrix.supervise import check_running, supervise
-from kharness.matrix.sweep.halving import open_watcher
-from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.sweep import TreeSpace, num_trials, opening, prepare_sweep, source_for
-from kharness.runs.lock import RunnerLock
+from kharness.matrix.supervise import check_running, supervise_sweep
+from kharness.matrix.sweep.sweep import TreeSpace, opening, prepare_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,16 +26,7 @@ def main(argv: Sequence[str]) -> int:
     command_line = make_variables.layer(tree, variables)
     plan = prepare_sweep(tree, output, range_file(variables), command_line, check=check_running)
     say("\n".join(opening(plan)))
-    with RunnerLock(plan.directory):
-        return supervise(
-            plan.directory,
-            source_for(plan, partial(TreeSpace.of, plan, ROOT), plan.launches),
-            plan.settings,
-            root=ROOT,
-            report=told_leaderboard,
-            num_runs=num_trials(plan),
-            watcher=open_watcher(plan.settings, plan.launches),
-        )
+    return supervise_sweep(plan, partial(TreeSpace.of, plan, ROOT), root=ROOT)
 
 
 def range_file(variables: dict[str, str]) -> Path:

@@ -15,11 +15,9 @@ from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.planning.plan import prepare
-from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
-from kharness.matrix.sweep.halving import open_watcher
+from kharness.matrix.supervise import check_running, supervise_matrix
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import shown
-from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,19 +39,7 @@ def main(argv: Sequence[str]) -> int:
         check=partial(check, given=variables),
     )
     introduce(plan)
-    report = partial(told_report, given=variables)
-    with RunnerLock(plan.directory):
-        expected = expected_seconds(plan.launches, plan.directory.parent)
-        return supervise(
-            plan.directory,
-            in_order(plan.launches, plan.settings, expected, order=plan.order),
-            plan.settings,
-            root=ROOT,
-            report=report,
-            num_runs=len(plan.launches),
-            watcher=open_watcher(plan.settings, plan.launches),
-            expected=expected,
-        )
+    return supervise_matrix(plan, root=ROOT, report=partial(told_report, given=variables))
 
 
 def check(plan: Plan, given: Mapping[str, str]) -> None:

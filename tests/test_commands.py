@@ -125,7 +125,8 @@ def test_kharness_takes_it(command: DocumentedCommand) -> None:
     options, program = cli.parsed(command.words[1:])
     if not set(program) <= {"…"}:
         axes = [parse_axis(text).symbol.lower() for text in getattr(options, "axis", ())]
-        Template(["true", *program[1:]]).check(axes, ROOT)
+        rendered = {path.name: "".join(f"{{{axis}}}" for axis in axes) for path in options.render}
+        Template(["true", *program[1:]], files=rendered).check(axes, ROOT)
 
 
 def take(goals: list[str], given: list[str]) -> dict[str, str]:

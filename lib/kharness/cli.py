@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -78,6 +78,9 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         known, command = read_toml(Path(KHARNESS_TOML))
         options[1:1] = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
         words = words or command
+    if "--resume-with" in options[:-1]:  # whose words begin with dashes, as those of no option else
+        place = options.index("--resume-with")
+        options[place : place + 2] = [f"--resume-with={options[place + 1]}"]
     return command_parser(__doc__, CALLS, TARGETS, "".join(options[:1])).parse_args(options), words
 
 
@@ -103,17 +106,14 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.matrix.commands.axes import parse_axis
     from kharness.matrix.commands.planned import prepare_matrix
     from kharness.matrix.planning.matrix_json import Plan, planned_content
-    from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
+    from kharness.matrix.supervise import check_running, supervise_matrix
     from kharness.report.report import check_judging, told_report
     from kharness.runs.latest import shown
-    from kharness.runs.lock import RunnerLock
     from monitoring.counts import counted
-
-    judged = _judged(options)
 
     def check(plan: Plan) -> None:
         check_running(plan)
-        check_judging(plan.directory, judged, planned=planned_content(plan))
+        check_judging(plan.directory, {}, planned=planned_content(plan))
 
     plan = prepare_matrix(
         _given(options, words),
@@ -127,17 +127,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     say("\n".join([head, *plan.note_lines()]))
-    with RunnerLock(plan.directory):
-        expected = expected_seconds(plan.launches, plan.directory.parent)
-        return supervise(
-            plan.directory,
-            in_order(plan.launches, plan.settings, expected, order=plan.order),
-            plan.settings,
-            root=Path.cwd(),
-            report=partial(told_report, given=judged),
-            num_runs=len(plan.launches),
-            expected=expected,
-        )
+    return supervise_matrix(plan, root=Path.cwd(), report=partial(told_report, given={}))
 
 
 def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -145,11 +135,8 @@ def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.config.output import say
     from kharness.matrix.commands.space import CommandSpace, parse_range, searched
     from kharness.matrix.commands.sweep import prepare_sweep
-    from kharness.matrix.supervise import check_running, supervise
-    from kharness.matrix.sweep.halving import open_watcher
-    from kharness.matrix.sweep.leaderboard import told_leaderboard
-    from kharness.matrix.sweep.sweep import num_trials, opening, source_for
-    from kharness.runs.lock import RunnerLock
+    from kharness.matrix.supervise import check_running, supervise_sweep
+    from kharness.matrix.sweep.sweep import opening
 
     ranges = [parse_range(text) for text in options.axis]
     settings = {
@@ -165,16 +152,7 @@ def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
         say("\n".join(opening(plan)[:1]))
         return dry_run(plan.launches)
     say("\n".join(opening(plan)))
-    with RunnerLock(plan.directory):
-        return supervise(
-            plan.directory,
-            source_for(plan, lambda: CommandSpace.of(plan), plan.launches),
-            plan.settings,
-            root=Path.cwd(),
-            report=told_leaderboard,
-            num_runs=num_trials(plan),
-            watcher=open_watcher(plan.settings, plan.launches),
-        )
+    return supervise_sweep(plan, partial(CommandSpace.of, plan), root=Path.cwd())
 
 
 def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -203,7 +181,7 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.runs.files import LATEST
 
     directory = opened(options.directory or options.results / LATEST).resolve()
-    return told_report(directory, say, _judged(options))
+    return told_report(directory, say, {})
 
 
 def target(name: str, words: Sequence[str]) -> int:
@@ -387,10 +365,6 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         "LAUNCHER_LOCAL_ZYGOTE": True,
         **{name: value for name, value in asked.items() if value},
     }
-
-
-def _judged(options: argparse.Namespace) -> Mapping[str, str]:
-    return {}
 
 
 CALLS = {

@@ -32,10 +32,14 @@ from kharness.matrix.running.runner import Detached, Limits, run_all
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.supervise_single import tell_detached
 from kharness.matrix.sweep.halving import open_watcher
+from kharness.matrix.sweep.leaderboard import told_leaderboard
+from kharness.matrix.sweep.space import Space
+from kharness.matrix.sweep.sweep import num_trials, source_for
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
+from kharness.runs.lock import RunnerLock
 from kharness.runs.lost_status import is_missing
 from kharness.runs.status import RunStatus
 from monitoring.host.steady_clock import SteadyClock
@@ -107,6 +111,36 @@ def supervise(
     if code == EXIT_FAILED:
         print(f"resume with: {typed('continue', shown(directory))}")
     return signals.exit_code
+
+
+def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
+    """Run a matrix that has just been planned, as `supervise` does."""
+    with RunnerLock(plan.directory):
+        expected = expected_seconds(plan.launches, plan.directory.parent)
+        return supervise(
+            plan.directory,
+            in_order(plan.launches, plan.settings, expected, order=plan.order),
+            plan.settings,
+            root=root,
+            report=report,
+            num_runs=len(plan.launches),
+            watcher=open_watcher(plan.settings, plan.launches),
+            expected=expected,
+        )
+
+
+def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) -> int:
+    """Run a sweep that has just been planned, as `supervise` does; its trials are drawn from the space."""
+    with RunnerLock(plan.directory):
+        return supervise(
+            plan.directory,
+            source_for(plan, open_space, plan.launches),
+            plan.settings,
+            root=root,
+            report=told_leaderboard,
+            num_runs=num_trials(plan),
+            watcher=open_watcher(plan.settings, plan.launches),
+        )
 
 
 def _resources(settings: Mapping[str, object], source: Source, say: Say) -> Resources:

@@ -116,7 +116,7 @@ class Bridge:
 
     def described(self) -> str:
         """Return one line on what was found, or on the lines that were seen last."""
-        found = []
+        found, left_out = [], []
         for source, progress in self._readers:
             if progress.names or (progress.kind == "spool" and progress.place):
                 names = list(progress.names)
@@ -125,14 +125,14 @@ class Bridge:
                 exact = "; ".join(part for part in about if part)
                 found.append(f"{source.kind}: {shown or 'records'}{f' ({exact})' if exact else ''}")
             for name, kind in list(progress.left_out.items())[:3]:
-                found.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
+                left_out.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
         for path in sorted(self.watched.unclear)[:1]:
             where = os.path.relpath(path, self.watched.cwd)
-            found.append(
+            left_out.append(
                 f"{where} is not read, for another run is in this folder: give each a place of its own"
             )
-        if found:
-            return f"recorded from {'; '.join(found)}"
+        if found or left_out:
+            return f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}"
         line = self.last_line()
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"

@@ -211,8 +211,8 @@ def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
 
 def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(folder: Path) -> None:
     program = "import os, sys; print(sys.argv[2:]); open(sys.argv[1], 'w') if {} else 0; sys.exit(3)"
-    for keeps, shown in (("True", "['--resume', '{}/ck pt']"), ("False", "from scratch")):
-        words = ["run", "--resume-with", "--resume '{run_dir}/ck pt'", "--", sys.executable, "-c"]
+    for keeps, shown in (("True", "['--from={}/ck pt']"), ("False", "from scratch")):
+        words = ["run", "--resume-with", "'--from={run_dir}/ck pt'", "--", sys.executable, "-c"]
         assert kharness(folder, *words, program.format(keeps), "{run_dir}/ck pt").returncode == 3
         run = (folder / "results" / "latest").resolve()
         assert kharness(folder, "continue").returncode == 3
