@@ -28,7 +28,7 @@ DATASETS = DropIns(
     "dataset",
     "kharness.training.datasets",
     symbols={"data_dir": "DATA_DIR", "tokenizer": "TOKENIZER", "vocabulary": "TOKENIZER_VOCABULARY"},
-    kconfig=("../../../../Kconfig", "../../../../*/Kconfig"),
+    kconfig=("../../Kconfig", "../../../../*/Kconfig"),
     unknown=DatasetError,
     refused=DatasetError,
 )
