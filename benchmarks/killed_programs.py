@@ -36,7 +36,9 @@ for step in range(first, int(sys.argv[3]) + 1):
     time.sleep(0.05)
     print(f"iter {step}: loss {1 / step / float(sys.argv[1]):.6f}, time 1.00ms", flush=True)
     if step % 10 == 0:
-        kept.write_text(str(step))
+        new = kept.with_name("new")
+        new.write_text(str(step))
+        new.replace(kept)
 """
 # What the processes are, by a word of their commands; agents are forked from one that starts them.
 PARTS = {"agent": "monitoring.agent.starter", "bridge": "monitoring.bridge", "program": "trains.py"}

@@ -32,6 +32,7 @@ from monitoring.errors import RunBusyError, UserError, report_error, unwritable
 from monitoring.host.file_locks import try_lock
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
+from monitoring.spool import SPOOL
 
 if TYPE_CHECKING:
     from monitoring.bridge.following import Bridge
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     guard = Guard()
+    # that of a bridge around this one: this run is none of its program's
+    os.environ.pop(SPOOL, None)
     neighbors = Neighbors(options.cwd.absolute())
     watched = replace(_watched(options), neighbors=neighbors)
     stores = stores_before(watched)

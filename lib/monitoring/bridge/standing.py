@@ -67,11 +67,12 @@ class Standing:
 
 
 def stores_before(watched: Watched) -> dict[Path, Standing]:
-    """Return how all stores are that are there before the program starts."""
+    """Return how the stores are, before the program starts, that could be taken for its own."""
     found = {}
-    everything = replace(watched, started=0.0, neighbors=None)
+    recent = replace(watched, neighbors=None)
+    everything = replace(recent, started=0.0)
     for module in source_kinds().values():
-        for source in module.find(everything):
+        for source in module.find(everything if getattr(module, "SHARED", False) else recent):
             with contextlib.suppress(OSError, ValueError):
                 status = source.path.stat()
                 found[source.path] = Standing(

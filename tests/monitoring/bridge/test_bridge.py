@@ -261,6 +261,16 @@ def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhil
     assert [source["kind"] for source in sources] == ["output"]
 
 
+def test_bridge_within_a_bridge_records_a_run_of_its_own(run_dir: Path) -> None:
+    inner = run_dir.with_name("inner")
+    line = "print('iter 3: loss 0.5, time 2ms')"
+    within = [sys.executable, "-m", "monitoring.bridge", inner, "--", sys.executable, "-c", line]
+    assert bridged(run_dir, *within).returncode == 0
+    assert records(inner, "step") == [{"global_step": 3, "train_loss": 0.5, "step_ms": 2}]
+    assert records(inner, "end") == [{"status": "complete", "first_step": 3, "steps_done": 3}]
+    assert records(run_dir, "step") == []
+
+
 def test_second_bridge_of_a_directory_is_refused(run_dir: Path) -> None:
     bridge = started(run_dir, "sleep", "600")
     wait_until(lambda: (run_dir / "output.log").exists())

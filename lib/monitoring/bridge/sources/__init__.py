@@ -2,7 +2,7 @@
 
 Each has `RICHNESS`, by which of two sources of one metric the one with more counts, `variables(watched)`,
 environment variables that the program gets unless it has them, and `find(watched)`, which yields its sources
-as far as they exist.
+as far as they exist. Where several programs add rows to one store, `SHARED` is true.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
 
 RICHNESS = 60
+SHARED = True
 
 
 def variables(watched: Watched) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from monitoring.bridge.source import Reported, Watched, files_below
 
 RICHNESS = 80
+SHARED = True
 
 
 def variables(watched: Watched) -> Mapping[str, str]:
