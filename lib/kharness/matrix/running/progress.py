@@ -13,7 +13,7 @@ from kharness.matrix.running.table import CellRow, Screen, Totals, duration, ope
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch, Slot
-from kharness.runs.status import COMPLETE, INTERRUPTED
+from kharness.runs.status import COMPLETE, INTERRUPTED, QUEUED
 from monitoring.counts import counted
 
 # Seconds between two drawings of the table, and between two plain lines about runs that take long.
@@ -21,6 +21,8 @@ DRAW_EVERY = 0.25
 PLAIN_EVERY = 60.0
 # So many runs are named in a plain line.
 PLAIN_RUNS = 3
+# Runs in the queue of a scheduler are shown beside others up to so many.
+SHOWN_QUEUED = 3
 
 
 class MatrixProgress:
@@ -81,13 +83,18 @@ class MatrixProgress:
         if now < (self._next if self._screen.live else self._next_plain):
             return
         self._next, self._next_plain = now + DRAW_EVERY, now + PLAIN_EVERY
-        for run in running:
+        begun = [run for run in running if not run.waits]
+        queued = [run for run in running if run.waits]
+        for run in begun:
             run.read()
-        totals = self._totals(running, num_waiting)
+        if num_waiting is not None:
+            num_waiting += len(queued)
+        totals = self._totals(begun, num_waiting)
+        shown = [*begun, *queued[: max(0, SHOWN_QUEUED - len(begun))]]
         if self._screen.live:
-            self._screen.draw([_row(run) for run in running], totals)
+            self._screen.draw([_row(run) for run in shown], totals)
         else:
-            self.say(_plain_line(running, totals))
+            self.say(_plain_line(shown, totals))
 
     def close(self) -> None:
         self._screen.close()
@@ -113,7 +120,7 @@ class MatrixProgress:
 
     def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int | None) -> float | None:
         """Judge by the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
-        if num_waiting is None:
+        if num_waiting is None or not (running or self._seconds):  # nobody knows when a queue moves
             return None
         left = [self._run_seconds_left(run) for run in running]
         lengths = self._seconds or [
@@ -150,6 +157,8 @@ def _doing(run: ActiveRun) -> str:
     """Return the phase of a run that takes no steps now; empty for one that does."""
     if run.stop_asked is not None:
         return "stopping"
+    if run.waits:
+        return f"{QUEUED}: {run.waiting}" if run.waiting else QUEUED
     if run.state.end:
         return "ending"
     if not run.state.step:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import termios
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
+from kharness.matrix.launchers import Guarded
+from kharness.matrix.running.execute import ActiveRun
+from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.table import duration
+from kharness.runs.launch import Exit, Job, JobStart, JobState, Launch, Slot
 
 from ....terminal import Terminal
 from ....waiting import wait_until
@@ -152,3 +159,58 @@ def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout
 )
 def test_durations_as_people_read_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+class Queueing:
+    """A scheduler that has started the runs whose name begins with `begun`."""
+
+    name = "queueing"
+
+    def submit(self, launch: Launch, slot: Slot) -> Job:
+        return Job(self.name, launch.name, "", None, time.time())
+
+    def state(self, job: Job) -> JobState:
+        starts = [JobStart("7", 0, "node1", time.time(), 0)] if job.id.startswith("begun") else []
+        return JobState(not starts, "" if starts else "Priority", starts)
+
+    def adopt(self, launch: Launch, job: Job) -> None:
+        raise NotImplementedError
+
+    def running(self, pairs: Sequence[tuple[Launch, Job]], *, claim: bool) -> dict[str, str]:
+        return {}
+
+    def poll(self, job: Job) -> Exit | None:
+        return None
+
+    def cancel(self, job: Job, *, kill: bool) -> None:
+        """Nothing is ended."""
+
+    def alive(self, job: Job) -> bool:
+        return True
+
+    def flush(self) -> bool:
+        return True
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_run_that_waits_in_a_queue_is_not_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kharness.matrix.running.progress.PLAIN_EVERY", 0.0)
+    launcher, runs = Guarded(Queueing(), print), []
+    for name in ("begun", "a", "b", "c"):
+        (tmp_path / name).mkdir()
+        launch = Launch(name, tmp_path / name, tmp_path, "m", {})
+        runs.append(ActiveRun(launch, launcher, Slot()))
+        assert runs[-1].poll() is None
+    printed = io.StringIO()
+    progress = MatrixProgress(printed, 6, expected={"a": 60.0})
+    progress.update(runs, 2)
+    progress.update(runs[1:], 2)
+    assert printed.getvalue().splitlines() == [
+        "0/6 done  1 running  5 waiting  begun starting  a queued: Priority  b queued: Priority",
+        "0/6 done  0 running  5 waiting  a queued: Priority  b queued: Priority  c queued: Priority",
+    ]
