@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, read_log, read_picture
 from monitoring.web.folders import RunIndex
 from monitoring.web.rows import RunRow
+from monitoring.web.saved_views import SavedViews
 from monitoring.where import field_name, parse_where
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Answers:
     ) -> None:
         self.index = index
         self.details = RunDetails(read_only=read_only)
+        self.saved_views = SavedViews(Path(index.folders[0]), read_only=read_only)
         self.charts = Charts()
         self.read_only = read_only
         self.additions = additions
@@ -130,6 +133,8 @@ class Answers:
             Route("/api/picture", self.picture),
             Route("/api/control", self.control, methods=["POST"]),
             Route("/api/notes", self.notes, methods=["POST"]),
+            Route("/api/views", self.views),
+            Route("/api/views", self.save_view, methods=["POST"]),
             *(route for addition in self.additions for route in addition.routes(self)),
         ]
         errors: dict[Any, Any] = {
@@ -324,6 +329,16 @@ class Answers:
         tags, text = content.get("tags"), content.get("note")
         kept = await self._patiently(row, lambda: self.details.annotate(row, tags, text))
         return _json({"tags": kept.tags, "note": kept.text})
+
+    async def views(self, request: Request) -> Response:
+        """Return the saved views."""
+        return _json({"views": await self.patiently("views", self.saved_views.all)})
+
+    async def save_view(self, request: Request) -> Response:
+        """Save a view by a name, or remove it."""
+        content = await _content(request)
+        save = partial(self.saved_views.save, content.get("name"), content.get("address"))
+        return _json({"views": await self.patiently("views", save)})
 
     def _named(self, run_id: str) -> RunRow:
         row = self.index.get(run_id)

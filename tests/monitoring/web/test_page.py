@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -304,6 +305,43 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(page: Brows
     assert "seeds=1" in page.value("location.hash")
     click(page, "button", "over seeds")
     page.until(f"{CHART}.lines.length === 3")
+
+
+def test_a_view_is_saved_by_a_name_and_opened_again(page: Browser, server: Server, folder: Path) -> None:
+    address = "#where=optimizer%3Dsgd&log=1"
+    show(page, address)
+    page.until("kharness.view.log === '1'")
+    is_open = "document.getElementById('views').open"
+    click(page, "#views-button")
+    page.until(is_open)
+    page.value("document.querySelector('#views input').focus()")
+    type_text(page, MARKUP)
+    click(page, "#views button", "Save")
+    saved = "[...document.querySelectorAll('#views li a')].map(one => one.innerText)"
+    page.until(f"{saved}.length === 1")
+    assert page.value(saved) == [MARKUP]
+    assert json.loads((folder / "views.json").read_text()) == {"views": {MARKUP: page.value("location.hash")}}
+    click(page, "#views button", "Close")
+    show(page, "")
+    page.until("kharness.view.log === ''")
+    click(page, "#views-button")
+    page.until(is_open)
+    click(page, "#views li a")
+    page.until("kharness.view.log === '1' && !document.getElementById('views').open")
+    assert page.value("kharness.view.where") == "optimizer=sgd"
+    for name, given, said in (
+        ("x", "https://elsewhere", "that is no address of this page"),
+        ("", "#", "a view's name has 1 to 80 characters"),
+    ):
+        content = json.dumps({"name": name, "address": given}).encode()
+        status, _, answer = server.ask("/api/views", method="POST", body=content)
+        assert (status, json.loads(answer)["error"]) == (400, said)
+    click(page, "#views-button")
+    page.until(is_open)
+    click(page, "#views li button")
+    page.until(f"{saved}.length === 0")
+    assert json.loads((folder / "views.json").read_text()) == {"views": {}}
+    click(page, "#views button", "Close")
 
 
 def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:

@@ -21,6 +21,7 @@ from monitoring.web.details import ControlRefused, RunDetails
 from monitoring.web.folders import RunIndex
 from monitoring.web.guard import kept_token
 from monitoring.web.rows import RunRow, read_row
+from monitoring.web.saved_views import SavedViews, ViewError
 
 from ...ports import free_port
 from ...waiting import wait_until
@@ -323,6 +324,9 @@ def test_a_read_only_page_sends_no_requests(tmp_path: Path) -> None:
         with pytest.raises(NotesError, match="this page is read-only"):
             RunDetails(read_only=True).annotate(row, ["x"], "")
         assert not (run.directory / "notes.json").exists()
+        with pytest.raises(ViewError, match="this page is read-only"):
+            SavedViews(tmp_path, read_only=True).save("x", "#")
+        assert SavedViews(tmp_path, read_only=True).all() == {}
 
 
 def test_the_best_value_is_that_of_all_evaluations(tmp_path: Path) -> None:

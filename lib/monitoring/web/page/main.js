@@ -6,6 +6,7 @@ import { Home, setWhere } from "./home.js";
 import { begin, now, onRows, store } from "./net.js";
 import { RunPage } from "./run.js";
 import { change, onView, readAddress, view } from "./view.js";
+import { openViews } from "./views.js";
 
 const main = document.getElementById("main");
 const where = document.getElementById("where");
@@ -55,7 +56,7 @@ function openHelp() {
 }
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const isTyping = event.target.matches("input:not([type=checkbox]):not([type=range]), select, textarea");
   if (isTyping) {
     if (event.key === "Escape") event.target.blur();
@@ -91,6 +92,7 @@ where.addEventListener("input", () => {
 });
 document.querySelector(".filter").addEventListener("submit", (event) => { event.preventDefault(); change({ where: where.value, run: "", matrix: "" }); });
 document.getElementById("help-button").addEventListener("click", openHelp);
+document.getElementById("views-button").addEventListener("click", openViews);
 document.querySelector(".brand").addEventListener("click", (event) => {
   event.preventDefault();
   setWhere("");
