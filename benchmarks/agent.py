@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -136,17 +137,14 @@ def train(directory: Path, warm: float, seconds: float) -> None:
         assert agent.stdout is not None
         first: Mapping[str, float] = {}
         began = at = time.monotonic()
-        ends = at + warm + seconds
+        ends = math.inf
         step = 0
         while at < ends:
             step += 1
             run.log_step(step, **STEP)
-            if not first and at >= began + warm:
-                if all_follow(directory):
-                    first, since = used(agent), at
-                    ends = at + seconds
-                else:
-                    ends += 1 / RATE
+            if not first and at >= began + warm and all_follow(directory):
+                first, since = used(agent), at
+                ends = at + seconds
             time.sleep(max(0.0, began + step / RATE - time.monotonic()))
             at = time.monotonic()
         last = used(agent)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from monitoring.errors import print_error
 from monitoring.outside import outside
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         failed = [name for name, code in short.result() if code != 0] + (["pytest"] if tests else [])
         failed += [] if programs == 0 else ["what the tests need"]
     if failed:
-        print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
+        print_error(f"failed: {', '.join(failed)}")
         return 1
     print("all checks passed: " + ", ".join([*checks, "pytest"]))
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import MEASURING, read_records
-from monitoring.journal.run_state import read_end, superseded
+from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
 
 
@@ -53,7 +53,7 @@ class ProgramAttempt:
         """
         for record, _ in read_records(self._journal):
             step = as_step(record.get("global_step"))
-            if record["event"] == "start" and record.get("supersedes", "") is None:  # as `start` writes it
+            if record["event"] == "start" and is_undecided(record):  # as `start` writes it
                 resumed = record["resumed_from"]
                 self._reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
                 self._last_seq, self._first = int(str(record["seq"])) - 1, None

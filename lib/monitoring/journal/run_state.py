@@ -45,6 +45,11 @@ def superseded(start: Record) -> range:
     return range(int(marked["first_seq"]), int(marked["last_seq"]) + 1)
 
 
+def is_undecided(start: Record) -> bool:
+    """Whether a start record was written before it was known what the attempt does again."""
+    return start.get("supersedes", "") is None
+
+
 @dataclass
 class RunState:
     """One journal, record by record."""
