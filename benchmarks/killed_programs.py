@@ -56,6 +56,10 @@ def main(arguments: list[str]) -> int:
         program = [sys.executable, "trains.py", "{x}", "{run_dir}", str(STEPS)]
         start = ["matrix", "-a", "x=1..4", "--jobs", "2", "--retries", "0", "--", *program]
         runner = kharness(folder, *start)
+        while not (
+            Path(folder) / "results" / "latest"
+        ).exists():  # a plan that was cut off is none to continue
+            time.sleep(0.01)
         while sum(killed.values()) < kills:
             time.sleep(4 * moments.random())
             if runner.poll() is not None:
