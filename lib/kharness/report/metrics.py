@@ -117,7 +117,7 @@ def metric_named(name: str, said: Said = MappingProxyType({})) -> Metric:
     elif split:
         read, where = _at_end(name), "of the end record"
     else:
-        read, where = _at_end_or_last(name), "of the end record, else of the last validation"
+        read, where = _at_end_or_last(name), "of the end record, else last validation, else last step"
     return Metric(name, label, row_of(name).unit, 1, 4, f"{name} {where}", read, better=better_of(name, said))
 
 
@@ -140,7 +140,9 @@ def _at_end(name: str) -> _Read:
 def _at_end_or_last(name: str) -> _Read:
     def read(run: RunData) -> float | None:
         found = run.at_end(name)
-        return run.validation(name).last if found is None else found
+        if found is None:
+            found = run.validation(name).last
+        return run.metric("step", name).last if found is None else found
 
     return read
 

@@ -47,7 +47,10 @@ FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "it", "update")
 # With `:` or `=` behind it any word is a name; with nothing but a space only these are, for `took 3` is none.
-MEASURES = r"loss|acc(?:uracy)?(?:@\d+)?|ppl|perplexity|bp[bc]|error|f1|auc|bleu|reward|return|score"
+MEASURES = (
+    r"loss|nll|elbo|kl|acc(?:uracy)?(?:@\d+)?|ppl|perplexity|bp[bc]|error|r?mse|mae|mape|r2|f1|auc|precision|recall"
+    r"|m?iou|dice|fid|psnr|ssim|[wct]er|bleu|chrf|rouge\w?|mrr|ndcg|reward|return|score"
+)
 KNOWN = rf"(?:[\w/.-]*[_/])?(?:{MEASURES})|{'|'.join(STEP_NAMES)}|epoch|batch|lr|(?:grad_)?norm|mfu"
 SPLITS = {"training": "train", "valid": "val", "validation": "val"}
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kharness.report.metrics import metric_named
 from kharness.report.runs import load_run
 from kharness.runs.status import read_status
 from monitoring.journal.series import RunSeries
@@ -183,6 +184,19 @@ def test_any_recorded_metric_can_be_read(tmp_path: Path, make: Make) -> None:
     assert len(run.metric("step", "of_nobody")) == 0
     assert list(replace(run, crowded=True).metric("step", "aux_loss").values) == [0.5, 20.0, 30.0]
     assert len(replace(run, crowded=True).metric("step", "sec_per_step")) == 0
+
+
+def test_a_metric_of_ones_own_is_that_of_the_end_else_of_a_validation_else_of_a_step(
+    tmp_path: Path, make: Make
+) -> None:
+    steps = [{**step(number, 1.0), "wer": wer} for number, wer in enumerate((0.9, 0.5, None), 1)]
+    evaluated = [*steps, {"event": "eval", "global_step": 3, "split": "val", "wer": 0.4}]
+    ended = [*evaluated, {"event": "end", "status": "complete", "wer": 0.3}]
+    read = metric_named("wer").read
+    for name, records, wer in (("step", steps, 0.5), ("eval", evaluated, 0.4), ("end", ended, 0.3)):
+        make.journal(tmp_path / name, records)
+        assert read(load_run(tmp_path / name)) == wer
+    assert metric_named("cer").read(load_run(tmp_path / "end")) is None
 
 
 def test_the_reader_of_series_has_the_same_numbers() -> None:

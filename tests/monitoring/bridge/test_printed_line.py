@@ -16,6 +16,8 @@ COUNT_ON = [
     ("epoch 0.25 step 100 loss 3,000.5", {"epoch": "0.25", "step": "100", "loss": "3,000.5"}),
     ("val loss 1.5 at step 7", {"val/loss": "1.5", "step": "7"}),
     ("epoch 3 | loss 0.5 | acc 0.9", {"epoch": "3", "loss": "0.5", "acc": "0.9", "step": "3"}),
+    ("step 3 wer 0.41 cer 0.2", {"step": "3", "wer": "0.41", "cer": "0.2"}),
+    ("epoch 2: val mIoU 0.71, RMSE=0.3", {"epoch": "2", "val/miou": "0.71", "rmse": "0.3", "step": "2"}),
     # Keras, fit(verbose=2)
     (
         "Epoch 2/5 - loss: 0.31 - accuracy: 0.91 - val_loss: 0.4",
@@ -44,6 +46,7 @@ INSIDE_AN_EPOCH = [
 ]
 NO_REPORT = [
     "step 3 took 5 s",
+    "step 3 after 5 s, water 7",
     "loss: 0.5",
     "Epoch 4 done, accuracy: 9812/10000",
     "Epoch 1:  10%|#         | 3/30 [00:01<00:09,  2.50it/s, loss=0.5]",
