@@ -37,6 +37,14 @@ assert [one.last["loss"] for one in kharness.runs("results", where="loss < 1")] 
 from kharness.cli import main
 assert main(["ls", "results", "loss<1"]) == 0
 assert main(["bundle", "results/smoke"]) == 0
+from monitoring.errors import MissingPackage
+try:
+    main(["matrix", "-a", "seed=1..3", "--", sys.executable, "-c", "pass", "{seed}"])
+    raise AssertionError("a matrix began that cannot be judged")
+except MissingPackage as error:
+    assert str(error) == "kharness matrix needs numpy"
+    assert error.hint == "pip install numpy scipy jinja2 matplotlib pillow"
+assert [one.name for one in kharness.runs("results")] == ["smoke"], "something was begun"
 assert not {"torch", "numpy", "kconfiglib"} & set(sys.modules), "something heavy was imported"
 """
 

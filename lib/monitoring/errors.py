@@ -66,6 +66,19 @@ class MissingPackage(MonitoringError):
     """The package that a follower writes with, or that a sampler reads with, is not installed."""
 
 
+# What statistics, tables and pictures of a report are made with; the extra `report` brings it.
+_OF_REPORTS = ("numpy", "scipy", "jinja2", "markupsafe", "matplotlib", "PIL")
+
+
+def without_package(what: str, error: ModuleNotFoundError) -> Exception:
+    """Return the error to raise where a module was not found: MissingPackage for one that an extra brings."""
+    if str(error.name).partition(".")[0] not in _OF_REPORTS:
+        return error
+    return MissingPackage(
+        f"{what} needs {error.name}", hint="pip install numpy scipy jinja2 matplotlib pillow"
+    )
+
+
 class SamplerError(MonitoringError):
     """A GPU driver is there, and its GPUs cannot be sampled."""
 

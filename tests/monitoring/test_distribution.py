@@ -63,7 +63,7 @@ def test_what_it_needs_is_what_the_tree_says(root: Path) -> None:
     assert own["name"] == "kharness-monitoring"
     for name in ("dynamic", "requires-python", "license", "dependencies"):
         assert own[name] == whole[name]
-    of_harness = {"bpe", "config", "dashboard", "hub", "optimizers", "sweep"}
+    of_harness = {"bpe", "config", "dashboard", "hub", "optimizers", "report", "sweep"}
     assert extras == {
         name: needs for name, needs in whole["optional-dependencies"].items() if name not in of_harness
     }
