@@ -179,11 +179,16 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def report(options: argparse.Namespace, words: Sequence[str]) -> int:
-    """Write the report of a run or a matrix again."""
+    """Write the report of a run or a matrix again, or the page that compares two of them."""
     from kharness.config.output import say
+    from kharness.report.compare_page import write_comparison
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
+    from kharness.runs.latest import shown
 
+    if options.other:
+        say(shown(write_comparison(str(options.directory), options.other, {})))
+        return 0
     directory = opened(options.directory or options.results / LATEST).resolve()
     return told_report(directory, say, {})
 

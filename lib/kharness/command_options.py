@@ -121,6 +121,13 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _takes_directories(parser: argparse.ArgumentParser) -> None:
+    _takes_directory(parser)
+    parser.add_argument(
+        "other", nargs="?", metavar="B", help="compare it with the first, on a page in its directory"
+    )
+
+
 def _takes_note(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="RUN")
     parser.add_argument("-m", "--message", metavar="TEXT", help="the note; '' takes it away")
@@ -159,5 +166,5 @@ _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "import": _takes_source,
     "note": _takes_note,
     "continue": _takes_directory,
-    "report": _takes_directory,
+    "report": _takes_directories,
 }

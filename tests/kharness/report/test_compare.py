@@ -112,7 +112,7 @@ def test_a_regression_is_exit_code_3(script: Script, matrices: Matrices) -> None
 
 @pytest.mark.parametrize("several", [False, True])
 def test_the_page_of_a_comparison_says_what_compare_says(
-    script: Script, matrices: Matrices, several: bool
+    script: Script, matrices: Matrices, several: bool, warm_python: WarmPython, tmp_path: Path
 ) -> None:
     """Also of two variants of one matrix, which has no command to add seeds to."""
     if several:
@@ -129,6 +129,10 @@ def test_the_page_of_a_comparison_says_what_compare_says(
     assert f"{ours} (-3.00 (-5.63 to -0.37) points) is worse than {theirs} in test accuracy." in text
     assert "make " not in text
     assert "graphs/NAME.csv" not in text
+    page.unlink()
+    words = [side.partition("=")[2] for side in sides]
+    done = warm_python.run(["-m", "kharness", "report", *words], cwd=tmp_path)
+    assert (done.returncode, done.stderr, page.read_text()) == (0, "", text)
 
 
 @pytest.mark.parametrize(
