@@ -19,6 +19,8 @@ from kharness.environment.torch_build import TorchChoice
 RUN = "run"
 TESTS = "test"
 
+VERSION = "lib/VERSION"
+
 
 def create(stamp: Path, parts: Sequence[str]) -> None:
     """Bring the environment that holds `stamp` to what the parts pin, then write the stamp, last.
@@ -74,7 +76,8 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
 def link_library(venv: Path) -> None:
     """Let a new environment find lib/ by the file that installing the project replaces."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    name = f"{project['name'].replace('-', '_')}-{project['version']}"
+    version = (ROOT / VERSION).read_text().strip()
+    name = f"{project['name'].replace('-', '_')}-{version}"
     for packages in site_packages(venv, ""):
         (packages / f"__editable__.{name}.pth").write_text(f"{ROOT / 'lib'}\n")
 
@@ -83,7 +86,7 @@ def fingerprint(parts: Sequence[str]) -> str:
     """SHA-256 over what the parts pin, the project file and this Python."""
     digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
     locks = [lock_of(part) for part in (*parts, *(["torch"] if RUN in parts else []))]
-    for path in [*locks, ROOT / "pyproject.toml"]:
+    for path in [*locks, ROOT / "pyproject.toml", ROOT / VERSION]:
         digest.update(path.read_bytes())
     return digest.hexdigest() + "\n"
 

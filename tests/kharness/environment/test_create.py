@@ -55,7 +55,7 @@ build-backend = "backend"
 backend-path = ["."]
 [project]
 name = "kharness"
-version = "0.1.0"
+dynamic = ["version"]
 """
 
 
@@ -156,6 +156,7 @@ def clone(root: Path, tmp_path: Path) -> Clone:
         (ours / folder).mkdir()
     shutil.copy(root / "scripts/environment.py", ours / "scripts")
     (ours / "pyproject.toml").write_text(PROJECT)
+    (ours / "lib/VERSION").write_text("0.1.0\n")
     (ours / "backend.py").write_text(BACKEND)
     (tmp_path / "wheels").mkdir()
     made = Clone(ours, tmp_path / "wheels")
