@@ -50,12 +50,10 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("kharness.runs")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    except ModuleNotFoundError as error:
-        from monitoring.errors import without_package
+    from monitoring.errors import naming_package
 
-        raise without_package(f"kharness.{name}", error) from error
+    with naming_package(f"kharness.{name}"):
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

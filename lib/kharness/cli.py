@@ -25,7 +25,7 @@ from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
-from monitoring.errors import without_package
+from monitoring.errors import naming_package
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
@@ -66,10 +66,8 @@ def main(argv: Sequence[str]) -> int:
         make(given)
     options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
-    try:
+    with naming_package(f"kharness {given[0]}"):
         return call(options, words)
-    except ModuleNotFoundError as error:
-        raise without_package(f"kharness {given[0]}", error) from error
 
 
 def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

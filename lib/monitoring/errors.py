@@ -15,9 +15,11 @@ UserError                    a message, a hint with one thing to try, the exit c
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -70,13 +72,16 @@ class MissingPackage(MonitoringError):
 _OF_REPORTS = ("numpy", "scipy", "jinja2", "markupsafe", "matplotlib", "PIL")
 
 
-def without_package(what: str, error: ModuleNotFoundError) -> Exception:
-    """Return the error to raise where a module was not found: MissingPackage for one that an extra brings."""
-    if str(error.name).partition(".")[0] not in _OF_REPORTS:
-        return error
-    return MissingPackage(
-        f"{what} needs {error.name}", hint="pip install numpy scipy jinja2 matplotlib pillow"
-    )
+@contextlib.contextmanager
+def naming_package(what: str) -> Iterator[None]:
+    """Raise MissingPackage where `what` finds a package missing that the extra brings."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in _OF_REPORTS:
+            raise
+        hint = "pip install numpy scipy jinja2 matplotlib pillow"
+        raise MissingPackage(f"{what} needs {error.name}", hint=hint) from error
 
 
 class SamplerError(MonitoringError):

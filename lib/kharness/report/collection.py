@@ -128,6 +128,11 @@ class Collection:
         return guarded(name, make, instead, self.warnings.append)
 
     @property
+    def is_sweep(self) -> bool:
+        """Whether its runs are the trials of a sweep, which are ranked."""
+        return self.plan.get("kind") == "sweep"
+
+    @property
     def is_comparison(self) -> bool:
         """Whether it is of two places, whose files are elsewhere."""
         return self.plan.get("kind") == COMPARISON

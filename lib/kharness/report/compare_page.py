@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,12 +24,11 @@ _LONGEST_NAME = 100
 class ComparisonSummary(Summary):
     """Both sides as one summary, judged as `make compare` judges them."""
 
-    compared: Compared | None = None
+    compared: Compared = field(kw_only=True)
 
     @cached_property
     def conclusions(self) -> Conclusions:
         """Those of `compare`, and times and fronts beside them."""
-        assert self.compared is not None
         found, compared = conclude(self), self.compared
         return replace(
             found,
@@ -71,7 +70,7 @@ def summary_of(compared: Compared) -> ComparisonSummary:
         replace(compared.b.settings, baseline=f"{SIDE}=A"),
     )
     return ComparisonSummary(
-        **{field.name: getattr(whole, field.name) for field in fields(whole)}, compared=compared
+        **{known.name: getattr(whole, known.name) for known in fields(whole)}, compared=compared
     )
 
 

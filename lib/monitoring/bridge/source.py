@@ -134,6 +134,17 @@ class Watched:
 DEEPEST, MOST_ENTRIES = 6, 20_000
 
 
+def whole_lines(path: Path, place: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines after a byte offset, each with the offset of its end; a torn last one waits."""
+    with path.open("rb") as file:
+        file.seek(place)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            place += len(line)
+            yield line, place
+
+
 def files_below(folder: Path, ending: str) -> Iterator[Path]:
     """Yield the files below a folder whose names end so, without following links to folders."""
     left = MOST_ENTRIES

@@ -79,6 +79,21 @@ def test_of_many_variants_the_baseline_and_the_best_have_a_color(
     )
 
 
+def test_a_baseline_elsewhere_has_no_color_here(tmp_path: Path, make: Make) -> None:
+    """The six best have: a line of another directory is not drawn."""
+    other = make.matrix(tmp_path / "other", {"OPTIMIZER": ["o0"]})
+    other.add({"OPTIMIZER": "o0"}, make.training([4.0, 2.0], [0.5], 0.5))
+    names = [f"o{number}" for number in range(8)]
+    many = make.matrix(tmp_path / "many", {"OPTIMIZER": names})
+    for number, name in enumerate(names):
+        many.add({"OPTIMIZER": name}, make.training([4.0, 2.0 + number / 10], [0.5], number / 10))
+    first, *_ = plots_of_matrix(collect(many.directory, {"BASELINE": str(other.directory)}))
+    assert [text for text, _ in first.legend] == ["o7", "o6", "o5", "o4", "o3", "o2"]
+    assert first.said[-1] == (
+        "In color: the 6 best of 8 variants in test accuracy; of the others their range in gray."
+    )
+
+
 def test_the_deciding_validation_is_drawn_over_what_was_spent(tmp_path: Path, make: Make) -> None:
     """Steps take 10 and 20 ms, and one variant has batches twice as large."""
     made = make.matrix(tmp_path / "m", {"BATCH_SIZE": ["8", "16"]})

@@ -69,11 +69,13 @@ def grid_of(
     whole = [_with_values_of(axis, [group[place] for group in further]) for place, axis in enumerate(axes)]
     named = varying(whole)
     cells, excluded = without(_combinations(axes, named, model), rules, source="--exclude")
+    names = {cell.name for cell in cells}
     for group in further:
-        cells += [cell for cell in _combinations(group, named, model) if cell not in cells]
+        added = [cell for cell in _combinations(group, named, model) if cell.name not in names]
+        cells += added
+        names |= {cell.name for cell in added}
     if not cells:
         raise MatrixError("--exclude leaves out every run", hint="remove one, or a word of it")
-    names = {cell.name for cell in cells}
     return CommandGrid(whole, cells, [name for name in excluded if name not in names])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ class SweepFacts:
 
 def sweep_facts(summary: Summary) -> SweepFacts | None:
     """Read the leaderboard of a sweep; None for a matrix, and before a trial is complete."""
-    if summary.plan.get("kind") != "sweep":
+    if not summary.is_sweep:
         return None
     with contextlib.suppress(OSError, ValueError):
         board = json.loads((summary.directory / LEADERBOARD_JSON).read_bytes())
@@ -116,7 +117,7 @@ def _history(known: Sequence[tuple[int, CellResult, float]], metric: Metric, *, 
     if len(known) < 2:
         return None
     places, values = [place for place, _, _ in known], [value * metric.scale for _, _, value in known]
-    best = [(min if is_down else max)(values[: i + 1]) for i in range(len(values))]
+    best = list(itertools.accumulate(values, min if is_down else max))
     asked: Kind = "log" if is_down else "linear"
     line = Strand("best so far", 1, "mean", places, best)
     points = Strand("", -1, "points", places, values)

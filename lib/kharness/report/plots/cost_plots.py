@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kharness.report.graphs.time_per_step import spreads_of
+from kharness.report.graphs.time_per_step import Spread, spreads_of
 from kharness.report.graphs.time_to_target import unit_of
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import VariantTimes
@@ -59,10 +59,9 @@ class RowPlot:
 
 def time_per_step(summary: Summary) -> list[RowPlot]:
     """Return the spread of the step time of each variant, the fastest first; nothing without one."""
-    spreads = spreads_of(summary)
-    of_variant = {
-        one.variant: [other for other in spreads if other.variant == one.variant] for one in spreads
-    }
+    of_variant: dict[str, list[Spread]] = {}
+    for one in spreads_of(summary):
+        of_variant.setdefault(one.variant, []).append(one)
     medians = {name: statistics.median(one.quantiles[2] for one in own) for name, own in of_variant.items()}
     shown = sorted(medians, key=lambda name: medians[name])[:MOST_ROWS]
     if not shown:

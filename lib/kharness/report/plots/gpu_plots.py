@@ -23,7 +23,7 @@ from kharness.report.plots.gpu_quantities import (
     strand_of,
 )
 from kharness.report.plots.gpu_variants import gpus_of_variants
-from kharness.report.plots.plot import Plot, Strand, plot_of, range_of
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, Strand, plot_of, range_of
 from kharness.report.plots.scales import Kind, Scale
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
@@ -40,10 +40,6 @@ DRAWN = frozenset(
 """Graphs that a page with these pictures does not need."""
 
 GpuPlot = Plot | RowPlot
-
-# As many as the palette has colors; of more, the highest and the lowest have one.
-_MOST_IN_COLOR = 6
-_MOST_IN_GRAY = 40
 
 
 def gpu_plots(summary: Summary) -> Sequence[GpuPlot]:
@@ -71,7 +67,7 @@ def _over_time(cell: CellResult, quantity: Quantity) -> Plot | None:
     if not lines:
         return None
     chosen, behind = lines, []
-    if len(lines) > _MOST_IN_COLOR:
+    if len(lines) > MOST_IN_COLOR:
         lowest, *behind, highest = sorted(lines, key=lambda line: line[0].spreads[quantity.name].mean)
         chosen = [highest, lowest]
     unit = time_unit([Sampled("", cell)])
@@ -96,7 +92,7 @@ def _over_time(cell: CellResult, quantity: Quantity) -> Plot | None:
     plot = plot_of(
         f"gpu_{quantity.name}",
         title,
-        [*limit, *range_of(others)[:_MOST_IN_GRAY], *own],
+        [*limit, *range_of(others), *own],
         x_label=unit.label,
         scale=_scale(history, quantity),
         said=[note for note, holds in notes.items() if holds],

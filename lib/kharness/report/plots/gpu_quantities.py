@@ -18,7 +18,7 @@ class Quantity:
     """A quantity of GPUs, with the words of its pictures."""
 
     name: str
-    """As in GpuSeries.curves."""
+    """Its key in GpuSeries.curves."""
     axis: str
     unit: str
     verbs: tuple[str, str]

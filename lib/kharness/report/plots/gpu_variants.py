@@ -19,13 +19,11 @@ from kharness.report.plots.gpu_quantities import (
     span,
     strand_of,
 )
-from kharness.report.plots.plot import Plot, plot_of
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of
 from kharness.report.plots.scales import Scale
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN
 
-# As many as the palette has colors.
-_MOST_TOGETHER = 6
 # Lines of one variant.
 _MOST_RUNS = 4
 
@@ -127,7 +125,7 @@ def _of_variants(summary: Summary, one: _Compared) -> RowPlot | None:
     ordered = sorted(means, key=lambda label: means[label], reverse=True)
     quantity, most = one.quantity, MOST_ROWS
     if _alike(list(means.values()), one):
-        most = _MOST_TOGETHER
+        most = MOST_IN_COLOR
         ordered = list(means) if len(means) <= most else ordered
     ends = len(ordered) > most
     shown = [*ordered[: most // 2], *ordered[-most // 2 :]] if ends else ordered
@@ -187,7 +185,7 @@ def _memory_over_time(summary: Summary) -> Plot | None:
     """Return the memory of all GPUs of each run: bold the first of each variant; of many variants nothing."""
     runs = [run for run in sampled(summary) if "memory" in run.history.together]
     labels = list(dict.fromkeys(run.variant for run in runs))
-    if not runs or len(labels) > _MOST_TOGETHER:
+    if not runs or len(labels) > MOST_IN_COLOR:
         return None
     unit = time_unit(runs)
     strands = []

@@ -10,18 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.report.graphs._curves import Curve, bin_size, curves
-from kharness.report.judging.baseline import baseline_of
 from kharness.report.metrics import metric_named
-from kharness.report.plots.plot import Plot, Strand, plot_of, range_of
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, Strand, plot_of, range_of
 from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 from kharness.runs.budget import spent
 
-# As many as the palette has colors.
-_MOST_IN_COLOR = 6
-# Variants in gray that have a line each where they share no area: their steps differ.
-_MOST_IN_GRAY = 40
 # From so many runs on the range of a variant's runs is an area, and not a line for each.
 _FEWEST_FOR_AREA = 3
 
@@ -78,20 +73,20 @@ def plots_of_matrix(summary: Summary) -> Sequence[Plot]:
 def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     """Return the variants that have a color each, and in words which these are where they are not all."""
     labels = [variant.label for variant in summary.variants]
-    if len(labels) <= _MOST_IN_COLOR:
+    if len(labels) <= MOST_IN_COLOR:
         return labels, ""
     metric, settings = summary.conclusions.metric, summary.plan.get("settings")
-    is_sweep = summary.plan.get("kind") == "sweep"
-    if is_sweep and isinstance(settings, dict):
+    if summary.is_sweep and isinstance(settings, dict):
         metric = metric_named(str(settings["SWEEP_METRIC"]), summary.settings.better)
     means = {one.label: mean for one in summary.variants if (mean := one.statistic(metric).mean) is not None}
-    pairs = [] if is_sweep else baseline_of(summary).pairs
-    baselines = list(dict.fromkeys(baseline.label for _, baseline in pairs))[:1]
+    compared = [] if summary.is_sweep else summary.conclusions.comparisons
+    # one that is elsewhere is no line here
+    baselines = [label for label in dict.fromkeys(one.baseline for one in compared) if label in labels][:1]
     if metric.higher_is_better is None or not means:
         first = [label for label in labels if label not in baselines]
-        return [*baselines, *first][:_MOST_IN_COLOR], f"the first {_MOST_IN_COLOR} of {len(labels)} variants"
+        return [*baselines, *first][:MOST_IN_COLOR], f"the first {MOST_IN_COLOR} of {len(labels)} variants"
     ranked = sorted(means, key=lambda label: means[label], reverse=metric.higher_is_better)
-    best = [label for label in ranked if label not in baselines][: _MOST_IN_COLOR - len(baselines)]
+    best = [label for label in ranked if label not in baselines][: MOST_IN_COLOR - len(baselines)]
     baseline = "the baseline and " if baselines else ""
     words = f"{baseline}the {len(best)} best of {len(labels)} variants in {metric.title}"
     return [*baselines, *best], words
@@ -248,7 +243,7 @@ def _behind(others: Sequence[Curve]) -> Sequence[Strand]:
     """Return the range of the variants without a color; lines where they have not the same steps."""
     means = [one for one in others if not one.run] or others
     strands = [_strand(one, -1, "other") for one in means]
-    return range_of(strands)[:_MOST_IN_GRAY]
+    return range_of(strands)
 
 
 def _strands(found: Sequence[Curve], label: str, color: int, metric: PlottedMetric) -> list[Strand]:

@@ -10,6 +10,10 @@ from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
 
 # Percent of the height between two labels at the ends of lines.
 _LABEL_GAP = 7.5
+
+MOST_IN_COLOR = 6
+"""Lines of a plot with a color each: as many as the palette has."""
+_MOST_IN_GRAY = 40
 # Characters that have room there; where one is longer, a legend below has all.
 _LONGEST_AT_END = 17
 
@@ -136,9 +140,9 @@ def _points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> lis
 
 
 def range_of(strands: Sequence[Strand]) -> Sequence[Strand]:
-    """Return one area, in gray, that holds the lines and areas of all; themselves if their steps differ."""
+    """Return one area, in gray, that holds the lines and areas of all; some of them if their steps differ."""
     if not strands or len({tuple(one.xs) for one in strands}) != 1:
-        return strands
+        return strands[:_MOST_IN_GRAY]
     lows = [_known(min, at) for at in zip(*(one.lows or one.ys for one in strands), strict=True)]
     highs = [_known(max, at) for at in zip(*(one.highs or one.ys for one in strands), strict=True)]
     return [Strand("", -1, "other", strands[0].xs, (), lows, highs)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from monitoring.bridge.hook import ENDING
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import Reported, Watched, files_below, whole_lines
 
 RICHNESS = 95
 
@@ -36,12 +36,7 @@ class HookSource:
 
         from monitoring.bridge.flat import reported
 
-        with self.path.open("rb") as file:
-            file.seek(place)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                place += len(line)
-                row = json.loads(line)
-                found = reported({**row["values"], "_step": row["step"]}, place)
-                yield Reported(found.values, place, found.step, row["time"])
+        for line, end in whole_lines(self.path, place):
+            row = json.loads(line)
+            found = reported({**row["values"], "_step": row["step"]}, end)
+            yield Reported(found.values, end, found.step, row["time"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched
+from monitoring.bridge.source import Reported, Watched, whole_lines
 from monitoring.journal.files import OUTPUT_LOG
 
 # Longer lines are no report.
@@ -42,15 +42,10 @@ class OutputSource:
         from monitoring.bridge.printed_line import FOUR_DIGITS, printed_values  # no program waits for it
         from monitoring.journal.encoding.global_step import as_step
 
-        with self.path.open("rb") as file:
-            file.seek(place)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                place += len(line)
-                # a progress bar draws over itself: what was printed after it counts
-                for part in line[:LONGEST].split(b"\r"):
-                    found, is_rounded = printed_values(part.decode("utf-8", "replace"), self._patterns)
-                    if found:
-                        self.note = FOUR_DIGITS if is_rounded else self.note
-                        yield Reported(found, place, as_step(found.pop("step", None)))
+        for line, end in whole_lines(self.path, place):
+            # a progress bar draws over itself: what was printed after it counts
+            for part in line[:LONGEST].split(b"\r"):
+                found, is_rounded = printed_values(part.decode("utf-8", "replace"), self._patterns)
+                if found:
+                    self.note = FOUR_DIGITS if is_rounded else self.note
+                    yield Reported(found, end, as_step(found.pop("step", None)))
