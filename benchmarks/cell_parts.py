@@ -2,8 +2,8 @@
 
 python benchmarks/cell_parts.py [CELLS]
 
-Cells are forked as the zygote does it, one after the other, and timed from within. CPU time is swollen less
-than wall time by other work on the machine, but it is: with both cores shared, by half.
+Cells are forked as the fork server does it, one after the other, and timed from within. Other work on the
+machine swells CPU time less than wall time, but it does: with both cores shared, by half.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:  # a script's folder is on its path
 CORE = max(os.sched_getaffinity(0))
 
 PARTS = {
-    "fork": "fork, and end, in zygote and kernel",
+    "fork": "fork, and end, in fork server and kernel",
     "begin": "become a process of its own; import model and data",
     "parse": "options from .config",
     "load_splits": "read, check and normalize the images",
@@ -47,12 +47,12 @@ def main() -> int:
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     os.environ.update(HUGE_PAGES)
     agents = Agents()  # forked here, before torch is imported, so that they are as light as those of a matrix
-    from kharness.training.forkserver import zygote
+    from kharness.training.forkserver import server
     from kharness.training.forkserver.forked import CompiledScripts
 
     scripts = CompiledScripts()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        zygote.preload()  # inside: it keeps the end of a fork from removing the folder
+        server.preload()  # inside: it keeps the end of a fork from removing the folder
         found = [measure(path, scripts, agents) for path in cells(Path(folder), number, STEPS)]
     agents.close()
     medians = {part: statistics.median(cell[part] for cell in found) for part in PARTS}

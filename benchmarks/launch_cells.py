@@ -1,4 +1,4 @@
-"""The cost of starting short LeNet-5 trainings, two at once: our zygote beside the usual ways, in turns.
+"""The cost of starting short LeNet-5 trainings, two at once: our fork server beside the usual ways, in turns.
 
 python benchmarks/launch_cells.py [ROUNDS [CELLS [LONG_CELLS]]]
 
@@ -46,10 +46,10 @@ LONG_CELLS, LONG_STEPS = 100, 1275
 Way = Callable[[Sequence[Path]], None]
 
 
-def runner(directories: Sequence[Path], *, zygote: bool) -> None:
+def runner(directories: Sequence[Path], *, fork_server: bool) -> None:
     """The runner of `make test_matrix`, without its planning and its report."""
     launches = [Launch(path.name, path, ROOT, "lenet5", {}) for path in directories]
-    settings = {"MATRIX_JOBS": JOBS, "LAUNCHER_LOCAL_ZYGOTE": zygote}
+    settings = {"MATRIX_JOBS": JOBS, "LAUNCHER_LOCAL_FORK_SERVER": fork_server}
     with (
         Signals() as signals,
         contextlib.closing(open_launcher("local", settings, print)) as launcher,
@@ -95,8 +95,8 @@ def with_joblib(directories: Sequence[Path]) -> None:
 
 def ways() -> dict[str, Way]:
     found: dict[str, Way] = {
-        "kharness, forked": partial(runner, zygote=True),
-        "kharness, fresh": partial(runner, zygote=False),
+        "kharness, forked": partial(runner, fork_server=True),
+        "kharness, fresh": partial(runner, fork_server=False),
         "a Python process each": a_process_each,
         "GNU make -j": gnu_make,
     }

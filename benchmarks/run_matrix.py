@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             own, children, wall = usage(), resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             with (
                 Signals() as signals,
-                closing(open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False})) as launcher,
+                closing(open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": False})) as launcher,
             ):
                 progress = MatrixProgress(nowhere, cells)
                 resources = open_resources({"MATRIX_JOBS": 2}, progress.say)

@@ -169,7 +169,7 @@ def test_expert_options_are_hidden_and_keep_their_values(tree: Tree) -> None:
             "CUDA_SYNC_CHECK",
             "DDP_FIND_UNUSED",
             "INSPECT_STEP",
-            "LAUNCHER_LOCAL_ZYGOTE",
+            "LAUNCHER_LOCAL_FORK_SERVER",
             "PROMETHEUS_LINGER",
             "RANK_TIMEOUT",
         ),

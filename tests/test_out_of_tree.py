@@ -166,7 +166,7 @@ def test_any_program_is_trained_by_its_command(tmp_path: Path, script: Script) -
     (folder / "Kconfig").write_text(own)
     (folder / "fit.py").write_text(PROGRAM)
     preset = 'CONFIG_MATRIX_AXES="MYMODEL_WIDTH=2|4"\nCONFIG_REPORT_METRIC="train_loss"\n'
-    preset += "# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set\nCONFIG_MATRIX_SNAPSHOT=y\n"
+    preset += "# CONFIG_LAUNCHER_LOCAL_FORK_SERVER is not set\nCONFIG_MATRIX_SNAPSHOT=y\n"
     (folder / "defconfigs" / "default").write_text(preset)
     done = script("test_matrix.py", f"M={folder}", "CONFIG_REPORT_GRAPHS=n")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,7 +26,7 @@ from benchmarks.alert_recordings.faults import inject
 from benchmarks.alert_recordings.settings import Burst, Setting, setting
 from kharness.training import loop
 from kharness.training.forkserver.forked import run_script
-from kharness.training.forkserver.zygote import preload
+from kharness.training.forkserver.server import preload
 from kharness.training.run_directory import open_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent

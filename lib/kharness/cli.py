@@ -369,7 +369,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         "MATRIX_TIMEOUT": options.timeout,
         "MATRIX_RETRIES": options.retries,
         "LAUNCHER": "local",
-        "LAUNCHER_LOCAL_ZYGOTE": True,
+        "LAUNCHER_LOCAL_FORK_SERVER": True,
         **{name: value for name, value in asked.items() if value},
     }
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from kharness.training.forkserver.zygote import preload
+from kharness.training.forkserver.server import preload
 
 
 def main(program: Path, directory: Path, seed: int, plan: Sequence[str], flags: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
         def reachable(self, name: str, /) -> bool: ...
 
 
-RENAMED = {"MATRIX_ZYGOTE": "LAUNCHER_LOCAL_ZYGOTE"}
+RENAMED = {"LAUNCHER_LOCAL_ZYGOTE": "LAUNCHER_LOCAL_FORK_SERVER"}
 """Earlier names of symbols: refused, in `.config` and fragments too, with the new name as hint."""
 
 ALIASES = {

@@ -22,9 +22,9 @@ CASES = {
         "did you mean LEARNING_RATE?",
     ),
     "symbol with another name today": (
-        "# CONFIG_MATRIX_ZYGOTE is not set\n",
-        "p:1: MATRIX_ZYGOTE=n is now LAUNCHER_LOCAL_ZYGOTE",
-        "write CONFIG_LAUNCHER_LOCAL_ZYGOTE=n",
+        "# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set\n",
+        "p:1: LAUNCHER_LOCAL_ZYGOTE=n is now LAUNCHER_LOCAL_FORK_SERVER",
+        "write CONFIG_LAUNCHER_LOCAL_FORK_SERVER=n",
     ),
     "tracker list in a file": (
         "CONFIG_TRACKER=both\n",
@@ -229,9 +229,9 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             "known are none, tensorboard, trackio, wandb, both, or several separated by commas",
         ),
         (
-            {"CONFIG_MATRIX_ZYGOTE": "n"},
-            "MATRIX_ZYGOTE=n is now LAUNCHER_LOCAL_ZYGOTE",
-            "write CONFIG_LAUNCHER_LOCAL_ZYGOTE=n",
+            {"CONFIG_LAUNCHER_LOCAL_ZYGOTE": "n"},
+            "LAUNCHER_LOCAL_ZYGOTE=n is now LAUNCHER_LOCAL_FORK_SERVER",
+            "write CONFIG_LAUNCHER_LOCAL_FORK_SERVER=n",
         ),
         ({"TRACKR": "both"}, "TRACKR=both means nothing to make defconfig", "did you mean TRACKER?"),
         ({"BATCH": "3"}, "BATCH=3 means nothing to make defconfig", "write BATCH_SIZE=3"),

@@ -233,7 +233,7 @@ run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=num_steps
 PRESET = """\
 CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"
 CONFIG_MATRIX_ORDER_LISTED=y
-# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set
+# CONFIG_LAUNCHER_LOCAL_FORK_SERVER is not set
 # CONFIG_REPORT_GRAPHS is not set
 """
 

@@ -108,7 +108,7 @@ class Matrix:
         return found
 
     def everything(self) -> list[psutil.Process]:
-        """Runner, zygote, trainings and the agents of this matrix, also those that have lost their parent."""
+        """Runner, fork server, trainings and agents of this matrix, also those that lost their parent."""
         assert self.runner is not None
         own = psutil.Process(self.runner.pid)
         agents = [p for p in psutil.process_iter(["cmdline"]) if str(self.output) in str(p.info["cmdline"])]

@@ -1,9 +1,9 @@
 """Launchers: each module of this folder starts runs in one way.
 
-A module defines `Options`, a frozen dataclass given from the settings of the matrix (`zygote` of local.py is
-LAUNCHER_LOCAL_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` prints a line for the user. One
-whose launcher is a `Scheduling` says `SCHEDULES = True`, and may define `check(options, launches)`, which
-raises for what the scheduler would refuse, and `describe(options, launches)`, lines for a dry run.
+A module defines `Options`, a frozen dataclass given from the settings of the matrix (local.py's `fork_server`
+is LAUNCHER_LOCAL_FORK_SERVER), and `open_launcher(options, say) -> Launcher`; `say` prints a line for the
+user. One whose launcher is a `Scheduling` says `SCHEDULES = True`, and may define `check(options, launches)`,
+which raises for what the scheduler would refuse, and `describe(options, launches)`, lines for a dry run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from monitoring.dropins import DropIns
 PATIENCE = 600.0
 
 # Settings with which the local launcher starts no process before a run.
-STARTS_NO_SERVERS = {"LAUNCHER_LOCAL_ZYGOTE": False}
+STARTS_NO_SERVERS = {"LAUNCHER_LOCAL_FORK_SERVER": False}
 
 LAUNCHERS = DropIns(
     "launcher",
@@ -34,7 +34,7 @@ LAUNCHERS = DropIns(
         "slurm_gpus_per_cell": "MATRIX_GPUS_PER_CELL",
         "slurm_jobs": "MATRIX_JOBS",
         "slurm_timeout": "MATRIX_TIMEOUT",
-        "slurm_zygote": "LAUNCHER_LOCAL_ZYGOTE",
+        "slurm_fork_server": "LAUNCHER_LOCAL_FORK_SERVER",
     },
     unknown=MatrixError,
     refused=MatrixError,

@@ -12,10 +12,10 @@ from kharness.runs.launch import Launch, Slot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a single run, which starts no server, does not wait for what these import
-    from kharness.matrix.launchers._zygote import ZygoteClient
+    from kharness.matrix.launchers._fork_server import ForkServerClient
     from monitoring.agent.starter import AgentStarter
 
-# A zygote that is lost is replaced; one that is lost this often is better done without.
+# A fork server that is lost is replaced; one that is lost this often is better done without.
 MOST_LOSSES = 3
 
 
@@ -26,7 +26,7 @@ class Forking:
         """`environment` is that of the runs. Without `enabled` nothing is forked, and nothing is started."""
         self._environment = environment
         self._say = say
-        self._zygotes: list[ZygoteClient] = []
+        self._servers: list[ForkServerClient] = []
         """The last one forks; earlier ones have been lost and may have children that have not ended yet."""
         self._enabled = enabled
         self._agents: AgentStarter | None = None
@@ -44,51 +44,51 @@ class Forking:
         """Process id and start of a child; None where a fresh process is to be started, as for a program."""
         if isinstance(launch, CommandLaunch):
             return None
-        from kharness.matrix.launchers._zygote import ZygoteLost, ZygoteUnsafe
+        from kharness.matrix.launchers._fork_server import ForkServerLost, ForkUnsafe
 
-        if self._enabled and not self._zygotes:
-            self._new_zygote()
+        if self._enabled and not self._servers:
+            self._new_server()
         while self._enabled:
             try:
-                return self._zygotes[-1].fork(launch, slot, environment)
-            except ZygoteUnsafe as error:
+                return self._servers[-1].fork(launch, slot, environment)
+            except ForkUnsafe as error:
                 self._stop(str(error))
-                if not self._zygotes[-1].has_children:
-                    self._zygotes.pop().close()
-            except ZygoteLost as error:
-                if len(self._zygotes) >= MOST_LOSSES or not self._zygotes[-1].was_ready:
+                if not self._servers[-1].has_children:
+                    self._servers.pop().close()
+            except ForkServerLost as error:
+                if len(self._servers) >= MOST_LOSSES or not self._servers[-1].was_ready:
                     self._stop(str(error))
                 else:
                     self._say(f"note: {error}; starting another")
-                    self._new_zygote()
+                    self._new_server()
         return None
 
     def holder(self, pid: int) -> Holder | None:
         """The server whose child a process is."""
-        return next((zygote for zygote in self._zygotes if zygote.holds(pid)), None)
+        return next((fork_server for fork_server in self._servers if fork_server.holds(pid)), None)
 
     def filenos(self) -> list[int]:
         """Descriptors that become readable when a child has ended."""
-        return [fd for zygote in self._zygotes if (fd := zygote.fileno()) is not None]
+        return [fd for fork_server in self._servers if (fd := fork_server.fileno()) is not None]
 
-    def close_zygotes(self) -> None:
+    def close_servers(self) -> None:
         """End all children."""
-        for zygote in self._zygotes:
-            zygote.close()
-        self._zygotes.clear()
+        for fork_server in self._servers:
+            fork_server.close()
+        self._servers.clear()
 
     def close(self) -> None:
         """After all runs have ended, so that each could ask for its agent."""
-        self.close_zygotes()
+        self.close_servers()
         if self._agents is not None:
             self._agents.close()
 
-    def _new_zygote(self) -> None:
-        from kharness.matrix.launchers._zygote import ZygoteClient, ZygoteUnsafe
+    def _new_server(self) -> None:
+        from kharness.matrix.launchers._fork_server import ForkServerClient, ForkUnsafe
 
         try:
-            self._zygotes.append(ZygoteClient(self._environment))
-        except ZygoteUnsafe as error:
+            self._servers.append(ForkServerClient(self._environment))
+        except ForkUnsafe as error:
             self._stop(str(error))
         except OSError as error:
             self._stop((error.strerror or str(error)).lower())

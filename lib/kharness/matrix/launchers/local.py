@@ -35,7 +35,7 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 class Options:
     """How local runs start."""
 
-    zygote: bool
+    fork_server: bool
     """Fork them from a process that has imported torch, where that is safe."""
 
 
@@ -53,7 +53,7 @@ class Local:
     ) -> None:
         self._host = socket.gethostname()
         self._fresh = FreshProcesses()
-        self._forking = Forking(environment_of_runs(Slot()), say, enabled=options.zygote)
+        self._forking = Forking(environment_of_runs(Slot()), say, enabled=options.fork_server)
         self._oom_kills = oom_kills or OomKills()
         self._oom_kills_before: dict[str, int | None] = {}
         self._killed: set[str] = set()
@@ -100,11 +100,11 @@ class Local:
         return process_started(job.pid) == job.process_started is not None
 
     def filenos(self) -> Sequence[int]:
-        """The zygotes' sockets; the end of a fresh process is signalled by SIGCHLD instead."""
+        """The fork servers' sockets; the end of a fresh process is signalled by SIGCHLD instead."""
         return self._forking.filenos()
 
     def close(self) -> None:
-        self._forking.close_zygotes()
+        self._forking.close_servers()
         self._fresh.close()
         self._forking.close()  # the last, so that every run could ask it for its agent
 

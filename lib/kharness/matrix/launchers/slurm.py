@@ -80,12 +80,12 @@ class Options:
     """MATRIX_CELLS_PER_JOB: of one task; 0 for as many as take a while, where their durations are known."""
     timeout: int
     """MATRIX_TIMEOUT: seconds of one attempt; 0 for no limit."""
-    zygote: bool
-    """LAUNCHER_LOCAL_ZYGOTE: whether the cells of one task are forked."""
+    fork_server: bool
+    """LAUNCHER_LOCAL_FORK_SERVER: whether the cells of one task are forked."""
 
     @property
     def of_task(self) -> TaskCells:
-        return TaskCells(self.cells_per_job, self.timeout, self.zygote)
+        return TaskCells(self.cells_per_job, self.timeout, self.fork_server)
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return what a cell asks for; with DEVICE=auto a GPU where the partition has some."""

@@ -1,4 +1,4 @@
-"""Launched scripts, and the launcher both ways: forking from the zygote, and starting fresh processes."""
+"""Launched scripts, and the launcher both ways: forks of the fork server, and fresh processes."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def launchers() -> Iterator[dict[str, Launcher]]:
-    """One of each kind for all tests: a zygote takes two seconds to start."""
+    """One of each kind for all tests: a fork server takes two seconds to start."""
 
     def not_expected(line: str) -> None:
         raise AssertionError(line)
 
     opened: dict[str, Launcher] = {
-        "forked": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": True}, not_expected),
-        "fresh": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False}, not_expected),
+        "forked": open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": True}, not_expected),
+        "fresh": open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": False}, not_expected),
     }
     yield opened
     for launcher in opened.values():
@@ -94,9 +94,9 @@ class OpenRuns:
         self._root = root
         self._opened: list[Launcher] = []
 
-    def __call__(self, *, zygote: bool = True) -> tuple[Runs, list[str]]:
+    def __call__(self, *, fork_server: bool = True) -> tuple[Runs, list[str]]:
         said: list[str] = []
-        launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": zygote}, said.append)
+        launcher = open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": fork_server}, said.append)
         self._opened.append(launcher)
         return Runs(launcher, self._root / f"own{len(self._opened)}"), said
 
@@ -126,7 +126,7 @@ with contextlib.closing(OpenRuns(Path(folder))) as opened:
 def in_a_fork(
     root: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> Callable[[Callable[[OpenRuns], None]], str]:
-    """Call a function where a zygote, which imports torch, is a fork of an interpreter that has it.
+    """Call a function where a fork server, which imports torch, is a fork of an interpreter that has it.
 
     The answer is how it failed; empty if all that it asserts held.
     """

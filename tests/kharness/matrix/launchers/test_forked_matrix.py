@@ -14,7 +14,7 @@ from ..conftest import Checkout
 def test_forked_cells_share_no_core(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
     checkout = Checkout(tmp_path / "checkout", root, warm_torch)
     code, output = checkout.run(
-        "test_matrix", "CONFIG_LAUNCHER_LOCAL_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20"
+        "test_matrix", "CONFIG_LAUNCHER_LOCAL_FORK_SERVER=y", "JOBS=2", "CONFIG_NUM_STEPS=20"
     )
     assert code == 0, output
     assert "note: runs start as fresh processes" not in output

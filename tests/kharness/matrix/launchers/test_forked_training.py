@@ -1,4 +1,4 @@
-"""LeNet-5 forked from the zygote and started fresh: the same losses to the last bit."""
+"""LeNet-5 forked from the fork server and started fresh: the same losses to the last bit."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def gone(pid: int) -> bool:
     return process_started(pid) is None
 
 
-def zygote_of(pid: int, runner: int) -> psutil.Process:
+def fork_server_of(pid: int, runner: int) -> psutil.Process:
     """The process between a forked run and its runner."""
     found = psutil.Process(pid).parent()
     assert found is not None
@@ -122,7 +122,7 @@ def test_a_job_is_alive_until_it_has_ended(runs: Runs) -> None:
 
 
 def test_asking_about_a_job_starts_no_process(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zygote imports torch, seconds of a core for each cell of a matrix that `make status` asks about."""
+    """A fork server imports torch: seconds of a core, for each cell that `make status` asks about."""
     job = runs.start(HANG)
     monkeypatch.setattr(subprocess, "Popen", None)
     with contextlib.closing(launcher_of(job)) as launcher:
@@ -137,8 +137,8 @@ def test_closing_ends_all_runs(in_a_fork: InAFork) -> None:
 
 
 def closing_ends_all_runs(open_runs: OpenRuns) -> None:
-    for zygote in (True, False):
-        runs, said = open_runs(zygote=zygote)
+    for fork_server in (True, False):
+        runs, said = open_runs(fork_server=fork_server)
         jobs = [runs.start(HANG) for _ in range(3)]
         runs.launcher.close()
         assert [gone(pid_of(job)) for job in jobs] == [True] * 3
@@ -152,35 +152,37 @@ from kharness.runs.launch import Launch, Slot
 from kharness.matrix.launchers import open_launcher
 
 root = Path(sys.argv[1])
-launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": True}, print)
+launcher = open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": True}, print)
 launches = [Launch(name, root / name, root, "model", {}) for name in ("a", "b")]
 print(json.dumps([launcher.submit(launch, Slot()).pid for launch in launches]), flush=True)
 time.sleep(600)
 """
 
 
-def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, warm_torch: WarmPython) -> None:
+def test_a_runner_that_is_killed_takes_fork_server_and_runs_along(
+    tmp_path: Path, warm_torch: WarmPython
+) -> None:
     for name in ("a", "b", "model"):
         (tmp_path / name).mkdir()
     (tmp_path / "model" / "train.py").write_text(HANG)
     runner = warm_torch.start(["-c", RUNNER, tmp_path], stdout=subprocess.PIPE)
     assert runner.stdout is not None
     pids = json.loads(runner.stdout.readline())
-    pids.append(zygote_of(pids[0], runner.pid).pid)
+    pids.append(fork_server_of(pids[0], runner.pid).pid)
     runner.kill()
     runner.communicate()
     wait_until(lambda: all(map(gone, pids)))
 
 
-def test_a_lost_zygote_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> None:
-    assert in_a_fork(a_lost_zygote_ends_its_runs_and_another_goes_on) == ""
+def test_a_lost_fork_server_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> None:
+    assert in_a_fork(a_lost_fork_server_ends_its_runs_and_another_goes_on) == ""
 
 
-def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None:
+def a_lost_fork_server_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None:
     runs, said = open_runs()
     jobs = [runs.start(HANG), runs.start(WITH_CHILD, "wait")]
     wait_until(lambda: runs.output().endswith("\n"))
-    first = zygote_of(pid_of(jobs[0]), os.getpid())
+    first = fork_server_of(pid_of(jobs[0]), os.getpid())
     first.kill()
     how = "the process that runs are forked from ended with SIGKILL"
     for job in jobs:
@@ -191,15 +193,15 @@ def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None
     assert said == [f"note: {how}; starting another"]
 
 
-def test_a_zygote_that_is_lost_again_and_again_is_done_without(in_a_fork: InAFork) -> None:
-    assert in_a_fork(a_zygote_that_is_lost_again_and_again_is_done_without) == ""
+def test_a_fork_server_that_is_lost_again_and_again_is_done_without(in_a_fork: InAFork) -> None:
+    assert in_a_fork(a_fork_server_that_is_lost_again_and_again_is_done_without) == ""
 
 
-def a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: OpenRuns) -> None:
+def a_fork_server_that_is_lost_again_and_again_is_done_without(open_runs: OpenRuns) -> None:
     runs, said = open_runs()
     for _ in range(3):
         job = runs.start(HANG)
-        zygote_of(pid_of(job), os.getpid()).kill()
+        fork_server_of(pid_of(job), os.getpid()).kill()
         assert runs.end(job).cause == "runner_died"
     assert runs.run("print(1)")[1] == "1\n"
     assert len(said) == 3

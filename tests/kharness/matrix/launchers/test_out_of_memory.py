@@ -21,7 +21,7 @@ from kharness.matrix.launchers import open_launcher
 
 Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))
 root = Path(sys.argv[1])
-launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False}, print)
+launcher = open_launcher("local", {"LAUNCHER_LOCAL_FORK_SERVER": False}, print)
 for what in ("memory", "kill"):
     job = launcher.submit(Launch("run", root / "run", root, "model", {}, (what,)), Slot())
     while (end := launcher.poll(job)) is None:

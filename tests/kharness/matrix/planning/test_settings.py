@@ -27,7 +27,7 @@ config LAUNCHER
 	default "local" if LAUNCHER_LOCAL
 	default "queue" if LAUNCHER_QUEUE
 
-config LAUNCHER_LOCAL_ZYGOTE
+config LAUNCHER_LOCAL_FORK_SERVER
 	bool "Fork"
 	default y
 	help
@@ -40,7 +40,7 @@ config LAUNCHER_QUEUE_NAME
 	help
 		Affects: machine, matrix
 """
-PLANNED = {"LAUNCHER": "local", "LAUNCHER_LOCAL": True, "LAUNCHER_LOCAL_ZYGOTE": False, "MATRIX_JOBS": 2}
+PLANNED = {"LAUNCHER": "local", "LAUNCHER_LOCAL": True, "LAUNCHER_LOCAL_FORK_SERVER": False, "MATRIX_JOBS": 2}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Forks one process per run from a process that has imported torch, so that no run waits for the import.
 
-    python -P -m kharness.training.forkserver.zygote FD
+    python -P -m kharness.training.forkserver.server FD
 
 It imports and does nothing else: no operation, no device, no thread, for a child of a process that has used
 torch hangs in its first parallel operation. That is checked before every fork. FD is one end of a socket pair
@@ -61,8 +61,8 @@ _DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel", "/dev/davi
 def main(argv: Sequence[str]) -> int:
     """Serve until the launcher closes its end."""
     preload()
-    zygote = Zygote(socket.socket(fileno=int(argv[0])))
-    zygote.serve()
+    server = ForkServer(socket.socket(fileno=int(argv[0])))
+    server.serve()
     return 0
 
 
@@ -105,7 +105,7 @@ def _ignore_in(pid: int, number: int, frame: FrameType | None) -> None:
         os.kill(os.getpid(), number)
 
 
-class Zygote:
+class ForkServer:
     """Answers the launcher and looks after the children; one thread, for it forks."""
 
     def __init__(self, channel: socket.socket) -> None:

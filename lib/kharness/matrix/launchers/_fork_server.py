@@ -1,4 +1,4 @@
-"""The launcher's end of `kharness.training.forkserver.zygote`, the process that runs are forked from."""
+"""The launcher's end of `kharness.training.forkserver.server`, the process that runs are forked from."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from monitoring.host.process import process_started
 # These say where libgomp's threads go; it reads them, and the cores there are, only when it is loaded.
 THREAD_PLACES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND")
 
-# Seconds that a zygote which is to end may take for it, and for its imports or a fork.
+# Seconds that a fork server which is to end may take for it, and for its imports or a fork.
 PATIENCE = 10.0
 LONGEST_WAIT = 300.0
 
 
-class ZygoteUnsafe(Exception):
+class ForkUnsafe(Exception):
     """Runs cannot be forked here; the message says why."""
 
 
-class ZygoteLost(Exception):
-    """The zygote has died, and its children with it."""
+class ForkServerLost(Exception):
+    """The fork server has died, and its children with it."""
 
 
-class ZygoteClient:
+class ForkServerClient:
     """One such process, started at once; it imports while the caller does something else."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment` is that of the runs: libraries read some of it when they are loaded."""
         if sys.platform != "linux":
-            raise ZygoteUnsafe("forking after an import of torch is safe on Linux only")
+            raise ForkUnsafe("forking after an import of torch is safe on Linux only")
         placed = [name for name in THREAD_PLACES if environment.get(name)]
         if placed:
-            raise ZygoteUnsafe(f"{placed[0]} is set, which only a fresh process reads")
+            raise ForkUnsafe(f"{placed[0]} is set, which only a fresh process reads")
         self._received = b""
         self._started: dict[int, float | None] = {}
         self._ends: dict[int, Exit] = {}
@@ -59,7 +59,7 @@ class ZygoteClient:
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "kharness.training.forkserver.zygote", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "kharness.training.forkserver.server", str(theirs.fileno())],
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
@@ -76,7 +76,7 @@ class ZygoteClient:
     def fork(self, launch: Launch, slot: Slot, environment: Mapping[str, str]) -> tuple[int, float | None]:
         """Process id and start of a new child, as the system counts it; waits until the imports are done.
 
-        MatrixError if the system refuses, ZygoteUnsafe and ZygoteLost if it takes another way to start it.
+        MatrixError if the system refuses, ForkUnsafe and ForkServerLost if it takes another way to start it.
         """
         if not self.was_ready:
             self.was_ready = "ready" in self._reply()
@@ -104,8 +104,8 @@ class ZygoteClient:
         return pid in self._started
 
     def poll(self, pid: int) -> Exit | None:
-        """How a child ended; of a lost zygote's child only that it did."""
-        with contextlib.suppress(ZygoteLost):
+        """How a child ended; of a lost fork server's child only that it did."""
+        with contextlib.suppress(ForkServerLost):
             self._drain()
         if pid in self._ends:
             del self._started[pid]
@@ -116,12 +116,12 @@ class ZygoteClient:
         return None
 
     def signal(self, pid: int, number: int) -> None:
-        """Through the zygote, which knows whether the id is still the child's."""
-        with contextlib.suppress(ZygoteLost):
+        """Through the fork server, which knows whether the id is still the child's."""
+        with contextlib.suppress(ForkServerLost):
             self._send({"signal": pid, "number": number})
 
     def kill(self, pid: int) -> None:
-        with contextlib.suppress(ZygoteLost):
+        with contextlib.suppress(ForkServerLost):
             self._send({"kill": pid})
 
     def fileno(self) -> int | None:
@@ -143,7 +143,7 @@ class ZygoteClient:
 
     def _send(self, message: Mapping[str, object]) -> None:
         if self.why_lost:
-            raise ZygoteLost(self.why_lost)
+            raise ForkServerLost(self.why_lost)
         try:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
@@ -154,7 +154,7 @@ class ZygoteClient:
         while True:
             reply = self._drain()
             if reply and "unsafe" in reply:
-                raise ZygoteUnsafe(reply["unsafe"])
+                raise ForkUnsafe(reply["unsafe"])
             if reply:
                 return reply
             if not select.select([self._channel], [], [], LONGEST_WAIT)[0]:
@@ -163,7 +163,7 @@ class ZygoteClient:
     def _drain(self) -> dict[str, Any] | None:
         """Read what has come, and keep the ends of children; returns a reply if there is one."""
         if self.why_lost:
-            raise ZygoteLost(self.why_lost)
+            raise ForkServerLost(self.why_lost)
         reply = None
         while select.select([self._channel], [], [], 0)[0]:
             try:
@@ -192,7 +192,7 @@ class ZygoteClient:
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
         self.why_lost = ": ".join([f"the process that runs are forked from ended with {how}", *last])
-        raise ZygoteLost(self.why_lost)
+        raise ForkServerLost(self.why_lost)
 
     def _finish_off(self, pid: int) -> bool:
         """Kill what is left of an orphan and its group; whether the orphan itself still lives.
