@@ -237,7 +237,7 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
 
 def written_machine(folder: Path) -> Callable[[], object]:
     """A look at the machine, and at this process as if it trained, with its line in system_stats.jsonl."""
-    from monitoring.agent.sampling.system_stats import SystemStats
+    from monitoring.agent.sampling.machine_sampling import SystemStats
     from monitoring.host.other_work import MachineWork
     from monitoring.samplers.machine import MachineSampler
 

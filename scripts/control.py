@@ -29,9 +29,9 @@ from monitoring.control import (
     withdraw,
 )
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record
 from monitoring.journal.run_state import read_end
+from monitoring.journal.tail import RecordTail
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -179,7 +179,7 @@ def nodes() -> Callable[[Path], list[Any]]:
 @pytest.fixture(scope="module")
 def without_transformers() -> Iterator[None]:
     """As where transformers is not installed: importing it takes many seconds."""
-    from monitoring.verbose_logging.trainer_callback import callback_class
+    from monitoring.verbose_logging import callback_class
 
     callback_class.cache_clear()
     with pytest.MonkeyPatch.context() as patch:

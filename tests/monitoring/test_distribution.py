@@ -24,7 +24,7 @@ from pathlib import Path
 
 from monitoring import Run
 from monitoring.agent.follow import main as follow
-from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.tail import RecordTail
 from monitoring.telemetry import TelemetryTracker
 from verbose_logging import VerboseLoggingCallback
 import monitoring.callbacks, monitoring.gpu_dashboard, monitoring.gpu_monitor, monitoring.terminal.app

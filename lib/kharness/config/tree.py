@@ -39,8 +39,7 @@ from kharness.config.refused import (
     unmet,
     why_without_effect,
 )
-from kharness.config.resolving.free_symbols import KnownOutcomes, free_symbols
-from kharness.config.resolving.requests import Requests
+from kharness.config.resolving.free_symbols import KnownOutcomes, Requests, free_symbols
 from kharness.config.resolving.stand_ins import has_prompt, stand_in
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 from monitoring.outside import outside

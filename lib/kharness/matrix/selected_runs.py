@@ -14,10 +14,12 @@ from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.runs.command import COMMAND_JSON, command_launch, read_command
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
 from kharness.runs.launch import Launch
-from kharness.runs.locate import locate
 from kharness.runs.matrix_plan import has_other_sources, known_failures, read_matrix_json, sources_of
+from kharness.runs.rundir import has_plan
 from monitoring.counts import counted
+from monitoring.journal.files import RUN_JSON
 from monitoring.outside import MODEL_GIT
 
 # So many cells a hint names.
@@ -171,3 +173,43 @@ def _single(directory: Path, root: Path) -> Found:
 
 def _run(launch: Launch, settings: Mapping[str, object] = {}) -> Found:
     return Found(launch.directory, [Member(launch.name, {}, launch)], Filter(), False, "run", settings, {})
+
+
+@dataclass(frozen=True)
+class Place:
+    """The matrix or run of a directory, and which cell it is."""
+
+    directory: Path
+    """Directory of the matrix, or of the run if it belongs to none."""
+    is_matrix: bool
+    cell: str = ""
+    """The cell of the matrix that the directory is; empty for the matrix itself."""
+
+
+def locate(directory: Path) -> Place:
+    """The matrix or run that a directory is or belongs to.
+
+    A run next to the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
+    that holds none, or whose planning was cut short.
+    """
+    parent = directory.parent
+    if has_plan(directory):
+        return Place(directory, is_matrix=True)
+    holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
+    if has_plan(parent) and not (holds_run and _is_no_cell(directory)):
+        return Place(parent, is_matrix=True, cell=directory.name)
+    if holds_run:
+        return Place(directory, is_matrix=False)
+    if any(directory.glob(f"*/{STATUS_JSON}")):
+        raise MatrixError(
+            f"{directory} holds cells without a plan: it was interrupted while it was being planned",
+            hint="nothing of it has run; plan it again: make test_matrix",
+        )
+    raise MatrixError(
+        f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({STATUS_JSON})",
+        hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
+    )
+
+
+def _is_no_cell(directory: Path) -> bool:
+    return all(cell["name"] != directory.name for cell in read_matrix_json(directory.parent)["cells"])

@@ -22,8 +22,8 @@ import orjson
 from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Alerts, alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record
+from monitoring.journal.tail import RecordTail
 
 # Addresses for apprise, separated by blanks or line breaks.
 URLS = "NOTIFY_SECRET_URLS"

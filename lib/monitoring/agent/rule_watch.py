@@ -18,8 +18,8 @@ from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Alerts, command_path
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
 from monitoring.journal.ranks import rank_journals, sample_journals
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
+from monitoring.journal.tail import RecordTail
 from monitoring.rules import Finding, Rule, enabled_rules, events_of, look_of, number, open_rule, unit_of
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.

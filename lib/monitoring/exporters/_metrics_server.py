@@ -10,16 +10,20 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import orjson
 
+from monitoring.counts import counted
 from monitoring.errors import PortTakenError
+from monitoring.exporters._families import ShownRun, version
 from monitoring.exporters._shared_port import SharedPort
+from monitoring.host.name import host_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -283,3 +287,18 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):  # a scraper that hangs up needs no answer
             self.end_headers()
             self.wfile.write(body)
+
+
+def landing_page(runs: Sequence[ShownRun]) -> str:
+    """Return a page of HTML; names of runs and projects are text in it, whatever they hold."""
+    rows = "".join(
+        f"<tr><td>{escape(run.name)}<td>{escape(str(run.run['tracking']['project']))}<td>{escape(run.host)}"
+        f"<td>{'training' if run.is_running() else 'not training'}\n"
+        for run in runs
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>kharness exporter</title>\n'
+        f"<h1>kharness exporter</h1>\n<p>Version {escape(version())} on {escape(host_name())}\n"
+        f'<p><a href="/metrics">Metrics</a> for Prometheus, of {counted(len(runs), "run")}\n'
+        f"<table><tr><th>run<th>project<th>host<th>state\n{rows}</table>\n"
+    )

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 from monitoring.errors import PortTakenError
 from monitoring.exporters._families import ShownRun, registry
-from monitoring.exporters._landing_page import landing_page
-from monitoring.exporters._metrics_server import MetricsServer, about_server, is_listening
+from monitoring.exporters._metrics_server import MetricsServer, about_server, is_listening, landing_page
 from monitoring.exporters._monitor_files import SUFFIX, monitors, write_monitor
 from monitoring.exporters._shared_port import SharedPort
 

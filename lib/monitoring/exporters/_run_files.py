@@ -16,11 +16,11 @@ from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON, SYSTEM_STATS
 from monitoring.journal.ranks import rank_journals, sample_journals
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.journal.run_state import RunState, read_end
+from monitoring.journal.tail import RecordTail
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.
 KEEP_ENDED = 300.0

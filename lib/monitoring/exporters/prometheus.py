@@ -27,7 +27,6 @@ import orjson
 
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError, report_error
 from monitoring.exporters._families import registry
-from monitoring.exporters._landing_page import landing_page
 from monitoring.exporters._metrics_server import (
     ENDED_PATH,
     YIELD_PATH,
@@ -35,6 +34,7 @@ from monitoring.exporters._metrics_server import (
     MetricsServer,
     about_server,
     is_listening,
+    landing_page,
     port_taken,
 )
 from monitoring.exporters._run_files import Runs

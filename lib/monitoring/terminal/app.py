@@ -30,8 +30,7 @@ from monitoring.terminal.source import GpuSource, LiveGpus, RecordedGpus
 if TYPE_CHECKING:
     from monitoring.host.process_facts import ProcessLooks
     from monitoring.terminal.panels.host_line import HostLine
-    from monitoring.terminal.run_view import RunView
-    from monitoring.terminal.run_watch import RunWatch
+    from monitoring.terminal.run_view import RunView, RunWatch
     from monitoring.terminal.signalling import SignalQuestion
 
 # Seconds for which it is shown what a key did.
@@ -138,7 +137,7 @@ class Dashboard:
     def tick(self) -> bool:
         """Take in new records and samples; return whether there are new samples."""
         if self._run_directory is not None:
-            from monitoring.terminal.run_watch import RunWatch
+            from monitoring.terminal.run_view import RunWatch
 
             self._runs = self._runs or RunWatch(self._run_directory)
             self._runs.look()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -13,12 +14,12 @@ from monitoring.gpu.sample import MIB
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
 from monitoring.journal.series import RunSeries, Window
 from monitoring.journal.structured_log import timestamp
+from monitoring.journal.tail import RecordTail
 
 # How much of a long journal the state is taken from: some thousand step records.
 LAST_BYTES = 2**20
@@ -31,6 +32,15 @@ BUCKETS = 1000
 
 # Alerts that end when the GPU answers again.
 GPU_FAILURES = ("gpu_lost", "gpu_error")
+
+# Seconds between two looks for runs that began later, as in a matrix.
+LOOK_AGAIN = 2.0
+
+# A look takes milliseconds in a matrix of a thousand cells; this share of the time goes into looks at most.
+SHARE = 0.005
+
+# Runs whose journals were written within so many seconds of the newest one train at the same time.
+LATELY = 60.0
 
 
 class RunView:
@@ -178,3 +188,57 @@ def _modified(path: Path) -> float:
 
 def _mib(gigabytes: float | None) -> float | None:
     return None if gigabytes is None else gigabytes * 1e9 / MIB
+
+
+class RunWatch:
+    """The run in a directory that wrote its journal last, until it ends; `turn` goes to the others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.view: RunView | None = None
+        """The watched run; None while there is none that can be read."""
+        self.beside: list[Path] = []
+        """The runs that wrote lately, by name, the watched one among them as long as it does."""
+        self._directory = directory
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Take in what is new, of the watched run and of other runs."""
+        began = time.monotonic()
+        if began >= self._next_look:
+            self._choose()
+            now = time.monotonic()
+            self._next_look = now + max(LOOK_AGAIN, (now - began) / SHARE)
+        if self.view is not None:
+            self.view.look()
+
+    def turn(self, by: int) -> None:
+        """Watch the run before or after this one."""
+        if self.view is not None and self.beside:
+            place = self.beside.index(self.view.directory) if self.view.directory in self.beside else -by
+            self._open(self.beside[(place + by) % len(self.beside)])
+
+    def place(self) -> tuple[int, int] | None:
+        """The watched run's place among those that train, from 1, and their number; None if it is alone."""
+        if self.view is None or len(self.beside) < 2 or self.view.directory not in self.beside:
+            return None
+        return self.beside.index(self.view.directory) + 1, len(self.beside)
+
+    def _choose(self) -> None:
+        written = journals(self._directory.resolve())  # a link may lead to a newer one by now
+        if not written:
+            return
+        newest = max(written, key=lambda run: (written[run], run))
+        self.beside = sorted(run for run in written if written[run] >= written[newest] - LATELY)
+        if self.view is None or (self.view.directory != newest and not self._trains(self.view)):
+            self._open(newest)
+
+    def _trains(self, view: RunView) -> bool:
+        # of a run on another machine only its journal says
+        there = view.status.startswith("running") and view.directory in self.beside
+        return there or view.status == "running"
+
+    def _open(self, directory: Path) -> None:
+        if self.view is None or self.view.directory != directory:
+            self.view = open_run(directory) or self.view
+            if self.view is not None:
+                self.view.look()

@@ -152,7 +152,7 @@ class RecordedGpus:
 
     def __init__(self, directory: Path, host: int = 0) -> None:
         """`host` is the number of the host whose GPUs are shown, rank 0's first."""
-        from monitoring.journal.record_tail import RecordTail
+        from monitoring.journal.tail import RecordTail
 
         hosts = self.hosts_in(directory)
         self.place = host % len(hosts)

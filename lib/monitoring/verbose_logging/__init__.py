@@ -11,10 +11,12 @@ with the same methods otherwise.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from monitoring.verbose_logging.hooks import VerboseHooks
     from monitoring.verbose_logging.hooks import VerboseHooks as VerboseLoggingCallback
 
 __all__ = ["VerboseLoggingCallback", "configured_callbacks"]
@@ -27,15 +29,24 @@ def configured_callbacks(config: Mapping[str, Any]) -> list[VerboseLoggingCallba
     """
     if not config.get("use_verbose_logging"):
         return []
-    from monitoring.verbose_logging.trainer_callback import callback_class
-
     return [callback_class()(verbosity_level=config.get("verbosity_level", "high"))]
+
+
+@functools.cache
+def callback_class() -> type[VerboseHooks]:
+    """Return a TrainerCallback where transformers is installed, else a class with the same methods."""
+    from monitoring.verbose_logging.hooks import VerboseHooks
+
+    try:
+        from transformers import TrainerCallback as base
+    except ImportError:
+        base = object
+    about = {"__module__": __name__, "__doc__": VerboseHooks.__doc__}
+    return type("VerboseLoggingCallback", (VerboseHooks, base), about)
 
 
 def __getattr__(name: str) -> object:
     """Make the class when it is first used: that imports transformers, which takes seconds."""
     if name != "VerboseLoggingCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from monitoring.verbose_logging.trainer_callback import callback_class
-
     return callback_class()

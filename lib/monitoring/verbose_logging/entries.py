@@ -11,10 +11,9 @@ from typing import Any
 
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import Record, as_number
-from monitoring.verbose_logging.crossings import Crossings
 from monitoring.verbose_logging.levels import Verbosity
 from monitoring.verbose_logging.resources import iso_time
-from monitoring.verbose_logging.trends import StepTimes, Trend
+from monitoring.verbose_logging.trends import Crossings, StepTimes, Trend
 
 # How messages name a loss.
 LOSSES = ("loss", "train_loss")

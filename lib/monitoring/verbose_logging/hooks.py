@@ -13,10 +13,9 @@ from typing import Any, TypeVar, cast
 from monitoring.host.correlation import own_rank
 from monitoring.journal.records import Record
 from monitoring.verbose_logging.channel import Channel
-from monitoring.verbose_logging.dataset_info import dataset_info
 from monitoring.verbose_logging.levels import DEFAULT_LEVEL, verbosity
 from monitoring.verbose_logging.log_file import FILE_BYTES, LOG_FILE, ErrorLog
-from monitoring.verbose_logging.model_info import model_info
+from monitoring.verbose_logging.model_and_dataset import dataset_info, model_info
 from monitoring.verbose_logging.resources import ResourceReader, system_info, torch_devices
 
 # Seconds that the end of a training waits for its log to be complete.

@@ -1,10 +1,12 @@
-"""Trends of measured values, and step times, over a window of the newest values."""
+"""Trends of measured values and step times over a window of the newest, and the limits that these cross."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from operator import mul
+from typing import Any
 
 from monitoring.journal.records import Record
 
@@ -27,6 +29,11 @@ ANOMALOUS = 3.0
 USUAL_AGAIN = 1.5
 # Steps after which what is usual is known.
 KNOWN_AFTER = 20
+
+# Percent from which a warning is due, and how far below that the use has to fall before another is.
+MEMORY_LIMIT = 90.0
+GPU_MEMORY_LIMIT = 95.0
+HYSTERESIS = 5.0
 
 
 class Trend:
@@ -154,3 +161,32 @@ def _middle_mean(values: list[float]) -> float:
     cut = len(values) // 4
     middle = values[cut : len(values) - cut]
     return sum(middle) / len(middle)
+
+
+class Crossings:
+    """Which limits the newest use of resources is above."""
+
+    def __init__(self) -> None:
+        self._above: set[str] = set()
+
+    def new(self, usage: dict[str, Any]) -> Iterator[tuple[str, Record]]:
+        """Yield a message and its facts for each limit that this use has crossed."""
+        for what, value, limit in _readings(usage):
+            if value >= limit and what not in self._above:
+                self._above.add(what)
+                yield (
+                    f"⚠️ High {what} usage: {value:.1f}%",
+                    {"resource": what, "usage_percent": value, "limit_percent": limit},
+                )
+            elif value < limit - HYSTERESIS:
+                self._above.discard(what)
+
+
+def _readings(usage: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
+    memory = usage.get("memory", {}).get("usage_percent")
+    if memory is not None:
+        yield "memory", memory, MEMORY_LIMIT
+    for place, device in enumerate(usage.get("gpu", {}).get("devices", ())):
+        if device.get("memory_usage_percent") is not None:
+            index = device.get("index", place)
+            yield f"GPU {index} memory", device["memory_usage_percent"], GPU_MEMORY_LIMIT

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kharness.matrix.selected_runs import Place, locate
 from kharness.runs.errors import MatrixError
-from kharness.runs.locate import Place, locate
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from monitoring.agent.sampling.gpu_stats import RunSums
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.run_devices import every_gpu
-from monitoring.gpu.run_sums import RunSums
 from monitoring.gpu.sample import GpuSample
 
 

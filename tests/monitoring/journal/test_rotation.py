@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
 from monitoring.journal.rotating_journal import RotatingJournal, newest_record, numbered, read_rotated
-from monitoring.journal.tail import Tail
+from monitoring.journal.tail import RecordTail, Tail
 
 PADDING = "x" * 80
 

@@ -28,8 +28,7 @@ from monitoring.terminal.display.numbers import duration
 from monitoring.terminal.display.themes import THEMES, painted
 from monitoring.terminal.panels.process_table import ProcessChoice, process_table
 from monitoring.terminal.panels.run_panel import RunPanel
-from monitoring.terminal.run_view import RunView
-from monitoring.terminal.run_watch import RunWatch
+from monitoring.terminal.run_view import RunView, RunWatch
 from monitoring.terminal.screen import KEYS as KEYS_LINE
 from monitoring.terminal.screen import View, screen
 
@@ -539,8 +538,8 @@ def test_arrows_choose_a_run_of_a_matrix(matrix: Path) -> None:
 
 
 def test_run_is_watched_until_it_ends_and_then_another(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitoring.terminal.run_watch.LOOK_AGAIN", 0.0)
-    monkeypatch.setattr("monitoring.terminal.run_watch.SHARE", 1e9)
+    monkeypatch.setattr("monitoring.terminal.run_view.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("monitoring.terminal.run_view.SHARE", 1e9)
     watch = RunWatch(matrix)
 
     def name() -> str:
@@ -561,7 +560,7 @@ def test_run_is_watched_until_it_ends_and_then_another(matrix: Path, monkeypatch
 
 
 def test_dashboard_waits_for_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitoring.terminal.run_watch.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("monitoring.terminal.run_view.LOOK_AGAIN", 0.0)
     app = Dashboard(run=tmp_path, interval=60)
     before: list[str] = []
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from monitoring.verbose_logging.dataset_info import MOST_FIELDS, dataset_info
-from monitoring.verbose_logging.model_info import model_info
+from monitoring.verbose_logging.model_and_dataset import MOST_FIELDS, dataset_info, model_info
 
 
 class Broken:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from monitoring.verbose_logging.crossings import Crossings
-from monitoring.verbose_logging.trends import StepTimes, Trend
+from monitoring.verbose_logging.trends import Crossings, StepTimes, Trend
 
 
 def trend_of(values: list[float]) -> Trend:

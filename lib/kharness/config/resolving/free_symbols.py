@@ -9,7 +9,8 @@ Cells of a matrix mostly differ in their seed; the other values of a configurati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kharness.config.assignment import Assignment, Resolved
@@ -86,3 +87,51 @@ def free_symbols(kconf: Any, lib: Any) -> frozenset[str]:
         and not symbol._dependents
         and symbol not in looked_at
     )
+
+
+class Requests:
+    """Puts requests into kconfiglib's tree; in a batch only what differs from the one before.
+
+    A whole request takes as long as all else of a cell.
+    """
+
+    def __init__(self, kconf: Any, free: frozenset[str]) -> None:
+        self._kconf = kconf
+        self._free = free
+        self._is_batch = False
+        # Without the free symbols: what was put in last, and what is there and has been resolved.
+        self._last: list[tuple[str, str]] = []
+        self._in_place: list[tuple[str, str]] | None = None
+
+    def apply(self, asked: Iterable[Assignment]) -> None:
+        """Make these the values of the tree, all others its defaults."""
+        self._kconf.warnings.clear()
+        symbols = self._kconf.syms
+        free: list[tuple[str, str]] = []
+        fixed: list[tuple[str, str]] = []
+        for a in asked:
+            (free if a.symbol in self._free else fixed).append((a.symbol, a.value))
+        if fixed == self._in_place:
+            for name in self._free.difference(name for name, _ in free):
+                symbols[name].unset_value()
+        else:
+            self._kconf.unset_values()
+            for name, value in fixed:
+                symbols[name].set_value(value)
+        for name, value in free:
+            symbols[name].set_value(value)
+        # kconfiglib warns once of a value that it holds: the next request has to begin anew.
+        self._last, self._in_place = fixed, None
+
+    def resolved(self) -> None:
+        """Note that what was put in last has an outcome, and no warning."""
+        self._in_place = self._last if self._is_batch else None
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Trust that nobody else changes the tree in this block."""
+        self._is_batch = True
+        try:
+            yield
+        finally:
+            self._is_batch, self._in_place = False, None

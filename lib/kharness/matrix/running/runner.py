@@ -12,7 +12,6 @@ from typing import TextIO
 
 from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
-from kharness.matrix.running.poll_pace import PollPace
 from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.progress import DRAW_EVERY
 from kharness.matrix.running.protocols import Resources, RunnerView, Source, Watcher
@@ -33,6 +32,11 @@ WATCH_EVERY = 1.0
 ALONE = frozenset({OUT_OF_MEMORY})
 
 BY_HAND = Stop(STOPPED)
+
+
+# Questions to launchers may take this share of the time, and an end is noticed within so many seconds.
+QUESTION_SHARE = 0.05
+LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
@@ -358,3 +362,29 @@ class Stopper:
         for run in running:
             if run.stop_asked is None:
                 run.stop(BY_HAND)
+
+
+class PollPace:
+    """Processes of this machine are asked about whenever a signal has come, which costs nothing.
+
+    Of any other launcher it is not known what a question costs. If it runs a program, the end of that is a
+    signal that wakes the runner, which would ask again at once.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = 0.0
+
+    def due(self, running: Sequence[ActiveRun]) -> list[ActiveRun]:
+        """Those to ask about now."""
+        now = self._clock()
+        return [run for run in running if run.is_watched or now >= self._next]
+
+    def asked(self, since: float) -> None:
+        """A round of questions that began then is over."""
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + min(LONGEST_PAUSE, (now - since) / QUESTION_SHARE)
+
+    def now(self) -> float:
+        return self._clock()

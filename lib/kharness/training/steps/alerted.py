@@ -8,7 +8,7 @@ from kharness.training.data import Batches
 from kharness.training.distributed.world import World
 from monitoring import Run
 from monitoring.journal.files import ALERTS
-from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.tail import RecordTail
 
 # Rules whose alerts begin at a step that its samples may explain.
 RULES = ("loss_spike", "gradient_norm")

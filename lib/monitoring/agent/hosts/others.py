@@ -9,8 +9,8 @@ from pathlib import Path
 from monitoring.agent.lock import is_held
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.files import AGENT_LOCK, ALERTS, host_of, of_host
-from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.tail import RecordTail
 
 # Seconds that the end of a run waits for the last samples of other hosts.
 LAST_SAMPLES = 15.0

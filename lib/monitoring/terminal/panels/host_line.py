@@ -12,7 +12,7 @@ from monitoring.terminal.display.cells import Line, Span
 from monitoring.terminal.display.graphs import graph_rows
 
 if TYPE_CHECKING:
-    from monitoring.journal.record_tail import RecordTail
+    from monitoring.journal.tail import RecordTail
     from monitoring.samplers.machine import MachineSample, MachineSampler
 
 # Pictures whose processor time is shown, at most.
@@ -54,7 +54,7 @@ class HostLine:
         yield self._sampler.sample()
 
     def _recorded(self, journal: Path) -> Iterator[MachineSample]:
-        from monitoring.journal.record_tail import RecordTail
+        from monitoring.journal.tail import RecordTail
         from monitoring.samplers.machine import MachineSample
 
         self._tail = self._tail or RecordTail(journal, last_bytes=LAST_BYTES)
