@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from kharness.report.errors import ReportError
 from kharness.report.paper import bibliography
-from kharness.report.paper.latex import escaped
+from kharness.report.paper.latex import breakable, escaped
 from kharness.report.paper.paper import write_paper
 from kharness.report.summary import Summary, collect
 
 from .conftest import Make
-from .test_overview import compared_optimizers
+from .test_overview import OPTIMIZERS, START, compared_optimizers
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(summary:
         "paper.mplstyle",
         *("training_loss.pdf", "training_loss.svg"),
         *("differences_test_accuracy.pdf", "differences_test_accuracy.svg"),
-        *("figures.tex", "references.bib"),
+        *("figures.tex", "references.bib", "preview.tex"),
         *(f"{name}.{ending}" for name in tables for ending in ("tex", "md")),
         *("appendix.md", "appendix.tex"),
     ]
@@ -54,7 +56,7 @@ def test_a_table_is_booktabs_with_n_intervals_and_method(summary: Summary) -> No
     caption, row = re.findall(r"^\\caption\{(.*)\}$|^(adamw.*)$", text, flags=re.M)
     assert caption[0].startswith(
         "LeNet-5 on MNIST (subset): sgd, adamw; 3 seeds each. Differences from sgd in test accuracy "
-        r"(n = 3 seeds each) with 95.5 \% intervals, 95 \% over all looks, which hold at once for all "
+        r"(n = 3 seeds each) with 95.5~\% intervals, 95~\% over all looks, which hold at once for all "
         "comparisons; paired t test over 3 seeds"
     )
     assert row[1].startswith("adamw & better & +41.00 & +3")
@@ -104,6 +106,55 @@ def test_the_appendix_says_what_differs_from_the_plan(tmp_path: Path, make: Make
 
 def test_latex_shows_every_character() -> None:
     assert escaped(r"50 % of a_b & {c} ^ ~ \ -0.5 ± <1e-3") == (
-        r"50 \% of a\_b \& \{c\} \textasciicircum{} \textasciitilde{} \textbackslash{} "
+        r"50~\% of a\_b \& \{c\} \textasciicircum{} \textasciitilde{} \textbackslash{} "
         r"$-$0.5 $\pm$ \textless{}1e-3"
     )
+    assert escaped("[x] é ï α Σ Η µ 中 🙂 \n 'a'") == (
+        r"{}[x] \'{e} \"{i} $\alpha$ $\Sigma$ $\mathrm{H}$ $\mu$ [U+4E2D] [U+1F642]   "
+        r"\textquotesingle{}a\textquotesingle{}"
+    )
+    assert breakable("train.py --lr -0.5 a_b/c") == (
+        r"train.\allowbreak{}py -{}-lr -0.5 a\_\allowbreak{}b/\allowbreak{}c"
+    )
+
+
+ODD = [
+    "_ % & # $",
+    r"\ { } ~ ^",
+    "[x]--y",
+    "``''\"<>|",
+    "é ø ß ł Ŋ",
+    "αΩ ≤ … 中 🙂",
+    "a_name_without_any_space_in_it_" * 2,
+]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("columns", ["", "[twocolumn]"])
+def test_all_of_it_compiles_and_nothing_is_wider_than_its_column(
+    tmp_path: Path, make: Make, columns: str
+) -> None:
+    names = [f"{name} {number}" for number in range(6) for name in ODD]
+    axes = {"OPTIMIZER": ["sgd"], "DATA": names, "SEED": ["1", "2", "3"]}
+    made = make.matrix(tmp_path / "m", axes)
+    for place, name in enumerate(names):
+        for seed in axes["SEED"]:
+            cell = make.training([2.0, 1.0], [0.5 + place / 100], 0.5 + place / 100 + int(seed) / 1000)
+            start = {**START, "optimizer": {"name": "sgd", **OPTIMIZERS["sgd"], "note": name}}
+            run = made.plan({"OPTIMIZER": "sgd", "DATA": str(place), "SEED": seed})
+            made.cells[-1]["values"]["DATA"] = name
+            make.journal(run, [{**start, "config": {"MODEL": "lenet5", "SEED": int(seed)}}, *cell[1:]])
+            make.status(run, "complete", None)
+    made._write_plan()
+    write_paper(collect(made.directory))
+    folder = made.directory / "paper"
+    text = (folder / "preview.tex").read_text().replace("{article}", f"{columns}{{article}}")
+    (folder / "preview.tex").write_text(text)
+    (folder / "references.bib").write_text("\n".join(bibliography.entries().values()))
+    latex = ["pdflatex", "-interaction=batchmode", "-halt-on-error", "preview"]
+    for command in (latex, ["bibtex", "preview"], latex, latex):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (folder / "preview.log").read_text(errors="replace")[-2000:]
+    assert "Warning" not in (folder / "preview.blg").read_text()
+    log = (folder / "preview.log").read_text(errors="replace")
+    assert re.findall(r"^(?:Overfull \\hbox.*|LaTeX Warning.*|! .*)", log, flags=re.M) == []

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kharness.report.errors import ReportError
+from kharness.report.graphs._canvas import folded
 
 # Variants with more lines than this have no room for a legend inside a column.
 _MOST_IN_LEGEND = 8
+
+MOST_ROWS = 120
+_PAGE = 6.5
+"""Inches that a page has room for, with the caption."""
+_LABEL = 26
+"""Characters of a line of a name."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,18 @@ def write_curves(
         if 1 < len(names) <= _MOST_IN_LEGEND:
             handles, labels = axes.get_legend_handles_labels()
             of = dict(zip(labels, handles, strict=True))
-            axes.legend(of.values(), of.keys())
+            axes.legend(of.values(), _short([*of]))
 
     return _write(path, style, draw)
 
 
 def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x_label: str) -> list[Path]:
-    """Write PATH.pdf and PATH.svg of differences, one below the other; returns them."""
+    """Write PATH.pdf and PATH.svg of differences, one below the other; returns them.
+
+    Of more than MOST_ROWS a page has no room, and the table has them all: nothing is written.
+    """
+    if len(rows) > MOST_ROWS:
+        return []
 
     def draw(axes: Any) -> None:
         axes.axvline(0, color="0.2", lw=0.8)
@@ -69,12 +82,27 @@ def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x
             if one.low is not None:
                 axes.plot([one.low, one.high], [y, y], color="C0", solid_capstyle="butt")
             axes.plot([one.value], [y], "o", color="C0", mfc="C0" if one.low is not None else "white")
-        axes.set_yticks(range(len(rows)), [one.label for one in rows])
+        axes.set_yticks(range(len(rows)), names)
+        if each < 0.12:
+            axes.tick_params(axis="y", labelsize=0.85 * 72 * each)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(x_label)
 
-    return _write(path, style, draw, height=0.55 + 0.2 * len(rows))
+    names = _short([one.label for one in rows])
+    lines = sum(name.count("\n") + 1 for name in names)
+    height = min(0.55 + 0.2 * max(len(rows), 0.7 * lines), _PAGE)
+    each = (height - 0.55) / lines
+    return _write(path, style, draw, height=height)
+
+
+def _short(names: Sequence[str]) -> Sequence[str]:
+    """Return names in two short lines, which leave the column room; alike ones with their begin and end."""
+    short = [folded(name, _LABEL) for name in names]
+    if len({*short}) == len({*names}):
+        return short
+    half = _LABEL // 2
+    return [name if len(name) <= _LABEL else f"{name[:half]}…{name[-half:]}" for name in names]
 
 
 def _logarithmic(axes: Any) -> None:
@@ -93,7 +121,9 @@ def _write(path: Path, style: Path, draw: Any, height: float | None = None) -> l
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # A name in letters that no font of the style has is a box in the picture, and no text in a terminal.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         matplotlib.rcdefaults()  # only the style file decides
         matplotlib.rcParams.update(_read(style))
         matplotlib.rcParams.update({"svg.hashsalt": path.name, "text.parse_math": False})

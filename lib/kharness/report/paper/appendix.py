@@ -10,10 +10,17 @@ from kharness.report.overview.compared import compared
 from kharness.report.runs import RunData
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines
+from kharness.runs.files import MATRIX_JSON
 from kharness.runs.matrix_plan import refused
 from monitoring.counts import counted
 
 NOT_MEASURED = "not measured"
+
+MOST_NAMED = 8
+"""Variants that are named before their seeds."""
+
+MOST_COMMANDS = 20
+"""Commands of runs that are printed; those of more differ by their settings alone."""
 
 
 def appendix(summary: Summary) -> Mapping[str, Sequence[str]]:
@@ -32,13 +39,22 @@ def _commands(summary: Summary) -> list[str]:
     cells = summary.plan.get("cells")
     if not isinstance(cells, Sequence):
         return []
-    return [f"{cell['name']}: {cell['command']}" for cell in cells if cell.get("command")]
+    lines = [f"{cell['name']}: {cell['command']}" for cell in cells if cell.get("command")]
+    more = len(lines) - MOST_COMMANDS
+    return [
+        *lines[:MOST_COMMANDS],
+        *([f"{more} more in {MATRIX_JSON}, each with its own directory"] if more > 0 else []),
+    ]
 
 
 def _seeds(summary: Summary) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for variant in summary.variants:
+        seeds = ", ".join(cell.seed or "none" for cell in variant.complete) or "no complete run"
+        names.setdefault(seeds, []).append(variant.label)
     lines = [
-        f"{variant.label}: {', '.join(cell.seed or 'none' for cell in variant.complete) or 'no complete run'}"
-        for variant in summary.variants
+        f"{'; '.join(of) if len(of) <= MOST_NAMED else counted(len(of), 'variant')}: {seeds}"
+        for seeds, of in names.items()
     ]
     planned = summary.settings.seeds_planned
     rule = (

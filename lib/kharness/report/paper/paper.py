@@ -14,7 +14,7 @@ from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import human_title
 from kharness.report.paper.appendix import appendix
 from kharness.report.paper.bibliography import bibliography
-from kharness.report.paper.latex import escaped, latex_figure, latex_table
+from kharness.report.paper.latex import MOST_LINES, breakable, escaped, file_name, latex_figure, latex_table
 from kharness.report.plots.matrix_plots import strands_of_matrix
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
@@ -31,6 +31,7 @@ from monitoring.journal.atomic_file import write_atomically
 PAPER = "paper"
 STYLE = "paper.mplstyle"
 _FIRST_STYLE = Path(__file__).with_name(STYLE)
+_PREVIEW = Path(__file__).with_name("preview.tex")
 
 
 def write_paper(summary: Summary) -> list[Path]:
@@ -45,13 +46,24 @@ def write_paper(summary: Summary) -> list[Path]:
         write_atomically(style, _FIRST_STYLE.read_bytes())
     figures, captions = _figures(summary, folder, style)
     texts = {"figures.tex": "\n".join(captions), "references.bib": bibliography(summary)}
-    for name, (table, caption) in tables(summary).items():
+    found = tables(summary)
+    texts[_PREVIEW.name] = preview(found)
+    for name, (table, caption) in found.items():
         texts[f"{name}.tex"] = latex_table(table, caption=caption, label=name)
         texts[f"{name}.md"] = f"{table.markdown()}\n\n{in_markdown(caption)}\n"
     texts |= _appendix(summary)
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())
     return [style, *figures, *(folder / name for name in texts)]
+
+
+def preview(tables: Mapping[str, tuple[Table, str]]) -> str:
+    """Return an article that shows all of it; its first lines say how it is compiled."""
+    inputs = "\n".join(
+        rf"\input{{{name}}}" + (r"\clearpage" if len(table.rows) > MOST_LINES / 4 else "")
+        for name, (table, _) in tables.items()
+    )
+    return _PREVIEW.read_text().replace("% tables", inputs)
 
 
 def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
@@ -63,7 +75,7 @@ def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
         found["options"] = (options, f"{title}. Settings of each variant.")
     parts = summary.conclusions.by_metric
     for part in parts:
-        ending = f"_{part.metric.name}" if len(parts) > 1 else ""
+        ending = f"_{file_name(part.metric.name)}" if len(parts) > 1 else ""
         if part.comparisons:
             found[f"verdicts{ending}"] = (
                 verdicts_table(part).without_empty(),
@@ -117,7 +129,7 @@ def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], l
         values = [value for one in strands for value in (*one.ys, *one.lows)]
         log = metric.kind == "log" and min(values) > 0 and max(values) > 10 * min(values)
         files += write_curves(
-            folder / metric.name, lines, style=style, x_label="step", y_label=metric.title, log=log
+            folder / file_name(metric.name), lines, style=style, x_label="step", y_label=metric.title, log=log
         )
         areas = (
             "areas from the lowest run to the highest"
@@ -126,7 +138,8 @@ def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], l
         )
         captions.append(
             latex_figure(
-                metric.name, caption=f"{title}. {metric.title}: means over {_runs(summary)}, {areas}."
+                file_name(metric.name),
+                caption=f"{title}. {metric.title}: means over {_runs(summary)}, {areas}.",
             )
         )
     for part in summary.conclusions.by_metric:
@@ -141,11 +154,13 @@ def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], l
             if one.difference is not None
         ]
         if rows:
-            name = f"differences_{part.metric.name}"
+            name = f"differences_{file_name(part.metric.name)}"
             unit = unit_words(part.metric)
             label = f"difference in {part.metric.title}{f' ({unit})' if unit else ''}"
-            files += write_intervals(folder / name, rows, style=style, x_label=label)
-            captions.append(latex_figure(name, caption=f"{title}. {difference_words(part)}"))
+            written = write_intervals(folder / name, rows, style=style, x_label=label)
+            if written:
+                captions.append(latex_figure(name, caption=f"{title}. {difference_words(part)}"))
+            files += written
     return files, captions
 
 
@@ -161,6 +176,9 @@ def _appendix(summary: Summary) -> Mapping[str, str]:
     for heading, lines in found.items():
         if lines:
             markdown += [f"## {heading}", "\n".join(f"- {in_markdown(line)}" for line in lines)]
-            items = "\n".join(rf"\item {escaped(line)}" for line in lines)
-            latex += [rf"\subsection{{{heading}}}", f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"]
+            items = "\n".join(rf"\item {breakable(line)}" for line in lines)
+            latex += [
+                rf"\subsection{{{heading}}}",
+                f"\\begin{{itemize}}\n\\raggedright\n{items}\n\\end{{itemize}}",
+            ]
     return {"appendix.md": "\n\n".join(markdown) + "\n", "appendix.tex": "\n\n".join(latex) + "\n"}
