@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import stat
 from collections.abc import Iterator
@@ -66,12 +67,9 @@ def parse_lines(text: str, shown: str) -> Iterator[ConfigLine]:
     """Every assignment of a file called `shown`; ConfigError at a line that is neither one nor a comment."""
     # Not splitlines(): it would also split inside strings that hold a form feed or a Unicode line separator.
     for number, raw in enumerate(text.split("\n"), 1):
-        line = raw.rstrip(" \t\r")
-        if match := _SET.fullmatch(line):
-            yield ConfigLine(number, match[1], match[2])
-        elif match := _UNSET.fullmatch(line):
-            yield ConfigLine(number, match[1], None)
-        elif line and not line.lstrip().startswith("#"):
+        if (found := _assigned(raw)) is not None:
+            yield ConfigLine(number, *found)
+        elif (line := raw.rstrip(" \t\r")) and not line.lstrip().startswith("#"):
             nearly = _NEARLY_SET.match(line)
             raise ConfigError(
                 f"{shown}:{number}: {line[:60]!r} is not an assignment",
@@ -79,6 +77,20 @@ def parse_lines(text: str, shown: str) -> Iterator[ConfigLine]:
                 if nearly
                 else "lines are CONFIG_NAME=value, '# CONFIG_NAME is not set', or comments that start with #",
             )
+
+
+def assigned(text: str) -> list[tuple[str, str | None]]:
+    """Symbol and text of each assignment of a `.config` that kharness has written."""
+    return [found for raw in text.split("\n") if (found := _assigned(raw)) is not None]
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned(raw: str) -> tuple[str, str | None] | None:
+    """Symbol and text of a line, None where it is no assignment. The cells of a matrix share most lines."""
+    line = raw.rstrip(" \t\r")
+    if match := _SET.fullmatch(line):
+        return match[1], match[2]
+    return (match[1], None) if (match := _UNSET.fullmatch(line)) else None
 
 
 def quote(value: str) -> str:

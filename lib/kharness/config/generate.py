@@ -83,11 +83,13 @@ def read_files(directory: Path) -> dict[str, str]:
 def config_py(resolved: Resolved, root: Path) -> str:
     """`config.py` as text: literals only, the same bytes for the same `.config` in the same checkout."""
     project = checked_project_name(resolved, root)
+    values = dict(resolved.values.items())
+    values["TRACKER_PROJECT"] = project
     lines = [
         "",
         "import sys",
         "",
-        *(f"{name} = {value!r}" for name, value in {**resolved.values, "TRACKER_PROJECT": project}.items()),
+        *[f"{name} = {value!r}" for name, value in values.items()],
         "",
         "# What each option affects: docs/configuration.md.",
         "affects = {",

@@ -5,6 +5,7 @@ Run as a script, without anything installed, it prints a project name: project_n
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -22,6 +23,7 @@ LONGEST_RUN_NAME = 200
 """Bytes: a file system takes 255, of which names beside it (hidden ones, numbers) need some."""
 
 
+@functools.lru_cache(maxsize=8)
 def checksum(root: Path) -> str:
     """5 hex digits that identify this checkout on this machine.
 
@@ -71,7 +73,8 @@ def _run_name(values: Mapping[str, object], root: Path, timestamp: str) -> str:
 def _expand(template: str, values: Mapping[str, object], extra: Callable[[], Mapping[str, str]]) -> str:
     """Fields are the extra ones and every symbol in lower case: {model}, {optimizer}, {seed}."""
     fields = _FIELD.findall(template)
-    known = {name.lower(): str(value) for name, value in values.items()}
+    symbols = [field.upper() for field in fields if field == field.lower()]
+    known = {symbol.lower(): str(values[symbol]) for symbol in symbols if symbol in values}
     if any(field not in known for field in fields):
         known.update(extra())
     for field in fields:

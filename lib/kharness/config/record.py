@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
-from kharness.config.dotconfig import parse_lines
+from kharness.config.dotconfig import assigned
 
 ORIGINS = ".config.origins.json"
 
@@ -25,7 +27,7 @@ class Record:
 
 def make_record(resolved: Resolved) -> Record:
     """The record of a configuration about to be written."""
-    return Record(resolved.asked, {line.symbol: line.text or "n" for line in parse_lines(resolved.text, "")})
+    return Record(resolved.asked, {symbol: text or "n" for symbol, text in assigned(resolved.text)})
 
 
 def read_record(directory: Path) -> Record:
@@ -49,8 +51,24 @@ def _text(value: object) -> str:
 
 def record_text(record: Record) -> str:
     """A record as written in the file."""
-    asked = [
-        {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
-        for a in record.asked
-    ]
-    return json.dumps({"asked": asked, "written": dict(record.written)}, indent=1, ensure_ascii=False) + "\n"
+    # As `json.dumps(indent=1)` has it, which is not written in C: half of the planning of a large matrix.
+    asked = ",".join(map(_asked_text, record.asked))
+    written = ",".join(starmap(_written_text, record.written.items()))
+    asked, written = (f"{text}\n " if text else "" for text in (asked, written))
+    return f'{{\n "asked": [{asked}],\n "written": {{{written}}}\n}}\n'
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_text(a: Assignment) -> str:
+    named = {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
+    lines = ",".join(f'\n   "{name}": {_quoted(text)}' for name, text in named.items())
+    return f"\n  {{{lines}\n  }}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _written_text(name: str, text: str) -> str:
+    return f"\n  {_quoted(name)}: {_quoted(text)}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

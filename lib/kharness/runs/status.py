@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -31,6 +30,7 @@ from monitoring.journal.encoding.json_shape import (
     TEXT_OR_NULL,
     WHOLE_OR_NULL,
     check_shape,
+    json_lines,
     read_json,
 )
 
@@ -139,7 +139,7 @@ def write_status(directory: Path, status: RunStatus, *, durable: bool = True) ->
 
 def status_text(status: RunStatus) -> str:
     """The text of status.json."""
-    return json.dumps(asdict(status), indent=2) + "\n"
+    return json_lines(status).decode()
 
 
 _SHAPE = {

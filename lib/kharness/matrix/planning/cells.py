@@ -226,5 +226,6 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
 def identity(cell: Cell) -> Hashable:
     """Equal for cells that would train the same."""
     assert cell.resolved is not None
-    values = {**cell.resolved.values, "TRACKER_RUN_NAME": ""}
+    values = dict(cell.resolved.values.items())
+    values["TRACKER_RUN_NAME"] = ""
     return tuple(values), tuple([tuple(v) if isinstance(v, list) else v for v in values.values()])

@@ -52,7 +52,7 @@ def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None
             )
         script = model_folder(root, model) / NEEDS
         if script.is_file():
-            asked = {one.name: dict(one.asked) for one in launches if (one.root, one.model) == (root, model)}
+            asked = {one.name: one.asked for one in launches if (one.root, one.model) == (root, model)}
             refused |= _ask(script, asked, elsewhere, root)
     if refused:
         raise _error(refused, len(launches))

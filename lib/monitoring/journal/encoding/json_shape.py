@@ -34,6 +34,11 @@ def read_json(text: bytes) -> Any:
     return orjson.loads(text)
 
 
+def json_lines(content: object) -> bytes:
+    """Return the JSON of a dataclass, a mapping or a list as indented lines; NaN becomes null."""
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
 def check_shape(content: object, shape: Shape) -> None:
     """ValueError for the first place that has another shape: `tracking is a list, not an object`."""
     if not _surely_fits(content, shape):
