@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,26 +116,29 @@ class Bridge:
 
     def described(self) -> str:
         """Return one line on what was found, or on the lines that were seen last."""
-        found, left_out = [], []
+        of_kind: dict[str, list[tuple[MetricSource, Followed]]] = {}
+        left_out: dict[str, None] = {}
         for source, progress in self._readers:
             if progress.names or (progress.kind == "spool" and progress.place):
-                names = list(progress.names)
-                shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-                about = [f"{seconds:.1f} s late" if (seconds := late(progress)) else "", source.note]
-                exact = "; ".join(part for part in about if part)
-                found.append(f"{source.kind}: {shown or 'records'}{f' ({exact})' if exact else ''}")
+                of_kind.setdefault(source.kind, []).append((source, progress))
             for name, kind in list(progress.left_out.items())[:3]:
-                left_out.append(f"{name} of {progress.kind} is left out, for {kind} reports it too")
+                left_out[f"{name} of {progress.kind} is left out, for {kind} reports it too"] = None
+        found = [_found(kind, sources) for kind, sources in of_kind.items()]
         for path in sorted(self.watched.unclear)[:1]:
             where = os.path.relpath(path, self.watched.cwd)
-            left_out.append(
+            left_out[
                 f"{where} is not read, for another run is in this folder: give each a place of its own"
-            )
+            ] = None
         if found or left_out:
             return f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}"
         line = self.last_line()
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
+
+    @property
+    def has_found(self) -> bool:
+        """Whether the program has reported anything."""
+        return self.recorder.count > 0
 
     def done(self) -> dict[str, object]:
         """Return what the end record says of the training: steps, and what a Run of the program says more."""
@@ -205,6 +208,16 @@ _OF_A_RUN = frozenset({"run_name", "project", "run_id", "correlation_id", "super
 
 # Fields of an end record that are the program's to say: a Run of its may be one of several.
 _HOW_IT_ENDED = frozenset({"status", "error", "cause", "traceback"})
+
+
+def _found(kind: str, sources: Sequence[tuple[MetricSource, Followed]]) -> str:
+    """Say what a kind of source reports, how late and how exact."""
+    names = list(dict.fromkeys(name for _, progress in sources for name in progress.names))
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    seconds = max(late(progress) or 0.0 for _, progress in sources)
+    about = [f"{seconds:.1f} s late" if seconds else "", *dict.fromkeys(source.note for source, _ in sources)]
+    exact = "; ".join(part for part in about if part)
+    return f"{kind}: {shown or 'records'}{f' ({exact})' if exact else ''}"
 
 
 def _last_line(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from monitoring.bridge.sources import richness
 from monitoring.bridge.sources.csv import CsvSource
 from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.sources.mlflow import MlflowSource
-from monitoring.bridge.sources.tensorboard import EVENT_FILE, TensorboardSource
+from monitoring.bridge.sources.tensorboard import CURVES, EVENT_FILE, TensorboardSource
 from monitoring.bridge.sources.trackio import TrackioSource
 from monitoring.bridge.sources.wandb import WandbSource
 from monitoring.counts import counted
@@ -42,9 +42,8 @@ def sources_at(path: Path) -> list[MetricSource]:
             f"{path} holds nothing that is known",
             hint="W&B's .wandb, TensorBoard's event files, databases of Trackio and MLflow, .csv, .jsonl",
         )
-    runs = {
-        (source.kind, source.path.parent if source.kind == "tensorboard" else source.path) for source in found
-    }
+    runs = {(source.kind, source.path) for source in found if source.kind != "tensorboard"}
+    runs |= {("tensorboard", folder) for folder in _runs_of_tensorboard(found)}
     for kind in dict.fromkeys(source.kind for source in found):
         if len(named := sorted(str(place) for of, place in runs if of == kind)) > 1:
             raise NothingToImportError(
@@ -96,6 +95,13 @@ def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> N
         recorder.take(followed, reported, now)
         if number % BATCH == 0:
             recorder.record(time.time(), decided=True)
+
+
+def _runs_of_tensorboard(found: Sequence[MetricSource]) -> set[Path]:
+    """Return the folders of runs: a folder below one of them has more curves of the same run."""
+    folders = {source.path.parent for source in found if source.kind == "tensorboard"}
+    own = {folder.parent if folder.name in CURVES else folder for folder in folders}
+    return {folder for folder in own if own.isdisjoint(folder.parents)}
 
 
 def _of_file(path: Path) -> Iterator[Any]:

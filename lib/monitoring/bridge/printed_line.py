@@ -93,7 +93,8 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
                 name.replace("__", "/"): _number(value) for name, value in groups if value is not None
             }, False
     if "loss" in text and (match := DICT.search(text)) and "loss" in match[0]:
-        return _dict(match[0]), True
+        # that of a whole training ends it: its mean loss is no step's
+        return ({} if "train_runtime" in match[0] else _dict(match[0])), True
     return {name: _number(value) for name, value in named_numbers(text).items()}, False
 
 

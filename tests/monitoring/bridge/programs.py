@@ -38,6 +38,7 @@ elif KIND == "torchtitan":
     )
 elif KIND == "hugging_face":
     each(lambda step: print({"loss": f"{loss(step):.4g}", "learning_rate": "1e-05", "epoch": "0.5"}))
+    print({"train_runtime": "4.6", "train_loss": "3.5", "epoch": "0.5"})  # of the whole training
 elif KIND == "own":
     each(lambda step: print(f"it={step:05d} | error {loss(step):.3e}"))
 elif KIND == "wandb":
@@ -52,11 +53,13 @@ elif KIND == "trackio":
     trackio.init(project="p", name="a")
     each(lambda step: trackio.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}))
     trackio.finish()
-elif KIND == "tensorboard":
+elif KIND in ("tensorboard", "scalars"):
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter("runs/a", flush_secs=1) as writer:
         each(lambda step: [writer.add_scalar(*pair, step) for pair in (("loss", loss(step)), ("lr", 0.5))])
+        if KIND == "scalars":
+            each(lambda step: writer.add_scalars("acc", {"a": step / 4, "b": step / 8}, step))
 elif KIND == "mlflow":
     import mlflow
 

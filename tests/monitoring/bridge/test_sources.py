@@ -109,13 +109,17 @@ def test_rows_of_trackers(run_dir: Path, kind: str) -> None:
 
 
 def test_event_files(run_dir: Path) -> None:
-    ended = bridged(run_dir, *ours("tensorboard"))
+    ended = bridged(run_dir, *ours("scalars"))
     assert ended.returncode == 0, ended.stderr
-    assert records(run_dir, "step") == [
+    found = records(run_dir, "step")
+    assert [r for r in found if "lr" in r] == [
         {"global_step": n, "train_loss": pytest.approx(loss, rel=1e-7), "lr": 0.5}
         for n, loss in enumerate(LOSSES)
     ]
-    assert "single precision" in ended.stderr
+    for name, part in (("acc/a", 4), ("acc/b", 8)):  # what add_scalars writes into a folder of its own
+        assert [r for r in found if name in r] == [{"global_step": n, name: n / part} for n in range(STEPS)]
+    assert "recorded from tensorboard: loss, lr, acc/" in ended.stderr
+    assert "; single precision, as event files have it)" in ended.stderr
 
 
 def test_mlflow(run_dir: Path) -> None:
@@ -199,6 +203,34 @@ def test_calls_of_trackers_are_recorded_in_the_program(
     assert len(records(run_dir, "eval")) == STEPS
     assert "recorded from hook: train/loss, nested/a, val/acc" in ended.stderr
     assert (run_dir / "output.log").read_text().startswith("of the user\n")
+
+
+def test_scalars_of_a_writer_and_logs_of_a_trainer_are_recorded_in_the_program(run_dir: Path) -> None:
+    """But for the Trainer's last log, whose loss is the mean of the whole training."""
+    for name, text in (
+        ("tensorboardX/writer.py", "class SummaryWriter:\n add_scalar = add_scalars = lambda *_: None"),
+        ("transformers/trainer.py", "class Trainer:\n log = lambda *_: None"),
+    ):
+        file = run_dir.parent / name
+        file.parent.mkdir()
+        (file.parent / "__init__.py").touch()
+        file.write_text(text)
+    program = """
+import sys; sys.path.insert(0, '')
+from types import SimpleNamespace
+from tensorboardX.writer import SummaryWriter
+from transformers.trainer import Trainer
+SummaryWriter().add_scalars('acc', {'a': 0.25, 'b': 0.5}, 7)
+trainer = Trainer()
+trainer.state = SimpleNamespace(global_step=8, epoch=None, is_world_process_zero=True)
+trainer.log({'loss': 2.5})
+trainer.log({'train_runtime': 9.0, 'train_loss': 3.5})
+"""
+    assert bridged(run_dir, sys.executable, "-c", program, options=["--hook"]).returncode == 0
+    assert records(run_dir, "step") == [
+        {"global_step": 7, "acc/a": 0.25, "acc/b": 0.5},
+        {"global_step": 8, "train_loss": 2.5},
+    ]
 
 
 def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path) -> None:

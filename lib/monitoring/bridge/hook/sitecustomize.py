@@ -156,13 +156,29 @@ def of_scalar(
     return global_step, {tag: scalar_value}
 
 
+def of_scalars(
+    _: Any,
+    main_tag: str,
+    tag_scalar_dict: Mapping[str, Any],
+    global_step: int | None = None,
+    *__: Any,
+    **___: Any,
+) -> Described:
+    return global_step, {f"{main_tag}/{name}": value for name, value in tag_scalar_dict.items()}
+
+
 def of_trainer(trainer: Any, logs: Mapping[str, Any], *_: Any, **__: Any) -> Described:
     state = trainer.state
+    if "train_runtime" in logs:  # of the whole training: its mean loss is no step's
+        return state.global_step, {}
     values = dict(logs) if state.epoch is None else {**logs, "epoch": state.epoch}
     return state.global_step, values if state.is_world_process_zero else {}
 
 
-WRITER: Methods = (("SummaryWriter", "add_scalar", of_scalar),)
+WRITER: Methods = (
+    ("SummaryWriter", "add_scalar", of_scalar),
+    ("SummaryWriter", "add_scalars", of_scalars),
+)
 # Module -> the methods of its classes, and what their arguments say.
 METHODS: dict[str, Methods] = {
     "wandb.sdk.wandb_run": (("Run", "log", of_wandb),),

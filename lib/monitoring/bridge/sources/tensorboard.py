@@ -13,6 +13,8 @@ from monitoring.bridge.source import Reported, Watched, files_below
 FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
 HF_FOLDER = "TENSORBOARD_LOGGING_DIR"
 EVENT_FILE = "tfevents"
+# Folders in which a writer keeps the curves of one split.
+CURVES = ("train", "val", "valid", "validation", "eval", "test")
 # The end of its name: process and a count, as torch and TensorFlow 2 have it; tensorboardX has neither.
 WRITER = re.compile(r"\.(\d+)\.\d+(?:\.v2)?$")
 
@@ -69,7 +71,20 @@ class TensorboardSource:
                 time = head.get(WALL_TIME)
                 at = struct.unpack("<d", time)[0] if isinstance(time, bytes) else None
                 step = head.get(STEP, 0)
-                yield Reported(values, end, step if isinstance(step, int) else 0, at)
+                named = {named_by_folder(tag, self.path.parent.name): values[tag] for tag in values}
+                yield Reported(named, end, step if isinstance(step, int) else 0, at)
+
+
+def named_by_folder(tag: str, folder: str) -> str:
+    """Return the name of a metric: writers that tell curves apart by folders give them one tag.
+
+    `add_scalars("acc", {"a": …})` of torch and tensorboardX writes `acc` into the folder `acc_a`, Keras
+    `epoch_loss` into `train` and `validation`.
+    """
+    beginning = f"{tag.replace('/', '_')}_"
+    if folder.startswith(beginning):
+        return f"{tag}/{folder.removeprefix(beginning)}"
+    return f"{folder}/{tag}" if folder in CURVES and not tag.startswith(folder) else tag
 
 
 def _numbers(summary: bytes) -> Iterator[tuple[str, float]]:
