@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import shlex
 import signal
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     is_first = _made(journal)
     keep_before(watched, stores)
     if not is_first:
-        if not (watched.directory / RUN_JSON).exists():
+        if not ((watched.directory / RUN_JSON).exists() and journal.stat().st_size):
             _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
         run, bridge = _opened(options, command, watched, stores)
         from monitoring.journal.run_json import read_run_json
@@ -85,11 +86,11 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         bridge.attempt.start()
     from monitoring.journal.journal import say  # now that the program runs
 
-    tell_at = time.monotonic() + TELL_AFTER
+    tell_at, is_told = time.monotonic() + TELL_AFTER, False
     while not script.wait(LOOK_EVERY):
         bridge.look()
-        if tell_at and time.monotonic() >= tell_at:
-            tell_at = 0.0
+        if time.monotonic() >= tell_at:
+            tell_at, is_told = math.inf, bridge.has_found
             say(bridge.described())
     code = script.exit_code()
     bridge.drain(script.has_rest)
@@ -98,7 +99,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
         say("note: what the program had left running is ended")
     guard.dismiss()
     neighbors.leave()
-    if tell_at:
+    if not is_told:  # also where a minute was too short to find anything
         say(bridge.described())
     _finish(run, code, script.stopped_by, said, bridge.done())
     return 128 - code if code < 0 else code
@@ -165,15 +166,29 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
 
 
 def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> Sequence[str]:
-    """Return the command of a later attempt: from scratch where a path in the run directory is not there."""
+    """Return the command of a later attempt: from scratch where a path in the run directory is not there.
+
+    Of what a path with `*` or `?` stands for it is the newest: programs name checkpoints by their steps.
+    """
     from monitoring.journal.journal import say  # first attempts, which are waited for, need nothing of it
 
+    found = []
     for word in words:
-        path = word[word.find(str(directory)) :] if str(directory) in word else ""
-        if path and not os.path.exists(path):
-            say(f"note: {path} does not exist: this attempt begins from scratch")
+        start = word.find(f"{directory}/")
+        path = _newest(directory, word[start + len(str(directory)) + 1 :]) if start >= 0 else ""
+        if path is None:
+            say(f"note: {word[start:]} does not exist: this attempt begins from scratch")
             return command
-    return [*command, *words]
+        found.append(word[:start] + path if path else word)
+    return [*command, *found]
+
+
+def _newest(directory: Path, pattern: str) -> str | None:
+    """Return the newest path below a directory that a pattern stands for; None where there is none."""
+    if (directory / pattern).exists():
+        return str(directory / pattern)
+    paths = [path for path in directory.glob(pattern) if path.exists()] if pattern else []
+    return str(max(paths, key=lambda path: path.stat().st_mtime_ns)) if paths else None
 
 
 def _record_unopened(

@@ -176,9 +176,13 @@ def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> No
     assert [r["global_step"] for r in counting(journal) if r["event"] == "step"] == list(range(20))
 
 
-def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path) -> None:
+@pytest.mark.parametrize("is_open", [False, True])
+def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path, is_open: bool) -> None:
     """The program runs before its run is open: what it reported by then is an attempt of its own."""
-    run_dir.mkdir()
+    if is_open:  # and no record written yet
+        opens = f"Run({str(run_dir)!r}, name='a', project='p', config={{}}, agent=False); os._exit(0)"
+        subprocess.run([sys.executable, "-c", f"import os; from monitoring import Run; {opens}"], check=True)
+    run_dir.mkdir(exist_ok=True)
     (run_dir / "metrics.jsonl").touch()
     (run_dir / "output.log").write_text("iter 0: loss 2.0000, time 12.50ms, mfu 1.25%\n")
     ended = bridged(run_dir, *ours("nanogpt", 2))

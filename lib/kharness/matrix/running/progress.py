@@ -10,6 +10,7 @@ from kharness.config.output import fitted
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen
+from kharness.runs.budget import spent
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch, Slot
@@ -59,7 +60,8 @@ class MatrixProgress:
         if outcome.status == COMPLETE:
             self._seconds.append(outcome.seconds)
             loss = "" if run.state.train_loss is None else f", last train_loss {run.state.train_loss:.4f}"
-            steps = f"{counted(run.state.step or 0, 'step')} in {duration(outcome.seconds)}"
+            done = spent({}, run.state.end).steps  # the last step is one less where a program counts from 0
+            steps = f"{counted(done or run.state.step or 0, 'step')} in {duration(outcome.seconds)}"
             self._say_end(run.launch, f"complete: {steps}{loss}", done=True)
             return
         log = f"{run.launch.shown_directory}/{OUTPUT_LOG}"

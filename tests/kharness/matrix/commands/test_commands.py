@@ -196,6 +196,7 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folde
 def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
     (folder / "c.json").write_text('{"lr": {lr}, "deep": {"name": "{name}", "kept": "${lr}"}}')
     reads = ["-c", "import json, sys; print(sorted(json.load(open(sys.argv[1])).items()))", "{c.json}"]
+    reads[1] += "; print('iter 0: loss 1, time 1ms')"  # a program that counts from 0 has done one step
     axes = ["-a", "lr=1e-3,x", "-a", "name=a\\1 b"]
     refused = kharness(folder, "matrix", *axes, "--render", "c.json", "--", sys.executable, *reads)
     assert refused.stderr.startswith("error: c.json cannot be read once it has the values of a run: ")
@@ -207,6 +208,7 @@ def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     (log,) = (folder / "results" / "latest").glob("*/output.log")
     assert log.read_text().startswith("[('deep', {'name': 'a b', 'kept': '${lr}'}), ('lr', 0.001)]\n")
+    assert "complete: 1 step in" in ended.stdout
 
 
 def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(folder: Path) -> None:
@@ -217,6 +219,21 @@ def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(fol
         run = (folder / "results" / "latest").resolve()
         assert kharness(folder, "continue").returncode == 3
         assert shown.format(run) in (run / "output.log").read_text()
+
+
+def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(folder: Path) -> None:
+    program = (
+        "import os, pathlib, sys, time; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1])\n"
+        "for n, age in ((900, 9), (1000, 1)):\n"
+        "    place = out / f'checkpoint-{n}'; place.mkdir(parents=True, exist_ok=True)\n"
+        "    os.utime(place, (time.time() - age,) * 2)\n"
+        "sys.exit(3)"
+    ).replace("{n}", "{{n}}")
+    words = ["run", "--resume-with", "--from {run_dir}/out/checkpoint-*", "--", sys.executable, "-c"]
+    assert kharness(folder, *words, program, "{run_dir}/out").returncode == 3
+    run = (folder / "results" / "latest").resolve()
+    assert kharness(folder, "continue").returncode == 3
+    assert f"['--from', '{run}/out/checkpoint-1000']" in (run / "output.log").read_text()
 
 
 def test_hints_are_commands_that_are_there(folder: Path) -> None:
