@@ -17,6 +17,7 @@ from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
 from kharness.matrix.running.protocols import Queue
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals
+from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
 from kharness.runs.files import LATEST
 from kharness.runs.latest import shown
@@ -100,7 +101,9 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
     commands = {typed("report", run): "its graphs and tables as files"}
-    if before is not None and _is_comparable(before, launch.model):
+    if isinstance(launch, CommandLaunch):
+        commands["kharness matrix -a seed=1..5 -- … --seed {seed}"] = "several seeds: better, or noise?"
+    elif before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
         commands[typed_make("test_matrix SEED=1..5")] = "several seeds: better, or noise?"

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import MEASURING, read_records
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
+
+OF_WHOLE_RUN = ("hp_metric", "hparam/", REPORTED)
+"""Beginnings of what Lightning and SummaryWriter write at step 0 again whenever they begin: options of the
+run and their result, which say nothing of where it goes on. And the mark of our own."""
 
 
 class ProgramAttempt:
@@ -67,7 +72,8 @@ class ProgramAttempt:
 
     def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None:
         """Record what the program has reported."""
-        if self._reached is not None and event in MEASURING and global_step is not None:
+        is_measured = any(not name.startswith(OF_WHOLE_RUN) for name in fields)
+        if self._reached is not None and event in MEASURING and global_step is not None and is_measured:
             self._go_on_from(event, global_step)
         self._run.relay(event, global_step, at, fields)
 

@@ -243,6 +243,19 @@ def test_what_a_program_with_its_own_checkpoints_does_not_do_again_still_counts(
     assert records(run_dir, "end")[-1] == {"status": "complete", "first_step": 1, "steps_done": 12}
 
 
+def test_options_of_the_whole_run_do_not_tell_where_an_attempt_goes_on(run_dir: Path) -> None:
+    program = [sys.executable, Path(__file__).with_name("checkpoints.py"), run_dir.parent / "kept", 4]
+    options = ["--pattern", r"^(?P<step>0) hp_metric=(?P<hp_metric>\S+)"]
+    assert [bridged(run_dir, *program, options=options).returncode for _ in range(2)] == [3, 0]
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    assert [r["resumed_from"] for r in journal if r["event"] == "start"] == [
+        None,
+        {"checkpoint": None, "global_step": 8},
+    ]
+    losses = [r["global_step"] for r in counting(journal) if "train_loss" in r]
+    assert losses == list(range(1, 13))
+
+
 def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(run_dir: Path) -> None:
     assert bridged(run_dir, *ours("nanogpt", 2)).returncode == 0
     other = subprocess.run([*map(str, ours("tensorboard", 3))], cwd=run_dir.parent, check=False)
