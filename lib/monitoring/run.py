@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import shlex
 import sys
 import threading
 import time
@@ -24,12 +23,10 @@ from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_note, follower_options
-from monitoring.gpu.masks import mask_of
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
-from monitoring.host.environment import git_state, gpu_names, hardware, versions
-from monitoring.host.name import host_name
-from monitoring.host.process import process_started
+from monitoring.host.environment import gpu_names, hardware
+from monitoring.host.process import ResidentMemory
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStatus
@@ -41,10 +38,10 @@ from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
 from monitoring.media.code_diff import keep_code_diff
 from monitoring.media.run_media import RunMedia
-from monitoring.outside import MODEL_GIT, outside
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
+from monitoring.this_process import code_folders, program, this_process
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
 LOOK_EVERY = 1.0
@@ -118,7 +115,7 @@ class Run(RunMedia):
         spool = spool_file(rank)
         self._journal = Journal(spool or self.directory / journal_name(rank))
         self._hardware = hardware()
-        self._about = {"hardware": self._hardware, **_program()}
+        self._about = {"hardware": self._hardware, **program()}
         try:
             if spool is not None:
                 agent = False
@@ -126,8 +123,8 @@ class Run(RunMedia):
             elif rank:
                 run = self._joined()
             else:
-                run = register_attempt(
-                    self.directory,
+                run = self._registered(
+                    identity,
                     name=name,
                     project=project,
                     group=group,
@@ -135,12 +132,7 @@ class Run(RunMedia):
                     trackers=trackers or {},
                     gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
                     machine_monitor=dataclasses.asdict(machine) if machine is not None else False,
-                    attempt={"attempt": self._journal.attempt, **_this_process(), **self._about}
-                    | dict(identity or {}),
                 )
-            if spool is None and not rank:
-                for name, folder in _code_folders().items():
-                    keep_code_diff(self.directory, self._about[name], folder)
             self.attempt = self._journal.attempt
             is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
             self._alerts = AlertLines(self.directory) if is_shown else None
@@ -163,14 +155,22 @@ class Run(RunMedia):
         self._is_started = False
         self._last_logged: int | None = None
         self._next_steps = itertools.count(1)  # a count, for any thread may take the next one
-        self._memory = _ResidentMemory()
+        self._memory = ResidentMemory()
         self._hot = _Hot(self.attempt, self._memory.read_mb(), Turns(self._take), self._journal)
+
+    def _registered(self, identity: Mapping[str, object] | None, **tracking: Any) -> dict[str, Any]:
+        """Write this attempt into run.json and return that, as register_attempt takes `tracking`."""
+        attempt = {"attempt": self._journal.attempt, **this_process(), **self._about, **(identity or {})}
+        run = register_attempt(self.directory, attempt=attempt, **tracking)
+        for name, folder in code_folders().items():
+            keep_code_diff(self.directory, self._about[name], folder)
+        return run
 
     def _joined(self) -> dict[str, Any]:
         """Return the run.json that rank 0 has written, for the attempt that it has begun."""
         run = registered_by_rank_0(self.directory, self.rank)
         self._journal.attempt = run["attempts"][-1]["attempt"]
-        self._about |= {"rank": self.rank, **_this_process()}
+        self._about |= {"rank": self.rank, **this_process()}
         return run
 
     def _started_agent(self, run: Mapping[str, Any]) -> AgentProcess | None:
@@ -505,32 +505,6 @@ class _Hot:
         self.next_look = self.looked + LOOK_EVERY
 
 
-class _ResidentMemory:
-    """This process's resident memory, read from one open file of /proc."""
-
-    def __init__(self) -> None:
-        try:
-            self._fd = os.open("/proc/self/statm", os.O_RDONLY)
-        except OSError:  # a system without /proc: not measured
-            self._fd = -1
-        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    def read_mb(self) -> float | None:
-        """Return MB (1e6 bytes); None where the system does not say."""
-        if self._fd == -1:
-            return None
-        try:
-            return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
-        except (OSError, ValueError, IndexError):  # the program has closed it, and opened something else
-            self._fd = -1
-            return None
-
-    def close(self) -> None:
-        if self._fd != -1:
-            os.close(self._fd)
-            self._fd = -1
-
-
 def _restore_envelope(
     record: Record,
     fields: Mapping[str, object],
@@ -590,37 +564,3 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
             import textwrap  # here: hardly any run has a note
 
             say(textwrap.fill(f"note: {note}", 79, subsequent_indent="  ", break_on_hyphens=False))
-
-
-def _program() -> Record:
-    """Return the versions that can change a result, and the git revisions."""
-    return {"versions": versions(), **{name: git_state(at) for name, at in _code_folders().items()}}
-
-
-def _code_folders() -> dict[str, Path | None]:
-    """Return the folders whose git states count, by the field of each.
-
-    A model outside of the tree has its own beside that of the tree, which trains it.
-    """
-    program, own = _program_folder(), outside()
-    if own is None or program is None or not program.resolve().is_relative_to(own):
-        return {"git": program}
-    return {"git": Path(__file__).parents[2], MODEL_GIT: own}
-
-
-def _program_folder() -> Path | None:
-    """Return the folder of the program, whose git revision counts; None for one that is no file."""
-    program = Path(sys.argv[0]).absolute()
-    return program.parent if program.is_file() else None
-
-
-def _this_process() -> Record:
-    return {
-        "started": time.time(),
-        "host": host_name(),
-        "command": shlex.join([sys.executable, *sys.argv]),
-        "cwd": os.getcwd(),
-        "pid": os.getpid(),
-        "pid_started": process_started(os.getpid()),
-        **({"visible_devices": mask} if (mask := mask_of(os.environ)) else {}),
-    }

@@ -40,7 +40,8 @@ from kharness.config.refused import (
     why_without_effect,
 )
 from kharness.config.resolving.free_symbols import KnownOutcomes, Requests, free_symbols
-from kharness.config.resolving.stand_ins import has_prompt, stand_in
+from kharness.config.resolving.stand_ins import has_prompt, place_of, read_alias, stand_in
+from kharness.config.resolving.written import config_text
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 from monitoring.outside import outside
 
@@ -78,7 +79,7 @@ class Tree:
         for symbol in kconf.unique_defined_syms:
             if found := read_value_type(symbol):
                 self.value_types[symbol.name] = found
-            if members := self._read_alias(symbol):
+            if members := read_alias(symbol, self._lib):
                 self.aliases[symbol.name] = members
             if followed := stand_in(symbol, kconf, self._lib):
                 self._stand_ins[symbol.name] = followed
@@ -258,7 +259,7 @@ class Tree:
             raise ConfigError(_one_line(self.kconf.warnings[0]))
         resolved = Resolved(
             values=values,
-            text=self._text(),
+            text=config_text(self.kconf, self._nodes, self._lib),
             minimal=str(self.kconf._min_config_contents("")),
             asked=asked,
             origins={name: self._origin(name, by_symbol) for name in values},
@@ -328,7 +329,7 @@ class Tree:
 
     def place(self, symbol: Any) -> str:
         """Where a symbol is defined: `lenet5/Kconfig:33`."""
-        return _place(next((node for node in symbol.nodes if node.prompt), symbol.nodes[0]))
+        return place_of(next((node for node in symbol.nodes if node.prompt), symbol.nodes[0]))
 
     def holds(self, expression: Any) -> bool:
         """Whether an expression is not n in this configuration."""
@@ -542,41 +543,6 @@ class Tree:
             return self.kconf.syms[member].choice
         return None
 
-    def _text(self) -> str:
-        """The `.config` as C conf writes it (kconfiglib's own writer adds `# end of` lines)."""
-        chunks = [f"#\n# {dotconfig.HEADER}\n# {self.kconf.mainmenu_text}\n#\n"]
-        for node, is_symbol in self._nodes:
-            if is_symbol:
-                chunks.append(node.item.config_string)
-            elif self._heads_section(node):
-                chunks.append(f"\n#\n# {node.prompt[0]}\n#\n")
-        return "".join(chunks)
-
-    def _heads_section(self, node: Any) -> bool:
-        if not self._lib.expr_value(node.dep):
-            return False
-        is_menu = node.item is self._lib.MENU and self._lib.expr_value(node.visibility)
-        return bool(is_menu or node.item is self._lib.COMMENT)
-
-    # Reading the tree
-
-    def _read_alias(self, symbol: Any) -> dict[str, str]:
-        """{value: member} for a symbol that only says which member of a choice is set, else nothing."""
-        members: dict[str, str] = {}
-        if symbol.orig_type is not self._lib.STRING or has_prompt(symbol):
-            return {}
-        for node in symbol.nodes:
-            choices = set()
-            for default, condition in node.orig_defaults:
-                if not (default.is_constant and _is_symbol(condition) and condition.choice):
-                    return {}
-                if members.setdefault(default.str_value, condition.name) != condition.name:
-                    raise ConfigError(f"{self.place(symbol)}: two members make {symbol.name} {default.name}")
-                choices.add(condition.choice)
-            if len(choices) > 1:
-                return {}
-        return members
-
 
 def _check_clashes(kconf: Any, top: str) -> None:
     """ConfigError for an option that the Kconfig of an outside model defines, and the tree does as well.
@@ -589,13 +555,9 @@ def _check_clashes(kconf: Any, top: str) -> None:
         if own and len(own) < len(nodes):
             other = next(node for node in nodes if node not in own)
             raise ConfigError(
-                f"{symbol.name} is defined twice: {_place(own[0])} and {_place(other)}",
+                f"{symbol.name} is defined twice: {place_of(own[0])} and {place_of(other)}",
                 hint="give yours another name; an entry without type and prompt adds a default to the other",
             )
-
-
-def _place(node: Any) -> str:
-    return f"{node.filename}:{node.linenr}"
 
 
 def _is_of_trackers(file: str) -> bool:

@@ -78,6 +78,32 @@ def own_age() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
+class ResidentMemory:
+    """This process's resident memory, read from one open file of /proc."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/self/statm", os.O_RDONLY)
+        except OSError:  # a system without /proc: not measured
+            self._fd = -1
+        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def read_mb(self) -> float | None:
+        """Return MB (1e6 bytes); None where the system does not say."""
+        if self._fd == -1:
+            return None
+        try:
+            return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
+        except (OSError, ValueError, IndexError):  # the program has closed it, and opened something else
+            self._fd = -1
+            return None
+
+    def close(self) -> None:
+        if self._fd != -1:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the state on; None without such a process, or /proc."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import kconfiglib
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kharness.config.assignment import Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.resolving.free_symbols import free_symbols
+from kharness.config.resolving.written import config_text
 from kharness.config.tree import Tree
 
 KCONFIG = """
@@ -157,15 +159,14 @@ def test_cells_that_differ_in_seeds_are_not_computed_again(
 ) -> None:
     tree = make_tree(KCONFIG)
     first = tree.resolve(layer(tree, "STRICT=n SEED=2"))
-    written: list[Tree] = []
-    write = Tree._text
+    written: list[object] = []
 
-    def noted(self: Tree) -> str:
-        written.append(self)
-        return write(self)
+    def noted(kconf: object, *rest: Any) -> str:
+        written.append(kconf)
+        return config_text(kconf, *rest)
 
-    monkeypatch.setattr(Tree, "_text", noted)
+    monkeypatch.setattr("kharness.config.tree.config_text", noted)
     second = tree.resolve(layer(tree, "STRICT=n SEED=3"))
     assert (written, second.text) == ([], re.sub("SEED=2", "SEED=3", first.text))
     tree.resolve(layer(tree, "LABEL=x SEED=3"))
-    assert written == [tree]
+    assert written == [tree.kconf]

@@ -1,0 +1,51 @@
+"""The process and the program of a training, as its run.json and start records have them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from monitoring.gpu.masks import mask_of
+from monitoring.host.environment import git_state, versions
+from monitoring.host.name import host_name
+from monitoring.host.process import process_started
+from monitoring.journal.records import Record
+from monitoring.outside import MODEL_GIT, outside
+
+
+def program() -> Record:
+    """Return the versions that can change a result, and the git revisions."""
+    return {"versions": versions(), **{name: git_state(at) for name, at in code_folders().items()}}
+
+
+def code_folders() -> dict[str, Path | None]:
+    """Return the folders whose git states count, by the field of each.
+
+    A model outside of the tree has its own beside that of the tree, which trains it.
+    """
+    folder, own = _program_folder(), outside()
+    if own is None or folder is None or not folder.resolve().is_relative_to(own):
+        return {"git": folder}
+    return {"git": Path(__file__).parents[2], MODEL_GIT: own}
+
+
+def _program_folder() -> Path | None:
+    """Return the folder of the program, whose git revision counts; None for one that is no file."""
+    program = Path(sys.argv[0]).absolute()
+    return program.parent if program.is_file() else None
+
+
+def this_process() -> Record:
+    """Return who trains: host, command and process, for the attempt in run.json."""
+    return {
+        "started": time.time(),
+        "host": host_name(),
+        "command": shlex.join([sys.executable, *sys.argv]),
+        "cwd": os.getcwd(),
+        "pid": os.getpid(),
+        "pid_started": process_started(os.getpid()),
+        **({"visible_devices": mask} if (mask := mask_of(os.environ)) else {}),
+    }
