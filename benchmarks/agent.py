@@ -155,7 +155,7 @@ def train(directory: Path, warm: float, seconds: float) -> None:
 
 def all_follow(directory: Path) -> bool:
     """Whether every follower has imported what it needs and taken records."""
-    from monitoring.agent.delivery import read_progress
+    from monitoring.agent.progress import read_progress
 
     found = read_progress(directory)
     return len(found) > len(EXPORTERS) and all(progress.seq for progress in found.values())

@@ -34,6 +34,7 @@ from kharness.runs.status import (
     RunStatus,
     failed_before,
 )
+from monitoring.agent.progress import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL
@@ -298,8 +299,6 @@ def _refused_lines(cell: CellState) -> list[str]:
     """The records of it that trackers have skipped."""
     if cell.status.status == PENDING or not os.path.exists(os.path.join(cell.directory, FOLLOWERS_JSON)):
         return []
-    from monitoring.agent.delivery import read_progress  # with all that delivers
-
     return [
         f"  {cell.name}: {name} refused {counted(progress.refused, 'record')}, last {progress.refusal}"
         for name, progress in read_progress(cell.directory).items()

@@ -23,9 +23,10 @@ from typing import Any
 
 import orjson
 
-from monitoring.agent.delivery import Delivery, DeliveryProgress, read_progress
+from monitoring.agent.delivery import Delivery
 from monitoring.agent.lock import death
 from monitoring.agent.process import how_died
+from monitoring.agent.progress import DeliveryProgress, read_progress
 from monitoring.follower import RunInfo
 from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, Severity

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol, cast
+from dataclasses import replace
+from typing import Protocol, cast
 
-import orjson
-
+from monitoring.agent.journal_tails import JournalTails
+from monitoring.agent.progress import SEQ_FIELDS, DeliveryProgress, held_as_fields, seqs_as_fields
 from monitoring.agent.refusals import deliver_apart, reason_of
 from monitoring.errors import MonitoringError
 from monitoring.follower import (
@@ -23,22 +21,15 @@ from monitoring.follower import (
     follower_note,
     follower_options,
     is_live,
-    journals_of,
 )
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import (
-    ALERTS,
     FOLLOWERS_JSON,
-    GPU_STATS,
     JOURNAL,
-    OF_AGENT,
-    SYSTEM_STATS,
     sample_event,
 )
-from monitoring.journal.records import PICTURES, Record, as_number, kind_of, last_record
-from monitoring.journal.tail import Tail
+from monitoring.journal.records import PICTURES, Record, kind_of, last_record
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
 BATCH = 1000
@@ -53,9 +44,6 @@ YOUNG = 10.0
 # Seconds without records after which a process that only catches up leaves the journal to the agent.
 STILL_AFTER = 10.0
 
-# Seconds between writes of followers.json that only say how far followers are.
-PLACES_EVERY = 2.0
-
 # Seconds between two flushes of a follower while records keep coming.
 FLUSH_EVERY = 1.0
 
@@ -67,14 +55,6 @@ BEHIND_BYTES = 16 * 2**20
 # most so many seconds between them, and `make sync` delivers the rest.
 LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
-
-
-# Seconds between looks for journals of other hosts.
-LOOK_FOR_HOSTS = 5.0
-
-# The fields of DeliveryProgress that are of each journal, but for those of other hosts.
-SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq", ALERTS: "alert_seq"}
-HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held", ALERTS: "alert_held"}
 
 
 class Awaited(Protocol):
@@ -94,103 +74,6 @@ class CatchUp(Protocol):
         options: Mapping[str, object],
         moved: Callable[[DeliveryProgress, int], None],
     ) -> bool: ...
-
-
-@dataclass(frozen=True)
-class DeliveryProgress:
-    """How far a follower is, as followers.json keeps it. Only a hint where to read: the sink itself knows."""
-
-    offset: int = 0
-    """Bytes of the journal whose records are durably in the sink."""
-    seq: int = 0
-    """`seq` of the last of those records."""
-    gpu_seq: int = 0
-    """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
-    system_seq: int = 0
-    """The last record of system_stats.jsonl, in the same way."""
-    alert_seq: int = 0
-    """The last record of alerts.jsonl, in the same way."""
-    ended: bool = False
-    """Whether the sink was closed after the run's end record."""
-    error: str | None = None
-    """Why the follower does not take records now."""
-    held: int = 0
-    """`seq` that the sink itself held when closed; lower if the last records had nothing for it."""
-    gpu_held: int = 0
-    """`gpu_seq` that the sink itself held when closed."""
-    system_held: int = 0
-    """`system_seq` that the sink itself held when closed."""
-    alert_held: int = 0
-    """`alert_seq` that the sink itself held when closed."""
-    host_seqs: Mapping[str, int] = field(default_factory=dict)
-    """The last record of each journal of another host that is durably in the sink."""
-    host_held: Mapping[str, int] = field(default_factory=dict)
-    """The sink's own numbers for these, once closed."""
-    refused: int = 0
-    """Records that the sink refused and that were skipped."""
-    refusal: str | None = None
-    """The last record that was refused, and why."""
-
-    def seq_of(self, journal: str) -> int:
-        name = SEQ_FIELDS.get(journal)
-        return int(getattr(self, name) if name is not None else self.host_seqs.get(journal, 0))
-
-    def held_of(self, journal: str) -> int:
-        name = HELD_FIELDS.get(journal)
-        return int(getattr(self, name) if name is not None else self.host_held.get(journal, 0))
-
-
-def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
-    """Return each follower's progress by followers.json; empty if it is missing or damaged."""
-    try:
-        saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
-        return {name: DeliveryProgress(**progress) for name, progress in saved.items()}
-    except (OSError, orjson.JSONDecodeError, AttributeError, TypeError):
-        return {}
-
-
-def write_progress(directory: Path, progress: Mapping[str, DeliveryProgress]) -> None:
-    """Replace followers.json, keeping what it says of followers that are not in `progress`."""
-    merged = {**read_progress(directory), **progress}
-    data = orjson.dumps(
-        {name: asdict(merged[name]) for name in sorted(merged)},
-        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
-    )
-    write_atomically(directory / FOLLOWERS_JSON, data, durable=False)
-
-
-class ProgressFile:
-    """followers.json of an agent, its one writer; a full disk raises nothing, for it is only a hint."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._held = read_progress(directory)
-        self._places_due = 0.0
-
-    def update(self, progress: Mapping[str, DeliveryProgress]) -> None:
-        """Write it if a follower has ended, failed or refused something, or, now and then, got further."""
-        if progress.items() <= self._held.items():
-            return
-        now = time.monotonic()
-        if now < self._places_due and all(
-            name in self._held and _events(it) == _events(self._held[name]) for name, it in progress.items()
-        ):
-            return
-        self._places_due = now + PLACES_EVERY
-        with contextlib.suppress(OSError):  # the next look writes it again
-            write_progress(self._directory, progress)
-            self._held = dict(progress)
-
-    def close(self, progress: Mapping[str, DeliveryProgress]) -> None:
-        """Write it unless it says this already."""
-        if not progress.items() <= read_progress(self._directory).items():
-            with contextlib.suppress(OSError):
-                write_progress(self._directory, progress)
-
-
-def _events(progress: DeliveryProgress) -> tuple[object, ...]:
-    """Return the part of a progress whose change is written without delay."""
-    return progress.ended, progress.error, progress.refused
 
 
 class Delivery:
@@ -222,14 +105,12 @@ class Delivery:
         self._live = is_live(name)
         self._alerts = alerts
         self._journal = run.directory / JOURNAL
-        self._tails = {one: Tail(run.directory / one) for one in journals_of(name) if "*" not in one}
-        self._look_for_hosts()
+        self._tails = JournalTails(run.directory, name)
         self._follower: Follower | None = None
         self._lingering: LiveFollower | None = None
         self._pending = 0  # records taken and not flushed
         self._pending_alerts = 0  # those of them that are alerts
         self._flushed_at = 0.0
-        self._last: Record = {}
         self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery skipped
         self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has reported
         self._apart = None if self._live else apart
@@ -257,9 +138,9 @@ class Delivery:
             # before reading: what was recorded by then is delivered in this pass
             last_pass = ending.is_set() or stop.is_set()
             # a follower of metrics.jsonl alone waits for no sample and no alert
-            all_sampled = sampled.is_set() or len(self._tails) == 1
+            all_sampled = sampled.is_set() or self._tails.are_of_rank_0
             if all_sampled:
-                self._next_look = 0.0  # another host's journal may have come since the last one
+                self._tails.look_at_once()  # another host's journal may have come since the last look
             try:
                 if self._is_far_behind():
                     self._catch_up_apart()
@@ -300,8 +181,7 @@ class Delivery:
         assert follower is not None
         self._note_held(follower)
         follower.close(None)  # without a status: the agent continues with this sink
-        for tail in self._tails.values():
-            tail.close()
+        self._tails.close()
         report()
 
     def linger(self, stop: threading.Event) -> None:
@@ -327,8 +207,7 @@ class Delivery:
         """Let go of the sink until another process has caught up; if that fails it is not tried again."""
         assert self._apart is not None
         follower, self._follower = self._follower, None
-        for tail in self._tails.values():
-            tail.close()
+        self._tails.close()
         if follower is not None:
             follower.close(None)
         before = self.delivered
@@ -347,10 +226,10 @@ class Delivery:
         """Deliver what the journals have by now; True if there is more."""
         if self._follower is None:
             self._follower = self._open()
-        elif last_pass or time.monotonic() >= self._next_look:
-            for name in self._look_for_hosts():
-                self._tails[name].seek(self._follower.last_seq(name))
-        batch = self._take(whatever_size=last_pass)
+        else:
+            for name in self._tails.new_hosts(at_once=last_pass):
+                self._tails.seek(name, self._follower.last_seq(name))
+        batch = self._tails.take(self._batch, whatever_size=last_pass)
         # a live follower is called without records as well: it shows how time passes
         for part in parts_with_pictures(batch) if batch or self._live else []:
             deliver_apart(self._follower.deliver, part, self._put_aside)
@@ -358,7 +237,7 @@ class Delivery:
             self._pending += len(batch)
             self._pending_alerts += sum(record.get("event") == "alert" for record in batch)
             self.last_moved = time.monotonic()
-        ended = self._last.get("event") == "end"
+        ended = self._tails.last.get("event") == "end"
         if self._pending and (last_pass or ended or time.monotonic() - self._flushed_at >= FLUSH_EVERY):
             self._follower.flush()
             self._flushed_at = time.monotonic()
@@ -367,24 +246,7 @@ class Delivery:
         # only after a flush: followers.json must not claim what a crash of the sink would lose
         if not self._pending:
             self.progress = self._where()
-        return any(tail.has_more for tail in self._tails.values())
-
-    def _take(self, *, whatever_size: bool) -> list[Record]:
-        """Return the next records of all journals by their times, those of each journal in its order.
-
-        Of a journal that has more, no record is overtaken by later ones of another.
-        """
-        for tail in self._tails.values():
-            tail.fill(self._batch, whatever_size=whatever_size)
-        waiting = {name: tail for name, tail in self._tails.items() if tail.waiting}
-        if len(waiting) == 1:
-            batch = [record for tail in waiting.values() for record in tail.take_all()]
-        else:
-            batch = _merged(waiting)
-        # samples and alerts may come after the end record, which must still be found
-        own = (it for it in reversed(batch) if kind_of(it.get("event")) not in OF_AGENT)
-        self._last = next(own, self._last)
-        return batch
+        return self._tails.have_more
 
     def _open(self) -> Follower:
         options = follower_options(self.name, self._options)
@@ -392,39 +254,29 @@ class Delivery:
         if (note := follower_note(self.name, options)) is not None:
             self._alerts.fire("follower", "info", note, subject=f"note on {self.name}")
         saved = self.progress
-        held = {name: follower.last_seq(name) for name in self._tails}
+        held = {name: follower.last_seq(name) for name in self._tails.seqs}
         if any(held.values()) and held == {name: saved.held_of(name) for name in held}:
             # The sink is as it was when closed: what came after had nothing for it, or was refused. (One that
             # holds nothing may be another one now.)
             held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
-        for name, tail in self._tails.items():
-            if name == JOURNAL:
-                # an offset that was saved with a higher `seq` than the sink holds would skip records
-                tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
-            else:
-                self._note_gone(name, tail.seek(held[name]))
+        for name, seq in held.items():
+            # an offset that was saved with a higher `seq` than the sink holds would skip records
+            offset = saved.offset if name == JOURNAL and saved.seq <= seq else 0
+            gone = self._tails.seek(name, seq, offset=offset)
+            if name != JOURNAL:
+                self._note_gone(name, gone)
         self._pending = self._pending_alerts = 0
-        self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
+        self._tails.last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
-
-    def _look_for_hosts(self) -> list[str]:
-        """Begin to read journals of other hosts that are new since the last look; return them."""
-        self._next_look = time.monotonic() + LOOK_FOR_HOSTS
-        new = [it for it in journals_in(self._run.directory, self.name) if it not in self._tails]
-        for journal in new:
-            self._tails[journal] = Tail(self._run.directory / journal, event=sample_event(journal))
-        return new
 
     def _where(self) -> DeliveryProgress:
         """Return the progress that the places of the tails mean."""
-        seqs = _by_field(SEQ_FIELDS, "host_seqs", {name: tail.seq for name, tail in self._tails.items()})
-        held = _by_field(HELD_FIELDS, "host_held", {})
-        offset = self._tails[JOURNAL].offset
-        return replace(self.progress, offset=offset, ended=False, error=None, **seqs, **held)
+        seqs, held = seqs_as_fields(self._tails.seqs), held_as_fields({})
+        return replace(self.progress, offset=self._tails.offset, ended=False, error=None, **seqs, **held)
 
     def _note_held(self, follower: Follower) -> None:
         """Note how far the tails are and what the sink itself holds, before it is closed."""
-        held = _by_field(HELD_FIELDS, "host_held", {name: follower.last_seq(name) for name in self._tails})
+        held = held_as_fields({name: follower.last_seq(name) for name in self._tails.seqs})
         self.progress = replace(self._where(), **held)
 
     def _put_aside(self, record: Record, error: Exception) -> None:
@@ -454,7 +306,7 @@ class Delivery:
             )
 
     def _has_ended(self, attempt: int) -> bool:
-        return self._last.get("event") == "end" and int(str(self._last["attempt"])) >= attempt
+        return self._tails.last.get("event") == "end" and int(str(self._tails.last["attempt"])) >= attempt
 
     def _is_over(self, attempt: int) -> bool:
         """Whether the run has ended and this follower would only have shown it running."""
@@ -471,12 +323,11 @@ class Delivery:
         else:
             follower.close(status)
         self.progress = replace(self.progress, ended=status is not None)
-        for tail in self._tails.values():
-            tail.close()
+        self._tails.close()
         self.finished = True
 
     def _status(self) -> str | None:
-        return str(self._last.get("status")) if self._last.get("event") == "end" else None
+        return str(self._tails.last.get("status")) if self._tails.last.get("event") == "end" else None
 
     def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
         """Note the failure, close the follower and wait before the next try; False when it is given up."""
@@ -486,8 +337,7 @@ class Delivery:
         self.error = error
         self.progress = replace(self.progress, ended=False, error=message)
         # How much of the last batch the sink holds is unknown: the next `_open` asks it where to read from.
-        for tail in self._tails.values():
-            tail.close()
+        self._tails.close()
         if self._follower is not None:
             follower, self._follower = self._follower, None
             try:
@@ -514,20 +364,6 @@ class Delivery:
             self._backoff.reset()
 
 
-def journals_in(directory: Path, name: str) -> list[str]:
-    """The journals whose records the follower `name` takes, in the place of a glob those that there are."""
-    found: list[str] = []
-    for journal in journals_of(name):
-        found += sorted(path.name for path in directory.glob(journal)) if "*" in journal else [journal]
-    return found
-
-
-def _by_field(fields: Mapping[str, str], others: str, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Numbers by journal as fields of DeliveryProgress, 0 of a journal that is not there."""
-    known = {name: numbers.get(journal, 0) for journal, name in fields.items()}
-    return {**known, others: {journal: it for journal, it in numbers.items() if journal not in fields}}
-
-
 def parts_with_pictures(batch: list[Record]) -> Iterator[list[Record]]:
     """The records in parts that end with one with pictures: a follower has those of one record in memory."""
     first = 0
@@ -537,28 +373,3 @@ def parts_with_pictures(batch: list[Record]) -> Iterator[list[Record]]:
             first = end
     if first < len(batch) or not batch:
         yield batch[first:]
-
-
-def _time(record: Record) -> float:
-    return as_number(record.get("time")) or 0.0
-
-
-def _merged(tails: Mapping[str, Tail]) -> list[Record]:
-    """Take waiting records by time, up to where a journal with more to read may have an earlier one."""
-    until = min((_latest(tail) for tail in tails.values() if tail.has_more), default=float("inf"))
-    batch: list[Record] = []
-    while True:
-        first = sorted((_time(tail.waiting[0]), name) for name, tail in tails.items() if tail.waiting)
-        if not first or first[0][0] > until:
-            return batch
-        tail = tails[first[0][1]]
-        batch.append(tail.take())
-        others = first[1][0] if len(first) > 1 else float("inf")
-        # many records of one journal in a row are the rule: no need to sort for each
-        while tail.waiting and (time := _time(tail.waiting[0])) < others and time <= until:
-            batch.append(tail.take())
-
-
-def _latest(tail: Tail) -> float:
-    """Return the latest time of what waits: a clock that was set back holds up no later record."""
-    return max(_time(record) for record in tail.waiting)

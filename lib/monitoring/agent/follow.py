@@ -21,20 +21,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from monitoring.agent.catch_up_process import Apart
-from monitoring.agent.delivery import (
-    LAST_TRIES,
-    Awaited,
-    Delivery,
-    DeliveryProgress,
-    ProgressFile,
-    journals_in,
-    read_progress,
-)
+from monitoring.agent.delivery import LAST_TRIES, Awaited, Delivery
 from monitoring.agent.ending import has_ended, is_running, set_signals
+from monitoring.agent.journal_tails import journals_in
 from monitoring.agent.lock import death, only_agent
 from monitoring.agent.log import log_as_json
 from monitoring.agent.moved import OpenDirectory, begin_again
 from monitoring.agent.notifications import notifications
+from monitoring.agent.progress import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.sampling.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, report_error

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import HANGING_AFTER, newest_seqs, undelivered
 from monitoring.agent.lock import is_followed
+from monitoring.agent.progress import read_progress
 from monitoring.counts import counted
 from monitoring.errors import RunBusyError
 from monitoring.host.name import host_name

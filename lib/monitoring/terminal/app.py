@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,22 +15,14 @@ from monitoring.terminal.display.numbers import span
 from monitoring.terminal.display.painted import PaintedTerminal, TerminalGone
 from monitoring.terminal.display.themes import THEMES, default_theme, has_many_colors, painted
 from monitoring.terminal.history import WINDOWS, GraphHistory
-from monitoring.terminal.panels.process_table import (
-    COLUMNS,
-    DEFAULT_SORT,
-    GpuProcess,
-    ProcessChoice,
-    ProcessTable,
-    process_table,
-)
+from monitoring.terminal.panels.process_table import DEFAULT_SORT, ProcessChoice
+from monitoring.terminal.process_list import ProcessList
 from monitoring.terminal.screen import View, screen
 from monitoring.terminal.source import GpuSource, LiveGpus, RecordedGpus
 
 if TYPE_CHECKING:
-    from monitoring.host.process_facts import ProcessLooks
     from monitoring.terminal.panels.host_line import HostLine
     from monitoring.terminal.run_view import RunView, RunWatch
-    from monitoring.terminal.signalling import SignalQuestion
 
 # Seconds for which it is shown what a key did.
 MESSAGE_SECONDS = 10.0
@@ -63,7 +54,6 @@ class Dashboard:
         """
         self.ended = False
         self.theme = theme or default_theme(os.environ)
-        self.choice = ProcessChoice(sort=sort)
         self._gpu, self._interval = gpu, interval
         self._run_directory = run
         self._runs: RunWatch | None = None
@@ -76,10 +66,7 @@ class Dashboard:
         self._metric = metric
         self._message, self._told = "", 0.0
         self._host_line: HostLine | None = None
-        self._looks: ProcessLooks | None = None
-        self._processes = ProcessTable()
-        self._question: SignalQuestion | None = None
-        self._typed: str | None = None
+        self._processes = ProcessList(sort, tell=self._tell)
         self._helps = False
         self._lines: list[Line] = []
         self._terminal: PaintedTerminal | None = None
@@ -171,17 +158,22 @@ class Dashboard:
             problem=source.problem() if source is not None else "looking for GPUs …",
             run=panel,
             watched=str(self._run_directory or ""),
-            processes=self._processes,
+            processes=self._processes.table,
             selected=self._selected,
             title=_title(source),
             label=self._label,
             host=self._host_line.line(width) if self._host_line is not None else [],
             message=self._message if time.monotonic() - self._told < MESSAGE_SECONDS else "",
-            question=self._asking(width),
+            question=self._processes.question(width),
         )
 
     def _is_ending(self) -> bool:
         return self.ended or (self._terminal is not None and self._terminal.ending is not None)
+
+    @property
+    def choice(self) -> ProcessChoice:
+        """Which processes are shown, and in which order."""
+        return self._processes.choice
 
     @property
     def _run(self) -> RunView | None:
@@ -221,7 +213,8 @@ class Dashboard:
         elif latest is not None and run is not None and (hosts := RecordedGpus.hosts_in(run.directory)):
             self._history.read_past(hosts[0], latest.gpus)
         if found:
-            self._look_at_processes()
+            self._processes.look(latest.gpus if latest is not None else (), host=self._source.host)
+            self._show_processes()
         return bool(found)
 
     def _look_at_host(self) -> None:
@@ -237,33 +230,17 @@ class Dashboard:
             self._host_line = HostLine(journal)
         self._host_line.look()
 
-    def _look_at_processes(self) -> None:
-        """Look up facts of this machine's processes, where a driver numbers them as this process does."""
-        assert self._source is not None
-        latest = self._source.latest
-        samples = latest.gpus if latest is not None else ()
-        pids = {process.get("pid") for sample in samples for process in sample.processes or ()}
-        if pids and self._looks is None:
-            from monitoring.host.process_facts import ProcessLooks
-
-            self._looks = ProcessLooks()
-        if self._looks is not None:
-            from monitoring.host.process import sees_all_pids
-
-            here = self._source.host is None and sees_all_pids()
-            self._looks.look(pid for pid in pids if here and isinstance(pid, int) and pid > 0)
-        self._arrange_processes()
-
-    def _arrange_processes(self) -> None:
-        latest = self._source.latest if self._source is not None else None
+    def _show_processes(self) -> None:
+        """Show those of the newest sample, on the chosen GPU or on all."""
+        source, run = self._source, self._run
+        latest = source.latest if source is not None else None
         chosen = [
             sample
             for sample in (latest.gpus if latest is not None else ())
             if self._selected in (None, sample.index)
         ]
-        facts = self._looks.facts if self._looks is not None else {}
-        run = self._run
-        self._processes = process_table(chosen, self.choice, facts, run.pid if run is not None else None)
+        host = source.host if source is not None else None
+        self._processes.show(chosen, host=host, run=run.pid if run is not None else None)
 
     # ------------------------------------------------------------- keys and the mouse
 
@@ -273,15 +250,14 @@ class Dashboard:
             self._helps = False
         elif isinstance(event, MouseEvent):
             self._click(event)
-        elif self._question is not None:
-            self._answer(event.name)
-        elif self._typed is not None:
-            self._type(event.name)
+        elif self._processes.is_asking:
+            self._processes.answer(event.name)
         else:
             self.press(event.name)
 
     def press(self, key: str) -> None:
         """Act on a key outside of questions and filters."""
+        processes = self._processes
         actions: dict[str, Callable[[], None]] = {
             "q": self._quit,
             "ctrl+c": self._quit,
@@ -293,15 +269,15 @@ class Dashboard:
             "down": lambda: self._select_gpu(1),
             "left": lambda: self._turn(-1),
             "right": lambda: self._turn(1),
-            "j": lambda: self._select_process(1),
-            "k": lambda: self._select_process(-1),
-            "page_down": lambda: self._select_process(PAGE),
-            "page_up": lambda: self._select_process(-PAGE),
-            "escape": self._escape,
-            "<": lambda: self._sort_beside(-1),
-            ">": lambda: self._sort_beside(1),
-            "i": lambda: self._choose(inverted=not self.choice.inverted),
-            "/": self._begin_filter,
+            "j": lambda: processes.select_next(1),
+            "k": lambda: processes.select_next(-1),
+            "page_down": lambda: processes.select_next(PAGE),
+            "page_up": lambda: processes.select_next(-PAGE),
+            "escape": processes.escape,
+            "<": lambda: processes.sort_beside(-1),
+            ">": lambda: processes.sort_beside(1),
+            "i": processes.invert,
+            "/": processes.begin_filter,
             "+": lambda: self._zoom(-1),
             "=": lambda: self._zoom(-1),
             "-": lambda: self._zoom(1),
@@ -311,7 +287,7 @@ class Dashboard:
             "N": lambda: self._next_metric(-1),
             "t": self._next_theme,
             "m": self._toggle_mouse,
-            **dict.fromkeys("TKI", lambda: self._ask(key)),
+            **dict.fromkeys("TKI", lambda: processes.ask(key)),
         }
         if key in actions:
             actions[key]()
@@ -324,13 +300,12 @@ class Dashboard:
         kind, _, which = target_at(line, event.x).partition(":")
         if kind == "gpu":
             self._selected = None if self._selected == int(which) else int(which)
-            self._arrange_processes()
+            self._show_processes()
         elif kind == "process":
             gpu, pid = map(int, which.split(":"))
-            self._choose(selected=None if self.choice.selected == (gpu, pid) else (gpu, pid))
+            self._processes.select(gpu, pid)
         elif kind == "sort":
-            again = which == self.choice.sort
-            self._choose(sort=which, inverted=again and not self.choice.inverted)
+            self._processes.sort_by(which)
         elif kind == "graph":
             self._zoom(1, around=True)
         elif kind == "loss":
@@ -345,7 +320,7 @@ class Dashboard:
         if kind == "gpu":
             self._select_gpu(by)
         elif kind in ("process", "processes", "sort"):
-            self._select_process(by * WHEEL)
+            self._processes.select_next(by * WHEEL)
         elif kind == "graph":
             self._zoom(by)
         elif kind in ("run", "loss", "speed"):
@@ -378,7 +353,7 @@ class Dashboard:
         places += [sample.index for sample in latest.gpus] if latest is not None else []
         place = places.index(self._selected) if self._selected in places else 0
         self._selected = places[(place + by) % len(places)]
-        self._arrange_processes()
+        self._show_processes()
 
     def _next_host(self) -> None:
         """Show the GPUs of the run's next host."""
@@ -428,82 +403,6 @@ class Dashboard:
         if self._terminal is not None:
             self._terminal.set_mouse(not self._terminal.mouse)
             self._tell(f"mouse {'on' if self._terminal.mouse else 'off: the terminal selects text'}")
-
-    # ------------------------------------------------------------- processes
-
-    def _choose(self, **changes: object) -> None:
-        self.choice = replace(self.choice, **changes)  # type: ignore[arg-type]  # by callers of this class
-        self._arrange_processes()
-
-    def _chosen(self) -> GpuProcess | None:
-        chosen = [it for it in self._processes.processes if (it.gpu, it.pid) == self.choice.selected]
-        return chosen[0] if chosen else None
-
-    def _select_process(self, by: int) -> None:
-        places = [(it.gpu, it.pid) for it in self._processes.processes]
-        if not places:
-            return
-        if self.choice.selected in places:
-            place = min(max(places.index(self.choice.selected) + by, 0), len(places) - 1)
-        else:
-            place = 0
-        self._choose(selected=places[place])
-
-    def _escape(self) -> None:
-        """Select nothing, then drop the filter."""
-        if self.choice.selected is not None:
-            self._choose(selected=None)
-        else:
-            self._choose(filter="")
-
-    def _sort_beside(self, by: int) -> None:
-        names = list(COLUMNS)
-        name = names[(names.index(self.choice.sort) + by) % len(names)]
-        self._choose(sort=name, inverted=False)
-        self._tell(f"sorted by {COLUMNS[name].heading}")
-
-    def _begin_filter(self) -> None:
-        self._typed = self.choice.filter
-
-    def _type(self, key: str) -> None:
-        assert self._typed is not None
-        if key == "enter":
-            self._typed = None
-            return
-        if key in ("escape", "ctrl+c"):
-            self._typed = None
-            self._choose(filter="")
-            return
-        if key == "backspace":
-            self._typed = self._typed[:-1]
-        elif key == "ctrl+u":
-            self._typed = ""
-        elif len(key) == 1:
-            self._typed += key
-        self._choose(filter=self._typed)
-
-    def _ask(self, key: str) -> None:
-        from monitoring.terminal.signalling import SIGNALS, question
-
-        process = self._chosen()
-        if process is None or self._source is None:
-            self._tell("select a process first, with j and k or a click")
-            return
-        asked = question(process, SIGNALS[key], self._source.host)
-        if isinstance(asked, str):
-            self._tell(asked)
-        else:
-            self._question = asked
-
-    def _answer(self, key: str) -> None:
-        assert self._question is not None
-        asked, self._question = self._question, None
-        self._tell(asked.send() if key in ("y", "Y") else f"not sent: {asked.number.name} to pid {asked.pid}")
-
-    def _asking(self, width: int) -> str:
-        if self._question is not None:
-            return self._question.text(width - 2)
-        return f"filter: {self._typed}▏  Enter keeps it, Esc drops it" if self._typed is not None else ""
 
     # ------------------------------------------------------------- saving
 

@@ -23,9 +23,9 @@ import psutil
 import pytest
 
 from monitoring import Run
-from monitoring.agent.delivery import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.lock import death, is_followed
+from monitoring.agent.progress import DeliveryProgress, ProgressFile, read_progress
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 

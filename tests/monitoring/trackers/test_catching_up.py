@@ -16,9 +16,9 @@ import pytest
 
 from monitoring.agent import delivery
 from monitoring.agent.catch_up_process import Apart
-from monitoring.agent.delivery import DeliveryProgress
 from monitoring.agent.follow import catch_up
 from monitoring.agent.lock import is_followed
+from monitoring.agent.progress import DeliveryProgress
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records

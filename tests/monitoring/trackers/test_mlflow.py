@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from monitoring import read_records
-from monitoring.agent.delivery import read_progress
+from monitoring.agent.progress import read_progress
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import catch_up, undelivered
+from monitoring.agent.progress import read_progress
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.records import read_records
 from monitoring.trackers import journal_points

@@ -10,9 +10,9 @@ from kharness.config.make.typed import typed
 from kharness.config.writing import guarded
 from kharness.matrix.running.in_child import Say
 from kharness.matrix.running.signals import Signals
-from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import death, has_died, is_coming, is_followed
+from monitoring.agent.progress import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError

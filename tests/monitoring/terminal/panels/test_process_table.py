@@ -127,7 +127,7 @@ def test_signal_goes_out_after_a_question_alone(
 
     def reply() -> None:
         asked.append("".join(span.text for span in app.picture(*SMALL)[-1]).rstrip())
-        app._answer(answer)
+        app._processes.answer(answer)
 
     shown = look(app, SMALL, "/", *"sleep 1000", "enter", "j", "T", then=reply)
     assert asked == [f" send SIGTERM to pid {pid} of {user_name(os.getuid())} (sleep 1000)? y/N"]
