@@ -101,7 +101,7 @@ FLOORS: dict[str, list[str]] = {
         "dropins gpu spool",
         "journal samplers",
         "alert_lines alert_sentences control follower lineage notes rotating_journal sampler_process"
-        " saved_environment telemetry this_process where",
+        " saved_environment telemetry where",
         "media rules",
         "agent trackers verbose_logging",
         "exporters run",

@@ -36,12 +36,12 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import Turns
 from monitoring.journal.run_json import register_attempt
+from monitoring.journal.this_process import code_folders, program, this_process
 from monitoring.media.code_diff import keep_code_diff
 from monitoring.media.run_media import RunMedia
 from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
-from monitoring.this_process import code_folders, program, this_process
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
 LOOK_EVERY = 1.0

@@ -29,7 +29,7 @@ def code_folders() -> dict[str, Path | None]:
     folder, own = _program_folder(), outside()
     if own is None or folder is None or not folder.resolve().is_relative_to(own):
         return {"git": folder}
-    return {"git": Path(__file__).parents[2], MODEL_GIT: own}
+    return {"git": Path(__file__).parents[3], MODEL_GIT: own}
 
 
 def _program_folder() -> Path | None:
