@@ -434,7 +434,7 @@ class Run(RunMedia):
             if kind is self._tensor and not value.is_cuda:  # type: ignore[attr-defined]
                 try:
                     record[name] = value = value.item()  # type: ignore[attr-defined]
-                except RuntimeError as error:
+                except (RuntimeError, ValueError) as error:  # the latter of torch before 2
                     if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                         raise  # a signal handler's
                     return False  # it has several elements, or none in memory

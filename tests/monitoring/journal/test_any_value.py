@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import warnings
@@ -295,3 +296,14 @@ def _nulled(value: object) -> object:
     if isinstance(value, list):
         return [_nulled(part) for part in value]
     return {key: _nulled(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def test_several_elements_are_another_error_before_torch_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch 1.13 says "only one element tensors can be converted" by a ValueError, without a frame of Python
+    monkeypatch.setattr(torch.Tensor, "item", staticmethod(functools.partial(int, "several")))
+    with open_run(tmp_path) as run:
+        run.log(several=torch.ones(2), loss=0.5)
+    (step,) = [record for record in strict(tmp_path) if record["event"] == "step"]
+    assert (step["loss"], step["several"], step["unserializable"]) == (0.5, None, ["several"])
