@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_PROGRAMS = {
     "gcc": ("gcc libc6-dev", "how GPUs are sampled, on a simulated NVML"),
     "chromium-headless-shell": ("chromium-headless-shell", "that the page of a report works in a browser"),
+    "node": ("nodejs", "that pyright reads the types of the public names as mypy does"),
     "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
     "tmux": ("tmux", "the dashboard in a real terminal"),
     "sbatch": ("slurm-wlm munge", "matrices on a real Slurm cluster"),

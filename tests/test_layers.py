@@ -325,6 +325,7 @@ def test_modules_only_define_on_import(nodes: Nodes) -> None:
                 "__name__ == '__main__'",
                 "__name__ == 'sitecustomize'",
                 "TYPE_CHECKING",
+                "not TYPE_CHECKING",
             )
             if not (isinstance(node, definitions) or docstring or guard):
                 work.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")

@@ -42,7 +42,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
+def _imported(name: str) -> object:
     """Import a public name when it is first used; MissingPackage says which framework it needs."""
     import importlib
 
@@ -54,6 +54,10 @@ def __getattr__(name: str) -> object:
 
     with naming_package(f"kharness.{name}"):
         return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+if not TYPE_CHECKING:  # else a name that is none would be an object to mypy and pyright
+    __getattr__ = _imported
 
 
 def __dir__() -> list[str]:
