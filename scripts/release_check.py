@@ -1,6 +1,7 @@
 """Say whether a tag could be cut: version, changelog, a clean tree, archives that build, install and work.
 
-Exit codes: 0 it could, 3 not yet. Nothing is fetched, uploaded or tagged.
+Exit codes: 0 it could, 3 not yet. Nothing is uploaded or tagged, and only orjson and psutil are fetched, for
+a Python that has no environment in this checkout.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from kharness.config.errors import KharnessError, run_command
 from kharness.runs.exit_codes import EXIT_FAILED
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = tuple(f"3.{minor}" for minor in range(11, 15))
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+NEEDED = ("orjson", "psutil")
 BUILD = "import sys; from setuptools import build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
 # Without torch, without a network, in an empty folder.
 SMOKE = """
@@ -49,6 +54,10 @@ assert not {"torch", "numpy", "kconfiglib"} & set(sys.modules), "something heavy
 """
 
 
+class NotTried(KharnessError):
+    """A check that this machine cannot do."""
+
+
 def main(argv: Sequence[str]) -> int:
     """Print a line per check."""
     with tempfile.TemporaryDirectory(prefix="release-") as name:
@@ -60,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
                 ("clean tree", lambda: clean_tree(ROOT)),
                 ("new tag", lambda: new_tag(ROOT)),
                 ("archives", lambda: build(ROOT, folder)),
-                ("installed", lambda: install_and_try(folder)),
+                *((f"Python {name}", partial(install_and_try, folder, name)) for name in PYTHONS),
             ]
         )
 
@@ -71,6 +80,8 @@ def report(checks: Sequence[tuple[str, Callable[[], str]]]) -> int:
     for name, check in checks:
         try:
             print(f"ok      {name}: {check()}", flush=True)
+        except NotTried as why:
+            print(f"skipped {name}: {why}", flush=True)
         except KharnessError as error:
             failed += 1
             print(f"not yet {name}: {error}", flush=True)
@@ -138,27 +149,67 @@ def build(root: Path, folder: Path) -> str:
     return f"{sdist.name}, {wheel.name} of {wheel.stat().st_size / 1e6:.1f} MB"
 
 
-def install_and_try(folder: Path) -> str:
-    """Install the wheel into an empty environment and use it."""
-    wheels = list((folder / "archives").glob("*.whl"))
-    if not wheels:
-        raise KharnessError("there is no wheel")
-    environment = folder / "environment"
-    venv.create(environment, with_pip=True, symlinks=True)
-    python = environment / "bin/python"
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    run([*pip, "--no-index", "--no-deps", str(wheels[0])], folder)
-    (packages,) = environment.glob("lib/*/site-packages")
-    for needed in ("orjson", "psutil"):  # as they are here, for nothing is fetched
-        place = Path(str(__import__(needed).__file__)).parent
-        (packages / place.name).symlink_to(place)
-    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    (folder / "empty").mkdir()
-    run([str(python), "-I", "-c", SMOKE], folder / "empty", alone)
-    said = run([str(environment / "bin/kharness"), "ls", "results"], folder / "empty", alone)
-    if "smoke" not in said:
-        raise KharnessError(f"kharness ls says {said!r}")
-    return "works without torch, Kconfig and a network"
+def install_and_try(folder: Path, name: str = HERE) -> str:
+    """Install each archive into an empty environment of a Python, and use it without torch and a network."""
+    archives = sorted((folder / "archives").iterdir())
+    if not archives:
+        raise KharnessError("there are no archives")
+    if (python := interpreter(name)) is None:
+        raise NotTried(f"python{name} is not installed")
+    for archive in archives:
+        place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
+        environment = installed(python, archive, place, packages(name))
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        empty = place / "empty"
+        empty.mkdir()
+        run([str(environment / "bin/python"), "-I", "-c", SMOKE], empty, alone)
+        said = run([str(environment / "bin/kharness"), "ls", "results"], empty, alone)
+        if "smoke" not in said:
+            raise KharnessError(f"kharness ls says {said!r}")
+    return "both archives work without torch, Kconfig and a network"
+
+
+def interpreter(name: str) -> Path | None:
+    """Return this Python, or one of that version that is installed; None without one that runs."""
+    if name == HERE:
+        return Path(sys.executable)
+    known = [*Path.home().glob(f".pyenv/versions/{name}.*/bin/python")]
+    if (first := shutil.which(f"python{name}")) is not None:
+        known.insert(0, Path(first))
+    version = "import sys; print('%d.%d' % sys.version_info[:2])"
+    for path in known:
+        done = subprocess.run([path, "-I", "-c", version], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == name:  # pyenv has programs of versions that are not chosen, which fail
+            return path
+    return None
+
+
+def packages(name: str) -> Path | None:
+    """Return the folder of this checkout that has orjson and psutil for a Python; None without one."""
+    place = site_of("orjson") if name == HERE else ROOT / f".venv-{name}/lib/python{name}/site-packages"
+    return place if all((place / needed).is_dir() for needed in NEEDED) else None
+
+
+def site_of(package: str) -> Path:
+    """Return the folder that a package of this Python is in."""
+    return Path(str(find_spec(package).origin)).parents[1]  # type: ignore[union-attr] # set-up has it
+
+
+def installed(python: Path, archive: Path, place: Path, known: Path | None) -> Path:
+    """Return a new environment with an archive in it, and what it needs as it is `known`, else fetched."""
+    environment = place / "environment"
+    run([str(python), "-m", "venv", str(environment)], place)
+    own = environment / "bin/python"
+    pip = [str(own), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    if known is None:
+        run([*pip, str(archive)], place)
+        return environment
+    (site,) = environment.glob("lib/*/site-packages")
+    for needed in NEEDED:
+        (site / needed).symlink_to(known / needed)
+    builder = {**os.environ, "PYTHONPATH": str(site_of("setuptools"))}
+    run([*pip, "--no-index", "--no-deps", "--no-build-isolation", str(archive)], place, builder)
+    return environment
 
 
 def modules(root: Path) -> set[str]:

@@ -90,9 +90,39 @@ def test_every_check_is_told_and_one_that_fails_counts(
     assert script["report"]([("two", lambda: "yes")]) == 0
 
 
-@pytest.mark.slow
-def test_our_archives_build_install_and_work(script: dict[str, Any], root: Path, tmp_path: Path) -> None:
-    built = script["build"](root, tmp_path)
+@pytest.fixture(scope="module")
+def archives(script: dict[str, Any], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the archives of this tree."""
+    folder = tmp_path_factory.mktemp("release")
+    built = script["build"](root, folder)
     version = (root / "lib/VERSION").read_text().strip()
     assert built.startswith(f"torch_kharness-{version}.tar.gz, "), built
-    assert script["install_and_try"](tmp_path) == "works without torch, Kconfig and a network"
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_our_archives_install_and_work(script: dict[str, Any], archives: Path, python: str) -> None:
+    """On this Python, as CI runs it on each, and on those that have an environment in this checkout."""
+    if script["interpreter"](python) is None:
+        pytest.skip(f"python{python} is not installed")
+    if script["packages"](python) is None:
+        pytest.skip(f"there is no .venv-{python}: make check PYTHON=python{python}, make release-check")
+    said = script["install_and_try"](archives, python)
+    assert said == "both archives work without torch, Kconfig and a network"
+
+
+def test_a_python_that_is_not_installed_is_skipped(
+    script: dict[str, Any],
+    archives: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = tmp_path / "python3.99"
+    other.write_text("#!/bin/sh\necho 'pyenv: python3.99: command not found' >&2; exit 127\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    checks = [("Python 3.99", lambda: script["install_and_try"](archives, "3.99"))]
+    assert script["report"](checks) == 0
+    assert capsys.readouterr().out == "skipped Python 3.99: python3.99 is not installed\n"
