@@ -172,11 +172,11 @@ class RunState:
             window.append(self._newest)
 
 
-def read_end(journal: Path, *, since: int = 0) -> RunState:
+def read_end(journal: Path, *, since: int = 0, until: int | None = None) -> RunState:
     """Return the state of a journal by its ends alone, as of the last attempt that counts.
 
-    `since` is a byte offset: what stands before it is of attempts that do not matter here. A journal that
-    does not exist holds nothing.
+    `since` and `until` are byte offsets: what stands before is of attempts that do not matter here, what
+    stands after came later than the moment that is asked for. A journal that does not exist holds nothing.
     """
     state = RunState()
     try:
@@ -184,7 +184,7 @@ def read_end(journal: Path, *, since: int = 0) -> RunState:
     except FileNotFoundError:
         return state
     with file:
-        for line in _last_lines(file, since):
+        for line in _last_lines(file, since, until):
             record = parse(line)
             if record is not None:
                 state.update(record)
@@ -193,9 +193,9 @@ def read_end(journal: Path, *, since: int = 0) -> RunState:
     return state
 
 
-def _last_lines(file: BinaryIO, since: int) -> list[bytes]:
+def _last_lines(file: BinaryIO, since: int, until: int | None) -> list[bytes]:
     """Return the first few lines of the last GLANCE, and those of the last LAST_BYTES, complete ones only."""
-    size = os.fstat(file.fileno()).st_size
+    size = os.fstat(file.fileno()).st_size if until is None else until
     begins = max(since, size - GLANCE)
     # From the middle of a line on, which is no record and so skipped.
     text = os.pread(file.fileno(), max(0, size - begins), begins)

@@ -23,7 +23,8 @@ from monitoring.journal.files import ENVIRONMENT_JSON
 from monitoring.web.charts import Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, read_log, read_picture
-from monitoring.web.folders import RunIndex
+from monitoring.web.folders import RunIndex, unreadable
+from monitoring.web.past import row_then
 from monitoring.web.rows import RunRow
 from monitoring.web.saved_views import SavedViews
 from monitoring.where import field_name, parse_where
@@ -170,8 +171,24 @@ class Answers:
     async def runs(self, request: Request) -> Response:
         """Return all rows, or those that have changed since a version."""
         self.index.asked()
+        moment = _moment(request.query_params.get("at"))
+        if moment is not None:
+            rows = [self._row(row) for row in await self._rows_then(moment)]
+            return _json({"rows": rows, "at": moment})
         since, epoch = _whole(request, "since"), _whole(request, "epoch")
         return _json(self.changes(since, epoch))
+
+    async def _rows_then(self, moment: float) -> list[RunRow]:
+        """Return the rows of all runs that had begun at a moment, as they were."""
+
+        async def then(row: RunRow) -> RunRow | None:
+            try:
+                return await self._patiently(row, lambda: row_then(row, moment))
+            except (UserError, OSError, ValueError, TypeError, KeyError) as error:
+                return unreadable(row.id, row.directory, error)
+
+        found = await asyncio.gather(*(then(row) for row in self.all_rows()))
+        return [row for row in found if row is not None]
 
     def changes(self, since: int, epoch: int) -> dict[str, Any]:
         """Return the rows that changed after a version; all where what is sent of each has changed."""
@@ -234,8 +251,8 @@ class Answers:
         content = await _content(request)
         text = content.get("where")
         selection = parse_where(text if isinstance(text, str) else "")
-        with self.index.lock:
-            rows = list(self.index.rows.values())
+        moment = _moment(content.get("at"))
+        rows = self.all_rows() if moment is None else await self._rows_then(moment)
 
         def selected() -> list[str]:
             known = set[str]().union(*(row.names() for row in rows)) if selection.fields else set()
@@ -247,9 +264,9 @@ class Answers:
     # ------------------------------------------------------------- one run
 
     async def run(self, request: Request) -> Response:
-        row = self._named(request.query_params.get("id", ""))
+        row, moment = self._named(request.query_params.get("id", "")), _moment(request.query_params.get("at"))
         self.index.asked()
-        return _json(await self._patiently(row, lambda: self.details.of(row)))
+        return _json(await self._patiently(row, lambda: self.details.of(row, moment)))
 
     async def series(self, request: Request) -> Response:
         """Return windows of metrics of several runs, those that do not answer left out."""
@@ -260,7 +277,7 @@ class Answers:
             raise BadRequest("series is a list of at most 2000 of run, metric and key")
         x, buckets = str(content.get("x", "step")), content.get("buckets", 500)
         buckets = min(5000, max(10, int(buckets))) if isinstance(buckets, int) else 500
-        lo, hi = _edge(content.get("lo")), _edge(content.get("hi"))
+        lo, hi, moment = (_edge(content.get(name)) for name in ("lo", "hi", "at"))
         by_run: dict[str, list[dict[str, Any]]] = {}
         for one in asked:
             if isinstance(one, dict) and isinstance(one.get("run"), str):
@@ -271,9 +288,8 @@ class Answers:
         async def read(run_id: str, wanted: list[dict[str, Any]]) -> None:
             try:
                 row = self._named(run_id)
-                found[run_id] = await self._patiently(
-                    row, lambda: self.charts.windows(row, wanted, x=x, lo=lo, hi=hi, buckets=buckets)
-                )
+                read_it = partial(self.charts.windows, x=x, lo=lo, hi=hi, buckets=buckets, moment=moment)
+                found[run_id] = await self._patiently(row, lambda: read_it(row, wanted))
             except UserError as error:
                 problems[run_id] = str(error)
             except NoSuchFile:
@@ -444,6 +460,14 @@ async def _content(request: Request) -> Mapping[str, Any]:
 def _whole(request: Request, name: str) -> int:
     text = request.query_params.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 16 else 0
+
+
+def _moment(value: object) -> float | None:
+    """Return a moment, UTC epoch seconds, of an address or a request; None for what is none."""
+    try:
+        return _edge(float(value) if isinstance(value, str) else value)
+    except ValueError:
+        return None
 
 
 def _edge(value: object) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, get_args
 
 from monitoring.journal.series import RunSeries, SeriesInfo, Window
 from monitoring.journal.series.run_series import X
+from monitoring.web.past import attempt_then
 from monitoring.web.rows import RunRow
 
 # Runs whose series are held; those that were looked at longest ago go first.
@@ -36,7 +38,7 @@ class Charts:
     """Serves windows; thread-safe."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, _HeldSeries] = OrderedDict()
+        self._held: OrderedDict[tuple[str, int | None], _HeldSeries] = OrderedDict()
         self._lock = threading.Lock()
 
     def windows(
@@ -48,30 +50,40 @@ class Charts:
         lo: float | None,
         hi: float | None,
         buckets: int,
+        moment: float | None = None,
     ) -> dict[str, Any]:
-        """Return the metrics of a run and a window of each wanted one; `more` where not all is read yet."""
-        held = self._of(row)
+        """Return the metrics of a run and a window of each wanted one; `more` where not all is read yet.
+
+        With a `moment`, UTC epoch seconds, they are those of then.
+        """
+        held = self._of(row, None if moment is None else attempt_then(row, moment))
+        until = math.inf if moment is None else moment
         with held.lock:
             more = held.series.refresh(AT_ONCE)
             found = held.series.metrics
+            if moment is not None:
+                then = held.series.value_at(moment)
+                found = {name: info for name, info in found.items() if name in then}
             windows = []
+            asked: Any = {"x": x, "lo": lo, "hi": hi, "buckets": buckets, "until": until}
             if x in held.series.axes:
                 for one in wanted:
                     name, key = str(one.get("metric")), one.get("key", 0)
                     if name in found and key in found[name].keys:
-                        window = held.series.window(name, key=key, x=x, lo=lo, hi=hi, buckets=buckets)  # type: ignore[arg-type]
+                        window = held.series.window(name, key=key, **asked)
                         windows.append({"metric": name, "key": key, **_columns(window)})
             has_x = x in held.series.axes
             began = held.series.began
         metrics = {name: _described(info) for name, info in found.items() if not _repeats(info, found)}
         return {"metrics": metrics, "windows": windows, "more": more, "has_x": has_x, "began": began}
 
-    def _of(self, row: RunRow) -> _HeldSeries:
+    def _of(self, row: RunRow, attempt: int | None) -> _HeldSeries:
+        key = row.id, attempt
         with self._lock:
-            held = self._held.pop(row.id, None)
+            held = self._held.pop(key, None)
             if held is None or held.series.run_dir != row.directory:
-                held = _HeldSeries(RunSeries(row.directory))
-            self._held[row.id] = held
+                held = _HeldSeries(RunSeries(row.directory, attempt=attempt))
+            self._held[key] = held
             while len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
         return held

@@ -16,6 +16,7 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.notes import Notes, NotesError, checked, write_notes
 from monitoring.web.events import SparseRecords
 from monitoring.web.files import LOG, names_in, pictures_in
+from monitoring.web.past import alerts_then, events_then, row_then
 from monitoring.web.rows import RunRow, best_values
 
 # Alerts, checkpoints and changes that are sent; of more, the newest.
@@ -60,10 +61,13 @@ class RunDetails:
             row.best = best_values(held.records)
         return held
 
-    def of(self, row: RunRow) -> dict[str, Any]:
-        """Return everything that the page of a run shows beside charts."""
-        events = self.events(row)
-        starts = events.of("start")
+    def of(self, row: RunRow, moment: float | None = None) -> dict[str, Any]:
+        """Return everything that the page of a run shows beside charts; of a moment, if one is given."""
+        records = self.events(row).records
+        then = row if moment is None else row_then(row, moment)
+        if moment is not None:
+            records = events_then(row, records, moment)
+        starts = _of(records, "start")
         start = dict(starts[-1]) if starts else {}
         try:
             run = read_run_json(row.directory)
@@ -72,27 +76,30 @@ class RunDetails:
         start.pop("config", None)
         run = {name: value for name, value in run.items() if name != "config"}
         alerts = alerts_of(row.directory)
+        control = self.control_of(row)
+        if moment is not None:
+            alerts, control["why_not"] = alerts_then(alerts, moment), "the page shows an earlier moment"
         return {
-            "facts": row.facts,
-            "metrics": row.metrics,
+            "facts": then.facts if then else row.facts,
+            "metrics": then.metrics if then else {},
             "run": run,
             "start": start,
-            "options": row.options,
+            "options": then.options if then else row.options,
             "automatic": start.get("automatic") or {},
             "alerts": alerts,
             "diagnoses": diagnoses(alerts),
-            "checkpoints": events.of("checkpoint")[-MOST:],
-            "ends": events.of("end")[-MOST:],
+            "checkpoints": _of(records, "checkpoint")[-MOST:],
+            "ends": _of(records, "end")[-MOST:],
             "starts": [
                 {name: one.get(name) for name in ("time", "attempt", "seq", "resumed_from")} for one in starts
             ],
-            "changes": events.of("control_change", "control_refused")[-MOST:],
-            "pending": pending(row.directory),
-            "control": self.control_of(row),
+            "changes": _of(records, "control_change", "control_refused")[-MOST:],
+            "pending": pending(row.directory) if moment is None else [],
+            "control": control,
             "logs": names_in(row.directory, LOG),
             "pictures": list(pictures_in(row.directory))[:MOST],
-            "noted_pictures": _noted(events.records),
-            "predictions": _predictions(events.records),
+            "noted_pictures": _noted(records),
+            "predictions": _predictions(records),
             "traces": _traces(row.directory),
             "has_environment": (row.directory / ENVIRONMENT_JSON).is_file(),
             "directory": str(row.directory),
@@ -179,6 +186,10 @@ def pending(directory: Path) -> list[str]:
         )[:MOST]
     except OSError:
         return []
+
+
+def _of(records: Sequence[Record], *events: str) -> list[Record]:
+    return [record for record in records if record.get("event") in events]
 
 
 def _noted(records: Sequence[Record]) -> list[dict[str, Any]]:

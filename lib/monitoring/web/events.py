@@ -21,12 +21,14 @@ _STEP = (b'{"event":"step"', b'{"event": "step"')
 class SparseRecords:
     """The records of one journal but steps; `refresh` takes in what is new, from a byte offset."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, until: int | None = None) -> None:
+        """`until` is a byte offset, if the journal is to be read no further."""
         self.records: list[Record] = []
         """Those that count: what a resumed attempt did again is left out. Starts and changes all stay."""
         self._path = path
         self._offset = 0
         self._inode = 0
+        self._until = until
 
     def refresh(self) -> None:
         """Take in the new records; a file that was cut or replaced is read from its start."""
@@ -36,7 +38,7 @@ class SparseRecords:
                 self.records, self._offset, self._inode = [], 0, status.st_ino
             file.seek(self._offset)
             rest = b""
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(self._room(file.tell())):
                 text = rest + chunk
                 end = text.rfind(b"\n") + 1
                 for record in sparse(text[:end]):
@@ -44,6 +46,9 @@ class SparseRecords:
                 rest, self._offset = text[end:], self._offset + end
                 if len(rest) > 16 * CHUNK:  # no journal has such a line
                     break
+
+    def _room(self, place: int) -> int:
+        return CHUNK if self._until is None else max(0, min(CHUNK, self._until - place))
 
     def of(self, *events: str) -> list[Record]:
         """Return the records of some events, the oldest first."""

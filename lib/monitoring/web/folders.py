@@ -210,7 +210,7 @@ class RunIndex:
         except FileNotFoundError:
             self._drop(run_id)
         except (OSError, MonitoringError, ValueError, TypeError, KeyError) as error:
-            self._put(_unreadable(run_id, directory, error))
+            self._put(unreadable(run_id, directory, error))
         finally:
             if folder.turn == turn:
                 folder.at = None
@@ -281,7 +281,8 @@ def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         yield name, real
 
 
-def _unreadable(run_id: str, directory: Path, error: Exception) -> RunRow:
+def unreadable(run_id: str, directory: Path, error: Exception) -> RunRow:
+    """Return the row of a run whose files cannot be read, with the reason."""
     reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
     facts = {
         **dict.fromkeys(("step", "steps", "left", "pace", "started", "updated", "seconds", "host", "group")),

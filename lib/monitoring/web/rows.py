@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -109,7 +110,7 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
     tracking: Mapping[str, Any] = run.get("tracking") or {}
     attempts: list[Mapping[str, Any]] = run.get("attempts") or []
     latest: Mapping[str, Any] = attempts[-1] if attempts else {}
-    started = as_number(attempts[0].get("started")) if attempts else as_number(state.start.get("time"))
+    started = as_number(attempts[0].get("started")) if attempts else _began(directory / JOURNAL)
     config = run.get("config") or state.start.get("config")
     facts: Facts = {
         "id": run_id,
@@ -128,7 +129,7 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
         "seconds": state.last_time - started if state.last_time and started else None,
         "host": str(latest.get("host") or "") or None,
         "seq": state.last_seq,
-        **_alert_facts(directory),
+        **alert_facts(directory),
     }
     notes = read_notes(directory)
     facts |= {"tags": ", ".join(notes.tags) or None, "note": notes.text or None}
@@ -152,15 +153,20 @@ def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
         return "running" if is_alive(attempt) else "died"
     if state.last_time is None:
         return "waiting"
+    return "running" if now - state.last_time < patience(state) else "silent"
+
+
+def patience(state: RunState) -> float:
+    """Return the seconds without a record after which a run is silent."""
     interval = 1 / state.steps_per_second if state.steps_per_second else 0.0
-    patience = max(SILENT_AFTER, SILENT_INTERVALS * interval)
-    return "running" if now - state.last_time < patience else "silent"
+    return max(SILENT_AFTER, SILENT_INTERVALS * interval)
 
 
-def newest_values(journal: Path) -> dict[str, float]:
+def newest_values(journal: Path, *, until: int | None = None) -> dict[str, float]:
     """Return the newest value of each metric near the journal's end, of the records that count.
 
-    Of steps only the last LAST_BYTES are parsed: a thousand runs are a matter of a second or two.
+    `until` is a byte offset that stands for the end. Of steps only the last LAST_BYTES are parsed: a thousand
+    runs are a matter of a second or two.
     """
     found: dict[str, tuple[float, int]] = {}
     try:
@@ -168,8 +174,9 @@ def newest_values(journal: Path) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     with file:
-        size = os.fstat(file.fileno()).st_size
-        text = os.pread(file.fileno(), END_BYTES, max(0, size - END_BYTES))
+        size = os.fstat(file.fileno()).st_size if until is None else until
+        begins = max(0, size - END_BYTES)
+        text = os.pread(file.fileno(), size - begins, begins)
     if size > END_BYTES:
         text = text[text.find(b"\n") + 1 :]  # from the middle of a line on
     text = text[: text.rfind(b"\n") + 1]
@@ -198,16 +205,24 @@ def best_values(records: Iterable[Record]) -> dict[str, float]:
     return found
 
 
+def _began(journal: Path) -> float | None:
+    """Return when the first record of a journal was written."""
+    first: Record = next((record for record, _ in read_records(journal)), {})
+    return as_number(first.get("time"))
+
+
 def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:
     """Return the tracked name, without the time that trackers append to that of a cell."""
     tracked = str(tracking.get("name") or state.start.get("run_name") or directory.name)
     return directory.name if tracked.startswith(f"{directory.name}_") else tracked
 
 
-def _alert_facts(directory: Path) -> Facts:
-    """Return how many alerts fire, and the newest one's sentence; of a run whose file is there."""
+def alert_facts(directory: Path, *, until: float = math.inf) -> Facts:
+    """Return how many alerts fire, and the newest one's sentence; `until` a moment, UTC epoch seconds."""
     firing: dict[tuple[str, str], Record] = {}
     for alert, _ in read_records(directory / ALERTS):
+        if (as_number(alert.get("time")) or 0.0) > until:
+            break
         key = str(alert.get("rule")), str(alert.get("subject") or "")
         firing.pop(key, None)
         if alert.get("state") != "resolved" and alert.get("severity") != "info":

@@ -368,6 +368,30 @@ def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:
     page.until(f"{NAMES}.length === 0")
 
 
+def test_the_slider_shows_runs_as_they_stood(page: Browser) -> None:
+    """By keys; the address has the moment, and a run that had not begun is not there."""
+    page.press("t")
+    page.until("document.activeElement.type === 'range' && document.activeElement.max === '1000'")
+    page.press("Home")
+    page.until(f"document.body.classList.contains('past') && {NAMES}.join() === 'spiky'")  # the first of all
+    assert page.value("kharness.store.rows.get('results/spiky').status") == "waiting"
+    show(page, "run=results/spiky")
+    page.until(READY)
+    middle = page.value(
+        "(({started, updated}) => (started + updated) / 2)(kharness.store.live.get('results/spiky'))"
+    )
+    show(page, f"run=results/spiky&at={middle}")
+    page.until("document.querySelector('.run-head progress')?.value < 1")
+    step = page.until(f"{CHART}.lines[0]?.x.at(-1) < 20000 && kharness.store.rows.get('results/spiky').step")
+    assert page.value(f"{CHART}.lines[0].x.at(-1)") == step
+    assert "val_loss" not in page.value("[...kharness.shown.board.charts.keys()]")
+    page.call("Page.reload")
+    page.until(f"{READY} && {CHART}.lines[0].x.at(-1) === {step}")
+    page.value("document.querySelector('.moment input').focus()")
+    page.press("End")
+    page.until(f"{CHART}.lines[0].x.at(-1) === 20000 && !location.hash.includes('at=')")
+
+
 def test_a_phone_shows_all_without_scrolling_sideways(page: Browser) -> None:
     page.call("Emulation.setDeviceMetricsOverride", **PHONE)
     page.until(f"{CHART}?.plot && innerWidth === 390")

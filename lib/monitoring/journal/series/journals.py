@@ -19,7 +19,7 @@ from monitoring.journal.records import MEASURING, Record, last_record, parse, pa
 from monitoring.journal.run_state import RunState
 from monitoring.journal.series.rows import Rows
 from monitoring.journal.series.table import BLOCK, SeriesTable
-from monitoring.journal.tail import Tail, inode_and_size
+from monitoring.journal.tail import Tail, first_place, inode_and_size
 
 # Bytes that are read at a time: they fit into the second-level cache with what is parsed of them.
 BATCH = 2**16
@@ -45,12 +45,16 @@ _DAMAGED: Record = {}
 class TrainingJournal:
     """The journal of a rank: records that measure, without those that a later attempt does again."""
 
-    def __init__(self, path: Path, *, whole: Sequence[str] | None = None) -> None:
-        """`whole` are metrics of steps, if all rows of these, and of no others, are to be held."""
+    def __init__(self, path: Path, *, whole: Sequence[str] | None = None, attempt: int | None = None) -> None:
+        """`whole` are metrics of steps, if all rows of these, and of no others, are to be held.
+
+        With an `attempt` the journal is read up to the next one.
+        """
         self.path = path
         self.tables: dict[str, SeriesTable] = {}
         """Event -> its records that measure."""
         self._whole = whole
+        self._attempt = attempt
         self.state = RunState()
         """The state of the run by all records but those of steps."""
         self.nonfinite = array("q")
@@ -83,11 +87,20 @@ class TrainingJournal:
             if self._inode and (status.st_ino != self._inode or not self._continues(file, status.st_size)):
                 self._renew()
             self._inode = status.st_ino
-            if self._offset == 0 and not self._is_sampled and status.st_size > LONG and until < math.inf:
+            size = self._end_of_attempt(file, status.st_size)
+            if self._offset == 0 and not self._is_sampled and size > LONG and until < math.inf:
                 self._is_sampled = True
-                self._sample(file, status.st_size)
+                self._sample(file, size)
                 self.version += 1
-            return self._read_on(file, until)
+            return self._read_on(file, until, size)
+
+    def _end_of_attempt(self, file: BinaryIO, size: int) -> int:
+        """Where the attempt that is asked for ends, or the journal."""
+        last = self._attempt
+        if last is None:
+            return size
+        place = first_place(file, lambda record: (whole_step(record.get("attempt")) or 0) > last)
+        return size if place is None else place
 
     def _continues(self, file: BinaryIO, size: int) -> bool:
         mark = self._mark
@@ -98,10 +111,12 @@ class TrainingJournal:
         self.generation += 1
         self.version += 1
 
-    def _read_on(self, file: BinaryIO, until: float) -> bool:
+    def _read_on(self, file: BinaryIO, until: float, size: int) -> bool:
         file.seek(self._offset)
         while True:
             lines = file.readlines(BATCH)
+            while self._attempt is not None and lines and file.tell() > size:
+                file.seek(-len(lines.pop()), os.SEEK_CUR)
             if lines and not lines[-1].endswith(b"\n"):  # torn, or being written
                 lines.pop()
             if lines:

@@ -128,14 +128,19 @@ class Rows:
             measured = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
             yield {"time": time, "seq": seq, "global_step": step, **measured}
 
-    def row_before(self, time: float, name: str, *, is_rising: bool) -> int | None:
-        """The last row up to a time that has a metric; `is_rising` if no time is before an earlier row's."""
-        if name not in self.columns:
+    def row_before(self, time: float, name: str | None = None, *, is_rising: bool) -> int | None:
+        """The last row up to a time, that has a metric where one is named.
+
+        `is_rising` if no time is before an earlier row's.
+        """
+        if name is not None and name not in self.columns:
             return None
-        column, lost = self.column(name), self.lost.get(name, ())
-        end = bisect_right(self.times, time) if is_rising else len(column)
+        column = self.column(name) if name is not None else None
+        lost = self.lost.get(name, ()) if name is not None else ()
+        end = bisect_right(self.times, time) if is_rising else len(self)
         for row in range(end - 1, -1, -1):
-            if self.times[row] <= time and (column[row] == column[row] or row in lost):
+            has_it = column is None or column[row] == column[row] or row in lost
+            if self.times[row] <= time and has_it:
                 return row
         return None
 

@@ -85,10 +85,14 @@ class RunSeries:
     One thread at a time may use it. It only reads; what is wrong with a file is an OSError of `refresh`.
     """
 
-    def __init__(self, run_dir: Path, *, only: Collection[str] = ()) -> None:
-        """`only` are names of files, if no more than these journals are to be read."""
+    def __init__(self, run_dir: Path, *, only: Collection[str] = (), attempt: int | None = None) -> None:
+        """`only` are names of files, if no more than these journals are to be read.
+
+        With an `attempt` the run is as it was in it: what later ones do again is there, what they add is not.
+        """
         self.run_dir = run_dir
         self._only = only
+        self._attempt = attempt
         self.version = 0
         """Grows whenever the data changed."""
         self.generation = 0
@@ -157,16 +161,18 @@ class RunSeries:
         hi: float | None = None,
         buckets: int = 1000,
         log_x: bool = False,
+        until: float = math.inf,
     ) -> Window:
         """Return the records of a metric from `lo` to `hi` on an axis, in at most so many buckets.
 
-        KeyError for an unknown metric, key or axis. Time is in seconds since `began`.
+        Records that came later than `until`, UTC epoch seconds, are left out. KeyError for an unknown metric,
+        key or axis. Time is in seconds since `began`.
         """
         column = self._columns()[name][1][key]
         factor, zero = self.axes[x], (self.began or 0.0) if x == "time" else 0.0
         low = -math.inf if lo is None else lo / factor + zero
         high = math.inf if hi is None else hi / factor + zero
-        asked = Stretch("times" if x == "time" else "steps", low, high, max(1, buckets), zero, log_x)
+        asked = Stretch("times" if x == "time" else "steps", low, high, max(1, buckets), zero, log_x, until)
         found = window_of(column.table, column.name, asked)
         if factor != 1.0 or zero:
             found.x = type(found.x)("d", [(value - zero) * factor for value in found.x])
@@ -201,7 +207,7 @@ class RunSeries:
         """The journals that there are, and those that there were."""
         for rank, path in rank_journals(self.run_dir).items():
             if rank not in self._ranks and self._is_read(path):
-                self._ranks[rank] = TrainingJournal(path)
+                self._ranks[rank] = TrainingJournal(path, attempt=self._attempt)
         for event, kind in SAMPLES.items():
             for host, path in sample_journals(self.run_dir, kind).items():
                 if (event, host) not in self._samples and self._is_read(path):

@@ -188,6 +188,21 @@ class SeriesTable:
                     return rows.column(name)[row]
         return None
 
+    def step_at(self, time: float) -> float:
+        """The step of the last row up to a time, UTC epoch seconds; minus infinity before the first."""
+        rising = self.times.is_rising
+        for rows in (self.sample, self.rows):
+            row = rows.row_before(time, is_rising=rising) if rows is not None else None
+            if rows is not None and row is not None:
+                return rows.steps[row]
+        end = bisect_right(self.times.low, time) if rising else self.num_blocks
+        for block in range(end - 1, -1, -1):
+            if self.times.low[block] <= time:
+                rows = self.blocks(block, block + 1)
+                if (row := rows.row_before(time, is_rising=rising)) is not None:
+                    return rows.steps[row]
+        return -math.inf
+
     def cut(self, seq: int) -> None:
         """Forget the records from a `seq` on: a later attempt does them again."""
         keep = bisect_left(self.rows.seqs, seq)

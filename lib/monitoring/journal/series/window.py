@@ -11,7 +11,7 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from monitoring.journal.series.rows import Rows
@@ -94,12 +94,17 @@ class Stretch:
     zero: float = 0.0
     """Where the axis begins for a reader, from which a logarithm is taken."""
     log: bool = False
+    until: float = math.inf
+    """UTC epoch seconds: records that came later are left out."""
 
 
 def window_of(table: SeriesTable, name: str, asked: Stretch) -> Window:
     """Return a stretch of a metric of one table."""
     span: BlockAxis = getattr(table, asked.axis)
     levels = table.levels.get(name, Levels())
+    if span.is_rising and asked.until < math.inf:
+        latest = asked.until if asked.axis == "times" else table.step_at(asked.until)
+        asked = replace(asked, high=min(asked.high, latest))
     if span.is_rising:
         first, end = bisect_left(span.high, asked.low), bisect_right(span.low, asked.high)
         blocks: Sequence[int] = levels.blocks[
@@ -109,7 +114,9 @@ def window_of(table: SeriesTable, name: str, asked: Stretch) -> Window:
         blocks = [
             block
             for block in levels.blocks
-            if span.low[block] <= asked.high and span.high[block] >= asked.low
+            if span.low[block] <= asked.high
+            and span.high[block] >= asked.low
+            and table.times.low[block] <= asked.until
         ]
     tails = [rows for rows in (table.rows, table.sample) if rows is not None and name in rows.columns]
     found = _Filling(table, name, asked, Window(coarse=table.sample is not None))
@@ -119,7 +126,7 @@ def window_of(table: SeriesTable, name: str, asked: Stretch) -> Window:
     for block, place in zip(blocks, places, strict=True):
         if num > asked.buckets:
             break
-        inside = asked.low <= span.low[block] and span.high[block] <= asked.high
+        inside = _is_inside(table, span, block, asked)
         num += levels.count[place] if inside else found.count(table.blocks(block, block + 1))
     if num <= asked.buckets:
         found.every = True
@@ -194,7 +201,9 @@ class _Filling:
         if self._is_rising:
             inside = slice(bisect_left(axis, low), bisect_right(axis, high))
             return axis[inside], values[inside]
-        kept = [row for row, x in enumerate(axis) if low <= x <= high]
+        times, until = rows.times, self._asked.until
+        then = times if len(places) == len(times) else [times[row] for row in places]
+        kept = [row for row, x in enumerate(axis) if low <= x <= high and then[row] <= until]
         return [axis[row] for row in kept], array("d", [values[row] for row in kept])
 
     def _end_of_bucket(self, axis: Sequence[float], first: int) -> int:
@@ -280,11 +289,16 @@ def _in_order(
     total = sum(levels.count[place] for place in places) + num_tail
     found.records_each = max(1, math.ceil(total / asked.buckets))
     for block, place in zip(blocks, places, strict=True):
-        inside = asked.low <= span.low[block] and span.high[block] <= asked.high
-        if inside and found.records_each >= BLOCK:
+        if _is_inside(found._table, span, block, asked) and found.records_each >= BLOCK:
             found.summarize(levels, place, place + 1, span)
         else:
             found.read([block])
+
+
+def _is_inside(table: SeriesTable, span: BlockAxis, block: int, asked: Stretch) -> bool:
+    """Whether all rows of a block are in the window."""
+    is_then = span.is_rising or table.times.high[block] <= asked.until
+    return asked.low <= span.low[block] and span.high[block] <= asked.high and is_then
 
 
 def _extent(

@@ -145,7 +145,7 @@ export class Board {
 
   async ask(names, buckets) {
     const [lo, hi] = view.zoom ?? [null, null];
-    return post("api/series", { x: view.x, lo, hi, buckets, series: this.wanted(names) });
+    return post("api/series", { x: view.x, lo, hi, buckets, at: view.at, series: this.wanted(names) });
   }
 
   // One request for everything in sight; what is asked for meanwhile is asked once more after it.

@@ -172,7 +172,7 @@ export class Home {
       return;
     }
     try {
-      const found = await post("api/where", { where: text });
+      const found = await post("api/where", { where: text, at: view.at });
       if (text !== view.where.trim()) return;
       this.matching = new Set(found.ids);
       error.textContent = "";

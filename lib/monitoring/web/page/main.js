@@ -3,7 +3,8 @@
 import { pageOf } from "./additions.js";
 import { ago, duration, h, replace } from "./dom.js";
 import { Home, setWhere } from "./home.js";
-import { begin, now, onRows, store } from "./net.js";
+import { Moment } from "./moment.js";
+import { begin, now, onRows, pastRows, store } from "./net.js";
 import { RunPage } from "./run.js";
 import { change, onView, readAddress, view } from "./view.js";
 import { openViews } from "./views.js";
@@ -13,6 +14,9 @@ const where = document.getElementById("where");
 const live = document.getElementById("live");
 const problems = document.getElementById("problems");
 const help = document.getElementById("help");
+
+const moment = new Moment(document.getElementById("moment"));
+document.getElementById("moment-button").addEventListener("click", () => moment.toggle());
 
 let shown = null;
 let shownPlace = null;
@@ -30,9 +34,9 @@ function show() {
 }
 
 function tell() {
-  const running = [...store.rows.values()].filter((row) => row.status === "running").length;
+  const running = [...store.live.values()].filter((row) => row.status === "running").length;
   live.className = `live ${store.isLost ? "off" : store.isLive ? "on" : ""}`;
-  live.textContent = store.isLost ? store.lostWhy : !store.isComplete ? "reading …" : store.isLive ? (running ? `live, ${running} running` : "live") : "every 5 s";
+  live.textContent = store.isLost ? store.lostWhy : !store.isComplete ? "reading …" : view.at ? "as it was" : store.isLive ? (running ? `live, ${running} running` : "live") : "every 5 s";
   const told = store.isLost ? [`${store.lostWhy}; what is shown may be old`] : store.problems;
   problems.hidden = !told.length;
   problems.textContent = told.join(" · ");
@@ -40,7 +44,7 @@ function tell() {
 
 const KEYS = [
   ["j k", "next and previous run"], ["Enter", "open the run"], ["x", "draw it, or not"], ["b", "make it the baseline"], ["/", "filter"],
-  ["s", "smoothing: off, 0.6, 0.9"], ["l", "logarithmic axis"], ["Esc", "whole range; back to all runs"], ["[ ]", "other part of a run's page"], ["c", "copy the point under the pointer"], ["?", "this help"],
+  ["s", "smoothing: off, 0.6, 0.9"], ["l", "logarithmic axis"], ["Esc", "whole range; back to all runs"], ["[ ]", "other part of a run's page"], ["c", "copy the point under the pointer"], ["t", "time: how runs stood at a moment"], ["?", "this help"],
 ];
 const WORDS = [
   ["optimizer=adamw", "an option; CONFIG_ and letters' case do not matter"], ["val_loss<0.4", "the newest value of a metric; best.val_loss its best"],
@@ -66,6 +70,7 @@ function onKey(event) {
   if (isOnControl && (event.key === "Enter" || event.key === " ")) return;
   if (event.key === "/") where.focus();
   else if (event.key === "?") openHelp();
+  else if (event.key === "t") moment.toggle();
   else if (event.key === "l") change({ log: view.log === "1" ? "" : "1" });
   else if (event.key === "s") {
     change({ smooth: view.smooth === 0 ? 0.6 : view.smooth < 0.9 ? 0.9 : 0 });
@@ -99,8 +104,12 @@ document.querySelector(".brand").addEventListener("click", (event) => {
   change({ run: "", matrix: "", zoom: null }, { isNewPage: true });
 });
 document.addEventListener("keydown", onKey);
-onView((names) => { if (!show()) shown.onView(names); });
-onRows((changed, isWhole) => { tell(); shown?.onRows(changed, isWhole); });
+onView((names) => {
+  moment.draw();
+  if (!show()) shown.onView(names);
+  if (names === null || names.includes("at")) pastRows();
+});
+onRows((changed, isWhole) => { tell(); moment.draw(); shown?.onRows(changed, isWhole); });
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href^='#']");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.defaultPrevented) return;

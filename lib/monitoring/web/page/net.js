@@ -1,14 +1,17 @@
 // Talks to the server: requests, and changes as they come (server-sent events, or a look every 5 seconds).
 
+import { view } from "./view.js";
+
+// `rows` are what is shown: those of now (`live`), or of the moment that the view names.
 export const store = {
-  rows: new Map(), options: [], metrics: {}, version: 0, epoch: 0, folders: [], problems: [], isComplete: false,
+  rows: new Map(), live: new Map(), options: [], metrics: {}, version: 0, epoch: 0, folders: [], problems: [], isComplete: false,
   isReadOnly: false, skew: 0, isLive: false, isLost: false, lost: 0,
 };
 
 const listeners = [];
 export const onRows = (listener) => listeners.push(listener);
 
-export const now = () => Date.now() / 1000 + store.skew;
+export const now = () => view.at ?? Date.now() / 1000 + store.skew;
 
 async function answer(response) {
   const content = await response.json().catch(() => ({ error: response.statusText || `status ${response.status}` }));
@@ -31,19 +34,46 @@ export async function post(path, content) {
 }
 
 function take(changes) {
-  if (changes.whole) store.rows.clear();
+  if (changes.whole) store.live.clear();
   const changed = new Set(changes.gone);
-  for (const id of changes.gone) store.rows.delete(id);
+  for (const id of changes.gone) store.live.delete(id);
   for (const row of changes.rows) {
-    store.rows.set(row.id, row);
+    store.live.set(row.id, row);
     changed.add(row.id);
   }
+  if (!view.at) store.rows = store.live;
   Object.assign(store, {
     options: changes.options, metrics: changes.metrics, version: changes.version, epoch: changes.epoch,
     folders: changes.folders, problems: changes.problems, isComplete: changes.all_read,
     isReadOnly: changes.read_only, skew: changes.now - Date.now() / 1000, isLost: false,
   });
-  for (const listener of listeners) listener(changed, changes.whole);
+  if (view.at && !store.past) pastRows();
+  for (const listener of listeners) listener(view.at ? new Set() : changed, changes.whole && !view.at);
+}
+
+// The rows of the moment that the view names; of a slider that is moved on the last one is asked for.
+export async function pastRows() {
+  const at = view.at;
+  if (at === null) {
+    store.past = null;
+    if (store.rows === store.live) return;
+    store.rows = store.live;
+  } else {
+    if (store.isAsking) { store.isAskedAgain = true; return; }
+    store.isAsking = true;
+    try {
+      const found = await get("api/runs", { at });
+      store.rows = new Map(found.rows.map((row) => [row.id, row]));
+      store.past = at;
+    } catch (error) {
+      store.past ??= at;
+      store.problems = [error.message];
+    } finally {
+      store.isAsking = false;
+    }
+    if (store.isAskedAgain || view.at !== at) { store.isAskedAgain = false; pastRows(); return; }
+  }
+  for (const listener of listeners) listener(new Set(store.rows.keys()), true);
 }
 
 function tell() {

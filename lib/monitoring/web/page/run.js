@@ -36,7 +36,7 @@ export class RunPage {
     if (this.isLoading) return;
     this.isLoading = true;
     try {
-      this.details = await get("api/run", { id: this.id });
+      this.details = await get("api/run", view.at ? { id: this.id, at: view.at } : { id: this.id });
       this.problem = "";
     } catch (error) {
       this.problem = error.message;
@@ -53,7 +53,7 @@ export class RunPage {
     const row = this.row;
     const back = h("a", { href: "#", class: "small", onclick: (event) => { event.preventDefault(); change({ run: "", zoom: null }, { isNewPage: true }); } }, "‹ all runs");
     if (!row) {
-      replace(this.head, back, h("p", { class: "empty" }, !store.isComplete ? "reading …" : `There is no run ${this.id} (any more).`));
+      replace(this.head, back, h("p", { class: "empty" }, !store.isComplete ? "reading …" : store.live.has(this.id) ? "It had not begun." : `There is no run ${this.id} (any more).`));
       return;
     }
     if (this.isNoting && this.head.querySelector(".note-form")) return;  // what is being typed stays
@@ -110,6 +110,7 @@ export class RunPage {
   drawTab() {
     this.drawTabs();
     this.body.setAttribute("aria-labelledby", `tab-${view.tab}`);
+    if (view.at && !this.row && store.isComplete) { replace(this.body); return; }
     if (view.tab === "charts") {
       if (!this.body.contains(this.board.element) || this.isBarOld) replace(this.body, boardBar(), this.board.element);
       this.isBarOld = false;
@@ -315,6 +316,7 @@ export class RunPage {
   tick() {
     if (document.hidden) return;
     this.drawHead();
+    if (view.at) return;
     this.tickLog();
     if (view.tab === "control" && this.details?.pending.length) this.load();
   }

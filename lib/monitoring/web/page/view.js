@@ -3,7 +3,7 @@
 const TEXTS = { where: "", sort: "-started", run: "", matrix: "", tab: "charts", x: "step", base: "", find: "", log: "", panel: "charts", seeds: "" };
 const LISTS = ["sel", "fold", "cols", "big"];
 
-export const view = { ...TEXTS, smooth: 0, zoom: null, sel: null, fold: [], cols: null, big: [] };
+export const view = { ...TEXTS, smooth: 0, zoom: null, at: null, sel: null, fold: [], cols: null, big: [] };
 
 const listeners = [];
 export const onView = (listener) => listeners.push(listener);
@@ -14,6 +14,8 @@ export function readAddress() {
   for (const name of LISTS) view[name] = given.has(name) ? given.getAll(name).filter(Boolean) : (name === "sel" || name === "cols" ? null : []);
   const smooth = Number(given.get("smooth"));
   view.smooth = smooth >= 0 && smooth < 1 ? smooth : 0;
+  const at = Number(given.get("at"));
+  view.at = at > 0 ? at : null;
   const zoom = (given.get("zoom") ?? "").split("..").map(Number);
   view.zoom = zoom.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
 }
@@ -27,6 +29,7 @@ function address() {
     for (const one of view[name]) shown.append(name, one);
   }
   if (view.smooth) shown.set("smooth", String(view.smooth));
+  if (view.at) shown.set("at", String(Math.round(10 * view.at) / 10));
   if (view.zoom) shown.set("zoom", view.zoom.map((edge) => Number(edge.toPrecision(8))).join(".."));
   return "#" + shown.toString().replaceAll("%2F", "/").replaceAll("%2C", ",");
 }

@@ -1,0 +1,118 @@
+"""Runs as they stood at a moment: the journal up to it is what a reader had then.
+
+An attempt that later ones did again counts as long as they had not begun. Tags, notes and logs have no
+history: they are shown as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record, as_number
+from monitoring.journal.run_state import RunState, read_end, superseded
+from monitoring.journal.tail import first_place
+from monitoring.web.events import SparseRecords
+from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values, patience
+
+# How a run says itself that it has ended.
+ENDED = ("complete", "failed", "interrupted")
+
+
+def row_then(row: RunRow, moment: float) -> RunRow | None:
+    """Return a run's row as of a moment, UTC epoch seconds; None where it had not begun."""
+    started, updated = row.facts["started"], row.facts["updated"]
+    if started is not None and started > moment:
+        return None
+    if updated is not None and updated <= moment and row.facts["status"] in ENDED:
+        return row
+    journal = row.directory / JOURNAL
+    end = end_then(journal, moment)
+    state = read_end(journal, until=end)
+    if state.last_time is None and started is None:
+        return None
+    facts = {
+        **row.facts,
+        "status": _status_then(row, state, moment),
+        "step": state.step,
+        "steps": state.num_steps,
+        "left": state.seconds_left,
+        "pace": state.steps_per_second,
+        "updated": state.last_time,
+        "attempt": state.attempt,
+        "seconds": state.last_time - started if state.last_time and started else None,
+        "seq": state.last_seq,
+        **alert_facts(row.directory, until=moment),
+    }
+    config = state.start.get("config")
+    found = RunRow(row.id, row.directory, facts, dict(config) if isinstance(config, dict) else row.options)
+    found.metrics = newest_values(journal, until=end)
+    if row.best and (end is None or end <= MOST_SEARCHED):
+        found.best = best_values(records_then(journal, end))
+    return found
+
+
+def _status_then(row: RunRow, state: RunState, moment: float) -> str:
+    """How it stood: a process that died without a word is known to be gone once it was silent."""
+    if state.status is not None:
+        return state.status
+    now = str(row.facts["status"])
+    if state.last_time is None:
+        return "waiting"
+    if moment - state.last_time < patience(state):
+        return "running"
+    if state.attempt != row.facts["attempt"] or now == "died":
+        return "died"
+    return "running" if now == "running" and moment >= (row.facts["updated"] or 0.0) else "silent"
+
+
+def end_then(journal: Path, moment: float) -> int | None:
+    """Return the bytes of a journal that were there at a moment; None for all of it."""
+    try:
+        with journal.open("rb") as file:
+            return first_place(file, lambda record: (as_number(record.get("time")) or 0.0) > moment)
+    except FileNotFoundError:
+        return None
+
+
+def records_then(journal: Path, end: int | None) -> list[Record]:
+    """Return the records but steps that counted when a journal had so many bytes."""
+    found = SparseRecords(journal, until=end)
+    try:
+        found.refresh()
+    except FileNotFoundError:
+        return []
+    return found.records
+
+
+def attempt_then(row: RunRow, moment: float) -> int | None:
+    """Return the attempt that a run was in, where later ones followed; None in its last one."""
+    journal = row.directory / JOURNAL
+    attempt = read_end(journal, until=end_then(journal, moment)).attempt
+    return None if attempt >= (row.facts["attempt"] or 0) else attempt
+
+
+def events_then(row: RunRow, records: Sequence[Record], moment: float) -> list[Record]:
+    """Return a run's records but steps as of a moment; `records` are those that count now."""
+    if any(superseded(one) for one in records if _time(one) > moment):
+        journal = row.directory / JOURNAL
+        return records_then(journal, end_then(journal, moment))
+    return [one for one in records if _time(one) <= moment]
+
+
+def alerts_then(alerts: Sequence[dict[str, Any]], moment: float) -> list[dict[str, Any]]:
+    """Return the alerts that had fired, those that were over later as firing."""
+    found = []
+    for alert in alerts:
+        if _time(alert) > moment:
+            continue
+        is_over = (as_number(alert.get("ended")) or 0.0) <= moment
+        late = ("ended", "end_step", "end_message")
+        found.append(alert if is_over else {k: v for k, v in alert.items() if k not in late})
+    return found
+
+
+def _time(record: Record) -> float:
+    return as_number(record.get("time")) or 0.0
