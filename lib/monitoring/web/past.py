@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from monitoring.journal.end_status import EndStatus
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_state import RunState, read_end, superseded
@@ -17,16 +18,13 @@ from monitoring.journal.tail import first_place
 from monitoring.web.events import SparseRecords
 from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values, patience
 
-# How a run says itself that it has ended.
-ENDED = ("complete", "failed", "interrupted")
-
 
 def row_then(row: RunRow, moment: float) -> RunRow | None:
     """Return a run's row as of a moment, UTC epoch seconds; None where it had not begun."""
     started, updated = row.facts["started"], row.facts["updated"]
     if started is not None and started > moment:
         return None
-    if updated is not None and updated <= moment and row.facts["status"] in ENDED:
+    if updated is not None and updated <= moment and row.facts["status"] in get_args(EndStatus):
         return row
     journal = row.directory / JOURNAL
     end = end_then(journal, moment)
