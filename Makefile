@@ -209,7 +209,7 @@ prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (defau
 	@$(python) scripts/prometheus.py
 
 .PHONY: dashboard
-dashboard: $(setup)		##* every run in a browser, live: RUN=dir[:dir …] (default: RESULTS_DIR) PORT=n HOST=address READ_ONLY=y
+dashboard: $(setup)		##* every run in a browser, live: RUN=dir[:dir …] (default: RESULTS_DIR) PORT=n HOST=address READ_ONLY=y SAVE=file.html VIEW=address
 	@$(python) scripts/dashboard.py
 
 .PHONY: gputop

@@ -1,7 +1,8 @@
 """Show every run in a browser until Ctrl-C (`make dashboard [RUN=dir] [PORT=n] [HOST=name] [READ_ONLY=y]`).
 
 RUN is a folder of results, a matrix or a run, or several with `:` between them; the default is RESULTS_DIR.
-Runs that begin later are shown, too.
+Runs that begin later are shown, too. SAVE=view.html writes a view as one file that works without a server:
+of all runs, or VIEW, which is what the address of the page has from # on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kharness.config.places import asked_path
 from kharness.runs.bundle import opened
 from kharness.runs.latest import latest_link
 from monitoring.errors import PortTakenError
-from monitoring.web.command import HOST, serve
+from monitoring.web.command import HOST, save, serve
 
 if TYPE_CHECKING:
     from kharness.pages.addition import MatrixPages
@@ -40,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
         from kharness.environment.parts import bring  # what is there already need not be looked for
 
         bring(["web"])
+    if file := variables.get("SAVE"):
+        return save(folders, asked_path("SAVE", file), variables.get("VIEW") or "", additions=pages)
     host = variables.get("HOST") or HOST
     try:
         return serve(

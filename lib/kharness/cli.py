@@ -10,6 +10,7 @@ Words after `--` are the program's, letter for letter.
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import shlex
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     """Return the exit code of the program, or of the matrix: 3 if a run of it is not complete."""
     given = list(argv)
     if given and given[0] in TARGETS:
-        return target(given[0], given[1:])
+        return about(given[0]) if {"-h", "--help"} & {*given} else target(given[0], given[1:])
     if given and given[0] not in CALLS and given[0] in make_targets():
         make(given)
     options, words = parsed(given)
@@ -191,11 +192,22 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     return told_report(directory, say, {})
 
 
-def target(name: str, words: Sequence[str]) -> int:
-    """Do what the make target of that name does, on the results in this folder."""
+def about(name: str) -> int:
+    """Print what the make target of that name takes."""
+    print(ast.get_docstring(ast.parse(_script(name).read_text(encoding="utf-8"))))
+    return 0
+
+
+def _script(name: str) -> Path:
     script = CHECKOUT / "scripts" / f"{SCRIPTS.get(name, name).replace('-', '_')}.py"
     if not script.is_file():
         raise MatrixError(f"kharness {name} needs a checkout", hint="run it in one: make help")
+    return script
+
+
+def target(name: str, words: Sequence[str]) -> int:
+    """Do what the make target of that name does, on the results in this folder."""
+    script = _script(name)
     named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))
     given = []
     for word in words:

@@ -65,6 +65,19 @@ class MatrixPages:
             Route("/api/kharness/options", options, methods=["POST"]),
         ]
 
+    def kept(self, answers: Answers, view: Mapping[str, str], drawn: Sequence[str]) -> Mapping[str, Any]:
+        """Return what the shown matrix, the cards above the table or the differences need in a saved view."""
+        rows = answers.all_rows()
+        if wanted := view.get("matrix"):
+            return {f"api/kharness/matrix {wanted}": self.shown(wanted, rows)}
+        if view.get("run"):
+            return {}
+        found: dict[str, Any] = {"api/kharness/matrices": {"matrices": self.listed(rows)}}
+        if view.get("panel") == "differences":
+            known = {row.id: row.directory for row in rows if row.id in drawn}
+            found["api/kharness/options"] = compared_options([known[one] for one in drawn[:MOST_RUNS]])
+        return found
+
     def listed(self, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
         """Return all matrices and sweeps that have begun, the newest first."""
         found = []

@@ -20,14 +20,16 @@ from monitoring.errors import UserError
 from monitoring.host.small_file import text_of
 from monitoring.journal.fields import row_of
 from monitoring.journal.files import ENVIRONMENT_JSON
+from monitoring.web.alone import page_of
 from monitoring.web.charts import Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, read_log, read_picture
 from monitoring.web.folders import RunIndex, unreadable
+from monitoring.web.kept_view import KeptView
 from monitoring.web.past import row_then
 from monitoring.web.rows import RunRow
 from monitoring.web.saved_views import SavedViews
-from monitoring.where import field_name, parse_where
+from monitoring.where import Where, field_name, parse_where
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -78,6 +80,9 @@ class Addition(Protocol):
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
         """Return what it answers; UserError of a handler is a sentence on the page."""
 
+    def kept(self, answers: Answers, view: Mapping[str, str], drawn: Sequence[str]) -> Mapping[str, Any]:
+        """Return the answers that a view saved as a file needs: `PATH` or `PATH ID` -> content."""
+
 
 class Answers:
     """Everything that the page asks for."""
@@ -99,6 +104,7 @@ class Answers:
             for path in sorted(PAGE.rglob("*"))
             if path.is_file()
         }
+        self._scripts, self._styles = ["main.js"], list[str]()
         for addition in additions:
             self._add(addition)
 
@@ -112,6 +118,8 @@ class Answers:
         tags += f'<script type="module" src="page/{addition.name}/{addition.script}"></script>\n  '
         own = b'<script type="module" src="page/main.js">'
         self._files["index.html"] = (page.replace(own, tags.encode() + own), kind)
+        self._scripts.insert(-1, f"{addition.name}/{addition.script}")
+        self._styles.append(f"{addition.name}/{addition.style}")
 
     def app(self) -> Starlette:
         """Return the application, without the guard."""
@@ -134,6 +142,7 @@ class Answers:
             Route("/api/picture", self.picture),
             Route("/api/control", self.control, methods=["POST"]),
             Route("/api/notes", self.notes, methods=["POST"]),
+            Route("/api/alone", self.alone, methods=["POST"]),
             Route("/api/views", self.views),
             Route("/api/views", self.save_view, methods=["POST"]),
             *(route for addition in self.additions for route in addition.routes(self)),
@@ -173,7 +182,7 @@ class Answers:
         self.index.asked()
         moment = _moment(request.query_params.get("at"))
         if moment is not None:
-            rows = [self._row(row) for row in await self._rows_then(moment)]
+            rows = [self.row(row) for row in await self._rows_then(moment)]
             return _json({"rows": rows, "at": moment})
         since, epoch = _whole(request, "since"), _whole(request, "epoch")
         return _json(self.changes(since, epoch))
@@ -195,7 +204,7 @@ class Answers:
         index = self.index
         with index.lock:
             whole = epoch != index.epoch or since > index.version or since <= 0
-            rows = [self._row(row) for row in index.rows.values() if whole or row.version > since]
+            rows = [self.row(row) for row in index.rows.values() if whole or row.version > since]
             gone = [] if whole else [run for run, version in index.gone.items() if version > since]
             names = dict.fromkeys(name for row in index.rows.values() for name in row.metrics)
             varying = list(index.varying)
@@ -216,7 +225,7 @@ class Answers:
             "now": time.time(),
         }
 
-    def _row(self, row: RunRow) -> dict[str, Any]:
+    def row(self, row: RunRow) -> dict[str, Any]:
         options = {name: row.options[name] for name in self.index.varying if name in row.options}
         found = {**row.facts, "options": options, "metrics": row.metrics}
         return {**found, "best": row.best} if row.best else found
@@ -253,13 +262,13 @@ class Answers:
         selection = parse_where(text if isinstance(text, str) else "")
         moment = _moment(content.get("at"))
         rows = self.all_rows() if moment is None else await self._rows_then(moment)
+        return _json({"ids": await asyncio.to_thread(self.selected, selection, rows)})
 
-        def selected() -> list[str]:
-            known = set[str]().union(*(row.names() for row in rows)) if selection.fields else set()
-            selection.check({field_name(name) for name in known})
-            return [row.id for row in rows if selection(_lookup(row))]
-
-        return _json({"ids": await asyncio.to_thread(selected)})
+    def selected(self, selection: Where, rows: Sequence[RunRow]) -> list[str]:
+        """Return the ids of the rows that a condition selects. UserError for a field that none has."""
+        known = set[str]().union(*(row.names() for row in rows)) if selection.fields else set()
+        selection.check({field_name(name) for name in known})
+        return [row.id for row in rows if selection(_lookup(row))]
 
     # ------------------------------------------------------------- one run
 
@@ -345,6 +354,21 @@ class Answers:
         tags, text = content.get("tags"), content.get("note")
         kept = await self._patiently(row, lambda: self.details.annotate(row, tags, text))
         return _json({"tags": kept.tags, "note": kept.text})
+
+    async def alone(self, request: Request) -> Response:
+        """Return the page of a view as one file that works without a server."""
+        from starlette.responses import Response
+
+        address = (await _content(request)).get("address")
+        if not isinstance(address, str):
+            raise BadRequest("a view is saved by its address")
+        view = KeptView(self, address)
+        page = await self.patiently(view.run or "the view", lambda: self.page_alone(view))
+        return Response(page, media_type="text/html; charset=utf-8")
+
+    def page_alone(self, view: KeptView) -> bytes:
+        """Return the same, reading files for as long as that takes."""
+        return page_of(self._files, self._scripts, self._styles, view.content())
 
     async def views(self, request: Request) -> Response:
         """Return the saved views."""

@@ -1,5 +1,7 @@
 """Serve the page of runs: python -m monitoring.web [FOLDER …] [--port N] [--host ADDRESS] [--read-only].
 
+With --save FILE a view of it is written as one HTML file that works without a server.
+
 FOLDER is a folder of results, a matrix or a run (default: results); several are shown together.
 """
 
@@ -11,13 +13,22 @@ import errno
 import os
 import socket
 import sys
+import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitoring.errors import MissingPackage, MonitoringError, PortTakenError, UserError, report_error
+from monitoring.errors import (
+    MissingPackage,
+    MonitoringError,
+    PortTakenError,
+    UserError,
+    report_error,
+    unwritable,
+)
 from monitoring.host.name import host_name
+from monitoring.journal.atomic_file import write_atomically
 from monitoring.web.guard import AccessGuard, kept_token, own_names
 
 if TYPE_CHECKING:
@@ -34,6 +45,9 @@ MOST_PORTS = 100
 MOST_CONNECTIONS = 1000
 SHUTDOWN_SECONDS = 1
 
+# Seconds between two looks at whether all folders were read.
+LOOK_EVERY = 0.05
+
 
 def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C; 2 where that cannot be."""
@@ -44,11 +58,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, help=f"default: {PORT}, or the next free one; 0: any free one")
     parser.add_argument("--host", default=HOST, help=f"address to listen at (default: {HOST})")
     parser.add_argument("--read-only", action="store_true", help="send no requests to trainings")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write a view as one HTML file, and end")
+    parser.add_argument(
+        "--view", default="", metavar="ADDRESS", help="view to save: what the page's address has from # on"
+    )
     parser.add_argument("--no-browser", action="store_true", help="open no browser")
     given = parser.parse_args(argv)
+    folders = given.folders or [Path("results")]
     try:
+        if given.save:
+            return save(folders, given.save, given.view)
         return serve(
-            given.folders or [Path("results")],
+            folders,
             host=given.host,
             port=given.port,
             read_only=given.read_only,
@@ -84,7 +105,7 @@ def serve(
         from monitoring.web.app import Answers
         from monitoring.web.folders import RunIndex
     except ImportError as error:
-        raise MissingPackage(f"the page needs {error.name}", hint="pip install starlette uvicorn") from error
+        raise _missing(error) from error
     index = RunIndex(folders)
     answers = Answers(index, read_only=read_only, additions=additions())
     guard: App = AccessGuard(answers.app(), token=token, port=own_port, hosts=own_names(host))
@@ -104,6 +125,39 @@ def serve(
         uvicorn.Server(config).run(sockets=[listening])
     index.close()
     return 0
+
+
+def save(
+    folders: Sequence[Path],
+    file: Path,
+    view: str,
+    *,
+    additions: Callable[[], Sequence[Addition]] = tuple,
+) -> int:
+    """Write a view of the page, by its address from # on, as one file that works without a server."""
+    check_folders(folders)
+    try:
+        from monitoring.web.app import Answers
+        from monitoring.web.folders import RunIndex
+        from monitoring.web.kept_view import KeptView
+    except ImportError as error:
+        raise _missing(error) from error
+    index = RunIndex(folders)
+    while not index.is_complete:
+        time.sleep(LOOK_EVERY)
+    answers = Answers(index, read_only=True, additions=additions())
+    data = answers.page_alone(KeptView(answers, view.partition("#")[2] if "#" in view else view))
+    index.close()
+    try:
+        write_atomically(file, data)
+    except OSError as error:
+        raise unwritable(file, error) from error
+    print(f"{file}: {len(index.rows)} runs, {len(data) / 1e6:.1f} MB, works without a server")
+    return 0
+
+
+def _missing(error: ImportError) -> MissingPackage:
+    return MissingPackage(f"the page needs {error.name}", hint="pip install starlette uvicorn")
 
 
 def check_folders(folders: Sequence[Path]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -13,7 +16,7 @@ import pytest
 from ...accessibility import violations
 from ...browser import Browser, needs_browser
 from ..report.conftest import training, write_journal, write_status
-from .conftest import Dashboard
+from .conftest import ROOT, Dashboard
 
 pytestmark = needs_browser
 
@@ -224,3 +227,22 @@ def answer(url: str, headers: dict[str, str]) -> tuple[int, str]:
             return found.status, found.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_a_matrix_is_saved_as_one_file(page: Browser, dashboard: Dashboard, tmp_path: Path) -> None:
+    file = tmp_path / "grid.html"
+    view = "#matrix=results/grid"
+    words = [
+        sys.executable,
+        "scripts/dashboard.py",
+        f"RUN={dashboard.results}",
+        f"SAVE={file}",
+        f"VIEW={view}",
+    ]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("works without a server\n")
+    seen = f"document.querySelectorAll('.verdict').length && {VERDICTS}"
+    show(page, view)
+    served = page.until(seen)
+    page.open(file.as_uri())
+    assert page.until(seen) == served

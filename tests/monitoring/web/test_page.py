@@ -392,6 +392,40 @@ def test_the_slider_shows_runs_as_they_stood(page: Browser) -> None:
     page.until(f"{CHART}.lines[0].x.at(-1) === 20000 && !location.hash.includes('at=')")
 
 
+def test_a_view_is_saved_as_a_file_that_works_without_a_server(
+    page: Browser, tmp_path: Path, server: Server
+) -> None:
+    """One click; names with markup are text in it, and nothing is fetched."""
+    page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    show(page, "sel=results/spiky&sel=results/marked&smooth=0.5")
+    page.until(f"{READY} && {CHART}.lines.length === 2")
+    click(page, "#save-button")
+    file = tmp_path / "kharness.html"
+    wait_until(file.exists, "the file")
+    assert file.stat().st_size < 10**6
+    server.kill()
+    try:
+        page.open(file.as_uri())
+        page.until(f"{READY} && {CHART}.lines.length === 2")
+        assert MARKUP in page.value(NAMES)
+        assert page.value("document.querySelectorAll('img[src=x]').length") == 0
+        click(page, ".runs td.pinned a", "spiky")
+        page.until(f"{READY} && {CHART}.lines.length === 1")
+        assert max(page.value(f"{CHART}.lines[0].max")) == SPIKE
+        show(page, "run=results/spiky&tab=config")
+        page.until("document.querySelector('.tab')?.innerText.includes('OPTIMIZER')")
+        fetched = [one["params"] for one in page.events if one["method"] == "Network.requestWillBeSent"]
+        own = {one["request"]["url"].partition(":")[0] for one in fetched if one["documentURL"][:4] == "file"}
+        assert own == {"file", "data"}
+        assert [one for one in page.events if "Content Security" in json.dumps(one)] == []
+        assert page.value("document.title") == "spiky · kharness"
+    finally:
+        server.start()
+    bad = json.dumps({"address": "#run=results/none"}).encode()
+    status, _, answer = server.ask("/api/alone", method="POST", body=bad)
+    assert (status, json.loads(answer)["error"]) == (400, "there is no such run any more")
+
+
 def test_a_phone_shows_all_without_scrolling_sideways(page: Browser) -> None:
     page.call("Emulation.setDeviceMetricsOverride", **PHONE)
     page.until(f"{CHART}?.plot && innerWidth === 390")

@@ -132,7 +132,7 @@ TARGETS: dict[str, Reads] = {
     "wandb-test": _ALL,
     "sync": Reads(("RUN", "TRACKER")),
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
-    "dashboard": Reads(("HOST", "PORT", "READ_ONLY", "RUN"), _NEWEST),
+    "dashboard": Reads(("HOST", "PORT", "READ_ONLY", "RUN", "SAVE", "VIEW"), _NEWEST),
     "gputop": Reads(("METRIC", "RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "watch": Reads(("METRIC", "RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "new-model": _NONE,

@@ -2,6 +2,7 @@
 
 import { h, isSameColor, number, say, save } from "./dom.js";
 import { Chart } from "./chart.js";
+import { kept } from "./kept.js";
 import { post, store } from "./net.js";
 import { overSeeds } from "./seeds.js";
 import { change, view } from "./view.js";
@@ -234,7 +235,7 @@ export class Board {
 
 // The controls that all boards share: axis, smoothing, logarithm, zoom, search.
 export function boardBar(extra = []) {
-  const x = h("select", { "aria-label": "horizontal axis", onchange: (event) => change({ x: event.target.value, zoom: null }) },
+  const x = h("select", { "aria-label": "horizontal axis", disabled: kept !== null, onchange: (event) => change({ x: event.target.value, zoom: null }) },
     ["step", "time", "samples", "tokens"].map((name) => h("option", { value: name, selected: view.x === name }, name)));
   const shown = h("output", { class: "number" }, view.smooth ? view.smooth.toFixed(2) : "off");
   const smooth = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(view.smooth), id: "smooth", "aria-label": "smoothing",

@@ -1,10 +1,11 @@
 // Begins the page: chooses what is shown by the address, and passes on changes, views and keys.
 
 import { pageOf } from "./additions.js";
-import { ago, duration, h, replace } from "./dom.js";
+import { ago, date, duration, h, replace, save, say } from "./dom.js";
 import { Home, setWhere } from "./home.js";
 import { Moment } from "./moment.js";
-import { begin, now, onRows, pastRows, store } from "./net.js";
+import { kept } from "./kept.js";
+import { begin, fileOf, now, onRows, pastRows, store } from "./net.js";
 import { RunPage } from "./run.js";
 import { change, onView, readAddress, view } from "./view.js";
 import { openViews } from "./views.js";
@@ -33,7 +34,19 @@ function show() {
   return true;
 }
 
+// The view as a file of its own, which shows the same without the server.
+async function saveView() {
+  say("the view is being saved …");
+  try {
+    save(`${document.title.replace(" · kharness", "")}.html`, await fileOf("api/alone", { address: location.hash }));
+    say("saved: a file that works without the server");
+  } catch (error) {
+    say(error.message);
+  }
+}
+
 function tell() {
+  if (kept) { live.textContent = `as saved ${date(kept.saved)}`; return; }
   const running = [...store.live.values()].filter((row) => row.status === "running").length;
   live.className = `live ${store.isLost ? "off" : store.isLive ? "on" : ""}`;
   live.textContent = store.isLost ? store.lostWhy : !store.isComplete ? "reading …" : view.at ? "as it was" : store.isLive ? (running ? `live, ${running} running` : "live") : "every 5 s";
@@ -88,6 +101,11 @@ function onKey(event) {
 // The token came with the address; the browser has it as a cookie now.
 if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", location.pathname + location.hash);
 
+if (kept) {
+  if (!location.hash) location.hash = kept.address;
+  where.disabled = true;
+  for (const id of ["moment-button", "views-button", "save-button"]) document.getElementById(id).hidden = true;
+}
 readAddress();
 where.value = view.where;
 let typing = 0;
@@ -98,6 +116,7 @@ where.addEventListener("input", () => {
 document.querySelector(".filter").addEventListener("submit", (event) => { event.preventDefault(); change({ where: where.value, run: "", matrix: "" }); });
 document.getElementById("help-button").addEventListener("click", openHelp);
 document.getElementById("views-button").addEventListener("click", openViews);
+document.getElementById("save-button").addEventListener("click", saveView);
 document.querySelector(".brand").addEventListener("click", (event) => {
   event.preventDefault();
   setWhere("");

@@ -1,6 +1,7 @@
 // The slider that shows all runs as they stood at a moment. Times in which nothing ran take no room on it.
 
 import { date, duration, h } from "./dom.js";
+import { kept } from "./kept.js";
 import { store } from "./net.js";
 import { change, view } from "./view.js";
 
@@ -18,6 +19,7 @@ export class Moment {
     this.play = h("button", { type: "button", onclick: () => this.run(!this.timer) }, "▶ Play");
     this.now = h("button", { type: "button", onclick: () => { this.run(false); change({ at: null }); } }, "Now");
     const close = h("button", { type: "button", class: "quiet", "aria-label": "close, and show now", onclick: () => this.toggle() }, "✕");
+    for (const one of kept ? [this.play, this.range, this.now, close] : []) one.hidden = true;
     place.append(this.play, this.range, this.told, this.now, close);
     this.isOpen = false;
     this.draw();

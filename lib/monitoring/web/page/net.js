@@ -1,5 +1,6 @@
 // Talks to the server: requests, and changes as they come (server-sent events, or a look every 5 seconds).
 
+import { kept, keptAnswer } from "./kept.js";
 import { view } from "./view.js";
 
 // `rows` are what is shown: those of now (`live`), or of the moment that the view names.
@@ -11,7 +12,7 @@ export const store = {
 const listeners = [];
 export const onRows = (listener) => listeners.push(listener);
 
-export const now = () => view.at ?? Date.now() / 1000 + store.skew;
+export const now = () => view.at ?? kept?.saved ?? Date.now() / 1000 + store.skew;
 
 async function answer(response) {
   const content = await response.json().catch(() => ({ error: response.statusText || `status ${response.status}` }));
@@ -25,12 +26,20 @@ async function answer(response) {
 }
 
 export async function get(path, parameters = {}) {
+  if (kept) return keptAnswer(path, parameters);
   return answer(await fetch(`${path}?${new URLSearchParams(parameters)}`, { credentials: "same-origin" }));
 }
 
+const send = (path, content) => fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(content), credentials: "same-origin" });
+
 export async function post(path, content) {
-  const headers = { "content-type": "application/json" };
-  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(content), credentials: "same-origin" }));
+  return kept ? keptAnswer(path, content) : answer(await send(path, content));
+}
+
+// A file that the server makes of the view.
+export async function fileOf(path, content) {
+  const response = await send(path, content);
+  return response.ok ? response.blob() : answer(response);
 }
 
 function take(changes) {
@@ -81,6 +90,7 @@ function tell() {
 }
 
 export async function begin() {
+  if (kept) { take(kept.answers["api/runs"]); return; }
   let source = null;
   let retries = 0;
   const look = async () => {

@@ -2,6 +2,7 @@
 
 import { ago, bytes, copy, date, duration, h, number, replace, say, swatch, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
+import { pictureOf } from "./kept.js";
 import { get, now, post, store } from "./net.js";
 import { mainMetrics, statusCell, tagPills } from "./table.js";
 import { change, view } from "./view.js";
@@ -270,7 +271,7 @@ export class RunPage {
   pictures() {
     const { pictures, noted_pictures: noted, predictions } = this.details;
     const steps = Object.fromEntries(noted.map((one) => [one.file, one]));
-    const figures = pictures.map((name) => h("figure", { class: "card" }, h("img", { src: `api/picture?${new URLSearchParams({ id: this.id, name })}`, alt: name, loading: "lazy" }), h("figcaption", {}, steps[name] ? `${steps[name].name}, step ${number(steps[name].step)}` : name)));
+    const figures = pictures.map((name) => h("figure", { class: "card" }, h("img", { src: pictureOf(this.id, name), alt: name, loading: "lazy" }), h("figcaption", {}, steps[name] ? `${steps[name].name}, step ${number(steps[name].step)}` : name)));
     const names = [...new Set(predictions.flatMap(Object.keys))];
     return [figures.length ? h("div", { class: "pictures" }, figures) : null,
       predictions.length ? h("div", { class: "card" }, h("h2", {}, "Newest predictions"), h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, predictions.map((one) => h("tr", { class: "label" in one && one.label !== one.predicted ? "differs" : "" }, names.map((name) => h("td", {}, text(one[name]))))))))) : null].filter(Boolean);
