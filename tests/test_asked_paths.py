@@ -19,7 +19,19 @@ from kharness.config.make.variables import given as variables
 from kharness.config.places import asked_path, split_place
 
 ROOT = Path(__file__).resolve().parent.parent
-PATHS = ("A", "B", "BASELINE", "DATA_DIR", "DEFCONFIG", "FRAGMENTS", "O", "RANGE_CONFIG", "RUN", "TARGET")
+PATHS = (
+    "A",
+    "B",
+    "BASELINE",
+    "DATA_DIR",
+    "DEFCONFIG",
+    "FRAGMENTS",
+    "O",
+    "RANGE_CONFIG",
+    "RUN",
+    "SAVE",
+    "TARGET",
+)
 NO_SCRIPT = {
     "check",
     "check-newest",
@@ -93,7 +105,7 @@ def test_every_variable_of_the_table_that_names_a_path_is_here() -> None:
         "READ_ONLY",
     }
     others |= {"CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "STEP", "STOP"}
-    others |= {"SEED", "SIMULATE", "SORT", "SYMBOL", "THEME", "TOLERANCE", "TRACKER"}
+    others |= {"SEED", "SIMULATE", "SORT", "SYMBOL", "THEME", "TOLERANCE", "TRACKER", "VIEW"}
     assert named - others == set(PATHS) - {"BASELINE", "O"}
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from monitoring.errors import UserError
 from monitoring.host.small_file import text_of
 from monitoring.journal.files import ENVIRONMENT_JSON
+from monitoring.web.charts import Charts
+from monitoring.web.details import RunDetails
 from monitoring.web.files import LOG, names_in, pictures_in, read_log, read_picture
+from monitoring.web.folders import RunIndex
 from monitoring.web.past import row_then
 from monitoring.web.rows import RunRow
-from monitoring.where import parse_where
-
-if TYPE_CHECKING:
-    from monitoring.web.app import Answers
+from monitoring.where import Where, parse_where
 
 # So many of the newest runs are drawn where none are chosen, as by page/home.js.
 NEWEST = 8
@@ -36,6 +36,23 @@ PICTURE_BYTES = 8 * 2**20
 Row = Mapping[str, Any]
 
 
+class ViewSource(Protocol):
+    """The server's answers, or a part of them."""
+
+    index: RunIndex
+    details: RunDetails
+    charts: Charts
+    additions: Sequence[Any]
+
+    def all_rows(self) -> list[RunRow]: ...
+
+    def row(self, row: RunRow) -> dict[str, Any]: ...
+
+    def changes(self, since: int, epoch: int) -> dict[str, Any]: ...
+
+    def selected(self, selection: Where, rows: Sequence[RunRow]) -> list[str]: ...
+
+
 class NotKept(UserError):
     """A view that cannot be saved as a file."""
 
@@ -43,7 +60,7 @@ class NotKept(UserError):
 class KeptView:
     """One view, by the address that the page has for it; it reads files, and may take seconds."""
 
-    def __init__(self, answers: Answers, address: str) -> None:
+    def __init__(self, answers: ViewSource, address: str) -> None:
         self._answers = answers
         self._address = address if address.startswith("#") else f"#{address}"
         self._view = parse_qs(address.lstrip("#"), keep_blank_values=True)

@@ -45,7 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from kharness.config.tree import Tree
 
-_PATHS = {"DATA_DIR", "DEFCONFIG", "RANGE_CONFIG", "RUN", "TARGET"}
+_PATHS = {"DATA_DIR", "DEFCONFIG", "RANGE_CONFIG", "RUN", "SAVE", "TARGET"}
 _PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
 _LASTING = {"BASELINE", "CONFIG_REPORT_BASELINE"}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
