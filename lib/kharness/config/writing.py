@@ -14,10 +14,22 @@ from monitoring.errors import EXIT_DISK_FULL, UserError, is_full
 Made = TypeVar("Made")
 
 
-def guarded(name: str, make: Callable[[], Made], instead: Made, warn: Callable[[str], object]) -> Made:
-    """Return what `make` does; if it fails `instead`, and `warn` gets a line with name and exception."""
+def guarded(
+    name: str,
+    make: Callable[[], Made],
+    instead: Made,
+    warn: Callable[[str], object],
+    *,
+    raises: type[Exception] | tuple[()] = (),
+) -> Made:
+    """Return what `make` does; if it fails `instead`, and `warn` gets a line with name and exception.
+
+    Errors of the type `raises` are the caller's.
+    """
     try:
         return make()
+    except raises:
+        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - costs a warning, and nothing else
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         warn(on_one_line(f"{name}: {reason}"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from kharness.config.foreign_text import on_one_line
 from kharness.config.make.typed import typed
-from kharness.config.writing import Writing
+from kharness.config.writing import Writing, guarded
 from kharness.report.comparison_table import (
     comparison,
     each_run,
@@ -81,8 +81,7 @@ def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path
 def page_line(run: Path) -> str:
     """Write the page of a run and return where it is, or why it is not; the training is over in any case."""
     try:
-        summary = collect(run)
-        write_atomically(run / REPORT_HTML, files.FILES[REPORT_HTML](summary).encode())
+        _write_page(run, None)
     except Exception as error:  # noqa: BLE001 - a page that fails must not make a training that went well fail
         return f"page: not written ({type(error).__name__}: {on_one_line(str(error))})"
     return f"page: {shown(run / REPORT_HTML)}"
@@ -98,10 +97,14 @@ def write_everything(directory: Path, given: Mapping[str, str] | None = None) ->
     if summary.plan and len(summary.cells) <= MOST_PLOTTED:
         for cell in summary.cells:
             if cell.run.start:
-                content = files.FILES[REPORT_HTML](collect(cell.run.directory, given))
-                write_atomically(cell.run.directory / REPORT_HTML, content.encode())
-                written.append(cell.run.directory / REPORT_HTML)
+                page = partial(_write_page, cell.run.directory, given)
+                written += summary.part(f"page of {cell.name}", page, [])
     return summary, written
+
+
+def _write_page(run: Path, given: Mapping[str, str] | None) -> list[Path]:
+    write_atomically(run / REPORT_HTML, files.FILES[REPORT_HTML](collect(run, given)).encode())
+    return [run / REPORT_HTML]
 
 
 def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str, str] | None = None) -> int:
@@ -113,15 +116,20 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     """
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
-    say("\n".join([*report_lines(summary), *verdict]))
+    # after a week of training a bug in a statistic must not cost the files of the report
+    lines = guarded(
+        "comparison", partial(report_lines, summary), [], summary.warnings.append, raises=ReportError
+    )
+    say("\n".join([*lines, *verdict]))
     try:
-        write_all(summary)
+        written = write_all(summary)
     finally:
         for line in warnings_of(summary):
             say(f"warning: {line}")
     if not summary.settings.graphs:
         say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
-    say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
+    named = {"summary": directory / SUMMARY_MD, "page": directory / REPORT_HTML}
+    say("  ".join(f"{what}: {shown(path)}" for what, path in named.items() if path in written))
     return code
 
 

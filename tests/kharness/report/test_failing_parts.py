@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kharness.report import report
 from kharness.report.graphs import GRAPH_MODULES, draw_all, warnings_of
 from kharness.report.report import told_report, write_files
 from kharness.report.summary import collect
@@ -119,6 +120,26 @@ def test_a_file_that_fails_is_missing_and_the_others_say_so(
     said = f"{name}: ValueError: no such table"
     shown = {path.name: said in path.read_text().replace("\\", "") for path in written}
     assert shown == {one: one in ("summary.json", "summary.md", "report.html") for one in shown}
+
+
+def test_conclusions_that_fail_cost_their_tables(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    def fails(*_: object) -> str:
+        raise ZeroDivisionError("no spread")
+
+    for module, name in (
+        (html, "verdicts_table"),
+        (files, "conclusions_markdown"),
+        (report, "comparison_lines"),
+    ):
+        monkeypatch.setattr(module, name, fails)
+    assert told_report(recorded, said.append, {"CONFIG_REPORT_GRAPHS": "n"}) == 0
+    parts = ("comparison", "conclusions", "verdicts")
+    warnings = [f"warning: {part}: ZeroDivisionError: no spread" for part in parts]
+    assert [line for line in said if line.startswith("warning:")] == warnings
+    assert [name for name in FILES if not (recorded / name).exists()] == []
+    assert "## Runs" in (recorded / "summary.md").read_text()
 
 
 def test_a_table_that_fails_leaves_the_rest_of_its_page(

@@ -155,7 +155,7 @@ def as_markdown(summary: Summary) -> str:
         comparison(summary).markdown(),
         EXPLANATION,
         *_other_work(summary),
-        *conclusions_markdown(summary.conclusions),
+        *summary.part("conclusions", partial(conclusions_markdown, summary.conclusions), []),
         *summary.part("scores over workloads", partial(_aggregates, summary), []),
     ]
     incomplete = _incomplete(summary)

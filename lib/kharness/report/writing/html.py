@@ -81,11 +81,11 @@ class Incomplete:
 
 def as_html(summary: Summary) -> str:
     """The page; its graphs are those in the summary's directory (draw_all)."""
-    part, comparisons = summary.part, summary.conclusions.comparisons
+    part = summary.part
     sweep = part("the leaderboard", partial(sweep_facts, summary), None)
     # the trials of a sweep are ranked, and judged against none of them
     by_metric = [] if sweep else summary.conclusions.by_metric
-    found = [picture for one in by_metric if (picture := verdict_picture(one))]
+    found = part("pictures of verdicts", lambda: list(filter(None, map(verdict_picture, by_metric))), [])
     series = (
         None if summary.plan else part("series", partial(read_series, summary.cells[0].run.directory), None)
     )
@@ -119,14 +119,17 @@ def as_html(summary: Summary) -> str:
             counts=Counter(cell.run.shown_status for cell in summary.cells),
             conclusions=summary.conclusions,
             judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-            verdicts=[(one, verdicts_table(one).without_empty()) for one in by_metric],
-            effects=[effects_table(one).without_empty() for one in by_metric if one.effects],
+            verdicts=part(
+                "verdicts", lambda: [(one, verdicts_table(one).without_empty()) for one in by_metric], []
+            ),
+            effects=part(
+                "main effects",
+                lambda: [effects_table(one).without_empty() for one in by_metric if one.effects],
+                [],
+            ),
             effects_are=EFFECTS,
             over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
-            sentences=[
-                comparison_sentence(with_texts(one, _without_emphasis))
-                for one in ([] if sweep else [*comparisons, *summary.conclusions.effects])
-            ],
+            sentences=part("sentences", partial(_sentences, summary.conclusions), []) if not sweep else [],
             prices=part("prices", partial(_prices, summary.conclusions), {}),
             price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
             row_plots=[
@@ -200,6 +203,11 @@ def _over_workloads(summary: Summary) -> tuple[Table, str] | None:
     if not found:
         return None
     return aggregates_table(found), aggregates_caption(found[0].variant, summary.settings.confidence)
+
+
+def _sentences(conclusions: Conclusions) -> list[str]:
+    compared = [*conclusions.comparisons, *conclusions.effects]
+    return [comparison_sentence(with_texts(one, _without_emphasis)) for one in compared]
 
 
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
