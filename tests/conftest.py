@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from kharness.config.places import OUTPUT
+
 from . import few_digits as few_digits_checkout
 from .made_once import made_once
 from .simulated_nvml.simulated_nvml import LIBRARY, SimulatedNvml, build, header_folder
@@ -216,12 +218,16 @@ def signals_stay() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nobodys_settings() -> Iterator[None]:
-    """No test, and no fixture of a module, sees the developer's logins or what `make check` exports."""
+def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no fixture of a module, sees the developer's logins or what `make check` exports.
+
+    Nor does a training have the `.config` of the checkout, which the first `make test_matrix` writes there.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in FOREIGN:
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv(OUTPUT, str(tmp_path_factory.mktemp("no-configuration")))
         patch.setenv("WANDB_ERROR_REPORTING", "false")
         yield
 

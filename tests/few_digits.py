@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
+from kharness.config.places import OUTPUT
 from kharness.training.datasets._digits import subset
 from kharness.training.datasets.mnist_subset import Options, load
 
@@ -40,5 +41,5 @@ def make(root: Path, folder: Path) -> None:
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """Of a process that takes its modules from a checkout."""
-    return {**os.environ, "PYTHONPATH": str(checkout / "lib")}
+    """Of a process that takes its modules, and its `.config`, from a checkout."""
+    return {**os.environ, "PYTHONPATH": str(checkout / "lib"), OUTPUT: ""}

@@ -35,9 +35,7 @@ STEP_FIELDS = {
 
 
 def test_a_short_training_is_recorded_whole(train: Train) -> None:
-    done = train(
-        "--no-lenet5-quick", "--num-epochs", "2", "--batch-size", "900", "--optimizer", "adamw", "--seed", "5"
-    )
+    done = train("--num-epochs", "2", "--batch-size", "900", "--optimizer", "adamw", "--seed", "5")
     assert (done.code, done.err) == (0, "")
     (start,) = done.records("start")
     assert {

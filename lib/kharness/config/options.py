@@ -27,7 +27,7 @@ from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
-from kharness.config.places import TRAIN, asked_folder, home, is_outside, shown_from
+from kharness.config.places import TRAIN, asked_folder, is_outside, output, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import ALIASES, collect, did_you_mean, one_value
 from kharness.config.tree import Tree
@@ -230,9 +230,9 @@ def _read(
     if directory and (directory / CONFIG).exists():
         current = is_current(directory, shown_from(root, directory))
     else:  # it is to be begun
-        directory, current = None, not flags and _is_untouched(home(root))
+        directory, current = None, not flags and _is_untouched(output(root))
     if current and not flags:
-        configured = directory or home(root)
+        configured = directory or output(root)
         found = ConfiguredOptions(configured, root=root)
         if found.affects.words and model == found.MODEL:
             return found, arguments, shown_from(root, configured / CONFIG)
@@ -261,7 +261,7 @@ def _is_untouched(root: Path) -> bool:
 
 def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assignment], str]:
     """The layer below the flags, and what it is in words; `run_dir` has a `.config`."""
-    directory = run_dir or home(tree.root)
+    directory = run_dir or output(tree.root)
     shown = tree.shown(directory / CONFIG)
     defaults = tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py"))
     if run_dir is None and not (directory / CONFIG).exists():

@@ -20,6 +20,8 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 3500
 
 
+OUTPUT = "KHARNESS_O"
+"""The variable of the environment that is to `python MODEL/train.py` what O= is to make."""
 KCONFIG, TRAIN = "Kconfig", "train.py"
 COMMAND = "COMMAND"
 """The option of an outside model that has no train.py on our loop, but any program: the command."""
@@ -36,6 +38,12 @@ def shown_from(root: Path, path: Path) -> str:
 def home(root: Path) -> Path:
     """Where `.config` and results are: the folder of the model outside of the tree, without one the root."""
     return outside() or root
+
+
+def output(root: Path) -> Path:
+    """Where a training started by hand looks for `.config` and puts its results: KHARNESS_O, else `home`."""
+    chosen = os.environ.get(OUTPUT, "")
+    return asked_path(OUTPUT, chosen).absolute() if chosen else home(root)
 
 
 def model_folder(root: Path, model: str) -> Path:

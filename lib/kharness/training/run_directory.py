@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kharness.config.generate import write_files
 from kharness.config.options import Options
-from kharness.config.places import asked_path, home
+from kharness.config.places import asked_path, output
 from kharness.config.project_name import run_name
 from kharness.runs.rundir import has_plan, numbered
 from kharness.training.distributed.world import ALONE, World
@@ -63,7 +63,7 @@ def open_run(
 
 def _new_directory(options: Options, name: str, root: Path) -> Path:
     """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
-    results = home(root) / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+    results = output(root) / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     number = 1
     while True:
         directory = results / numbered(name, number)

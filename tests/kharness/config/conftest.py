@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kharness.config.places import OUTPUT
 from kharness.config.tree import Tree
 
 from ...warm_python import WarmPython
@@ -37,8 +38,12 @@ def make_tree(tmp_path: Path) -> Callable[[str], Tree]:
 
 
 @pytest.fixture
-def checkout(root: Path, tmp_path: Path) -> Path:
-    """A copy of the sample checkout with the real configuration script, and no `.config`."""
+def checkout(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the sample checkout with the real configuration script, and no `.config`.
+
+    What is trained in it has the `.config` that a test writes there; else the suite has trainings read none.
+    """
+    monkeypatch.delenv(OUTPUT)
     copy = tmp_path / "checkout"
     shutil.copytree(root / "tests" / "data" / "checkout", copy)
     (copy / "scripts").mkdir()

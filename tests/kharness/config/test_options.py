@@ -13,6 +13,7 @@ from kharness.config import options
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config
 from kharness.config.options import ConfiguredOptions, Options
+from kharness.config.places import OUTPUT
 from kharness.config.project_name import checksum
 from kharness.config.tree import Origin, Tree
 
@@ -71,6 +72,18 @@ def test_base_is_the_config_of_the_checkout(checkout: Path, capsys: pytest.Captu
     write_config(tree.resolve(adamw), checkout, root=checkout)
     assert parse(checkout).OPTIMIZER == "adamw"
     assert capsys.readouterr().out == "configuration: .config\n"
+
+
+def test_another_folder_has_the_configuration(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, other = Tree.load(checkout), tmp_path / "other"
+    for folder, seed in ((checkout, "4"), (other, "7")):
+        layer = tree.assignments("SEED", seed, Origin("preset", "p:1"))
+        write_config(tree.resolve(layer), folder, root=checkout)
+    monkeypatch.setenv(OUTPUT, str(other))
+    assert parse(checkout).SEED == 7
+    assert capsys.readouterr().out == f"configuration: {other}/.config\n"
 
 
 def test_per_optimizer_default_follows_the_flag(checkout: Path) -> None:

@@ -18,7 +18,6 @@ from monitoring.journal.lineage import Lineage
 from ...warm_python import WarmPython
 
 FLAGS = (
-    "--no-lenet5-quick",  # which the first `make test_matrix` sets in .config
     *("--batch-size", "7", "--num-epochs", "3", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
     *("--learning-rate", "0.125", "--schedule", "constant", "--checkpoint-every-steps", "3"),
 )

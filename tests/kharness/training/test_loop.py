@@ -78,7 +78,6 @@ def train(root: Path, tmp_path: Path) -> Train:
 
     def run(*flags: str, step: Step = plain, run: str = "run", tracker: str = "none") -> Tensor:
         fixed = [
-            "--no-lenet5-quick",  # which the first `make test_matrix` sets in .config
             *("--batch-size", "4", "--num-epochs", "2", "--device", "cpu", "--tracker", tracker),
             *PLAIN_SGD,
         ]

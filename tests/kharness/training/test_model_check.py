@@ -71,9 +71,7 @@ def memory(output: str) -> dict[str, tuple[str, str]]:
 
 
 def test_lenet5_has_the_memory_and_flops_of_its_shapes(check: Check, tmp_path: Path) -> None:
-    done = dry_run(
-        check, tmp_path, "lenet5", "--no-lenet5-quick", "--dataset", "mnist-subset", "--optimizer", "adamw"
-    )
+    done = dry_run(check, tmp_path, "lenet5", "--dataset", "mnist-subset", "--optimizer", "adamw")
     assert (done.returncode, done.stderr, left(tmp_path)) == (0, "", ["tmp"])
     lines = done.stdout.splitlines()
     assert "parameters: 61,706" in lines
