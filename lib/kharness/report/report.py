@@ -117,9 +117,8 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
     # after a week of training a bug in a statistic must not cost the files of the report
-    lines = guarded(
-        "comparison", partial(report_lines, summary), [], summary.warnings.append, raises=ReportError
-    )
+    made, nothing = partial(report_lines, summary), list[str]()
+    lines = guarded("comparison", made, nothing, summary.warnings.append, raises=ReportError)
     say("\n".join([*lines, *verdict]))
     try:
         written = write_all(summary)
