@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.runs.query.selection": frozenset({"pandas", "polars"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
     "kharness.training.inference.predictions": frozenset({"PIL"}),
+    "kharness.training.steps.inspected": frozenset({"PIL"}),
     "kharness.training.optimizers.ademamix": frozenset({"pytorch_optimizer"}),
     "kharness.training.optimizers.lion": frozenset({"pytorch_optimizer"}),
     "kharness.training.optimizers.schedulefree": frozenset({"schedulefree"}),

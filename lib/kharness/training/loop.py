@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from kharness.config.errors import is_launched, reported_once
@@ -44,13 +45,16 @@ from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.checked import CheckedTraining
-from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
+from kharness.training.steps.checked import CheckedSteps
+from kharness.training.steps.inspected import InspectedSteps, load_weights, report, step_indices
+from kharness.training.steps.kept import KeptSteps
+from kharness.training.steps.parts import StepParts
 from kharness.training.steps.training import Training
-from monitoring import Run
+from kharness.training.steps.update import SampleLosses
 from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
+from monitoring.telemetry.phases import Phases
 
 __all__ = ["OwnOptimizers", "Training", "open_training"]
 
@@ -145,8 +149,8 @@ def _tried(
         alone = World(local_rank=world.local_rank, local_size=world.local_size)
         setup = Setup.of(options, prepare, alone, optimizers)
         steps = StepOnRequest(setup, trial, room, ranks=world.size)
-        with _scratch_run(setup, trial.folder, root=root) as parts:
-            yield CheckedTraining(*parts, watch=steps)
+        with _scratch_run(setup, trial.folder, root=root, phases=steps) as (parts, _):
+            yield Training(setup, parts, CheckedSteps(setup, parts, steps))
 
 
 def _opened(
@@ -186,8 +190,9 @@ def _opened(
         step = origin.state["global_step"] if origin.state else 0
         timed = (origin.state or {}).get("timers", ())
         with world.named_ends(), named_causes():
-            training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes, timed=timed)
-            with training.profiled(), training.bar.shown():
+            parts = StepParts.of(setup, run, stop, step=step, changes=origin.changes, timed=timed)
+            training = Training(setup, parts, KeptSteps(setup, parts, checkpoints, step=step))
+            with training.profiled(), parts.bar.shown():
                 yield training
 
 
@@ -204,13 +209,13 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
     check = ModelCheck(setup)
     with (
         tempfile.TemporaryDirectory(prefix="kharness-check-") as folder,
-        _scratch_run(setup, Path(folder), root=root) as parts,
+        _scratch_run(setup, Path(folder), root=root, phases=check) as (parts, checkpoints),
     ):
-        training = CheckedTraining(*parts, watch=check)
+        steps = CheckedSteps(setup, parts, check)
         with suppress(EnoughMeasured):
-            yield training
+            yield Training(setup, parts, steps)
         before = time.perf_counter()
-        training.end()
+        steps.end(checkpoints)
         check.saved(time.perf_counter() - before)
     print(check.found())
     sys.exit(0)
@@ -218,8 +223,8 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
 
 @contextmanager
 def _scratch_run(
-    setup: Setup[DataT], folder: Path, *, root: Path
-) -> Iterator[tuple[Setup[DataT], Run, Checkpoints, StopOnSignal]]:
+    setup: Setup[DataT], folder: Path, *, root: Path, phases: Phases | None = None
+) -> Iterator[tuple[StepParts, Checkpoints]]:
     """The parts of a training whose run is in a folder that nobody keeps."""
     options = setup.options
     with (
@@ -230,7 +235,7 @@ def _scratch_run(
             run, options, model=setup.described_model(), training=setup.plan()
         )
         with setup.world.named_ends(), named_causes():
-            yield setup, run, checkpoints, stop
+            yield StepParts.of(setup, run, stop, phases=phases), checkpoints
 
 
 def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> Iterator[Training[DataT]]:
@@ -243,12 +248,13 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
     print(f"step {step} of {directory}; losses by weights: {load_weights(setup, directory)}")
     with (
         tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
-        _scratch_run(setup, Path(folder), root=root) as parts,
+        _scratch_run(setup, Path(folder), root=root) as (parts, _),
     ):
-        training = InspectedTraining(*parts, ranks=ranks if isinstance(ranks, int) else 1)
+        losses = SampleLosses()
+        steps = InspectedSteps(setup, losses, ranks=ranks if isinstance(ranks, int) else 1)
         with suppress(EnoughMeasured):
-            yield training
+            yield Training(setup, replace(parts, update=losses), steps)
     open_tokenizer = getattr(setup.data, "open_tokenizer", None)
     decode = open_tokenizer().decode if open_tokenizer else None
-    print("\n".join(report(training.samples, run=directory, step=step, decode=decode)))
+    print("\n".join(report(steps.samples, run=directory, step=step, decode=decode)))
     sys.exit(0)

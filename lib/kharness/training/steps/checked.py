@@ -1,21 +1,20 @@
-"""A training that takes a few steps only for what they show, and keeps nothing."""
+"""Steps that are taken only for what they show: of `--dry-run`, and of a trial of automatic settings."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.checkpoint import Checkpoints
-from kharness.training.distributed.world import ALONE
-from kharness.training.guard import StopOnSignal
+from kharness.training.distributed.world import ALONE, World
 from kharness.training.model_check.step import EnoughMeasured
-from kharness.training.setup import DataT, Setup
-from kharness.training.steps.training import Training
-from monitoring import Run
+from kharness.training.setup import Setup
+from kharness.training.steps.kept import save
+from kharness.training.steps.parts import StepParts
 from monitoring.telemetry.phases import Phases
 
 
@@ -31,49 +30,46 @@ class StepWatch(Phases, Protocol):
         """Whether no further step is needed."""
 
 
-class CheckedTraining(Training[DataT]):
-    """Takes the first part of a step until that has been measured, then ends in the evaluation."""
+class CheckedSteps:
+    """The purpose of steps (`Purpose`) of which the first part is measured; they end in an evaluation."""
 
-    def __init__(
-        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, watch: StepWatch
-    ) -> None:
-        super().__init__(setup, run, checkpoints, stop, step=0, phases=watch)
-        self._check = watch
+    has_record = False
 
-    def steps(self) -> Iterator[Tensor]:
-        for indices in super().steps():
-            yield indices[: self._check.part_size]
+    def __init__(self, setup: Setup[Any], parts: StepParts, watch: StepWatch) -> None:
+        self.step = 0
+        self._setup, self._parts, self._watch = setup, parts, watch
 
-    def update(
-        self, loss: Tensor | None = None, *, clip_norm: float | None = None, report: Tensor | None = None
-    ) -> None:
-        super().update(loss, clip_norm=clip_norm, report=report)
-        if self._is_over:  # the first batch of an evaluation ends it on each rank, and there may be but one
-            self.world = ALONE
+    @property
+    def world(self) -> World:
+        """The first batch of the evaluation ends it on each rank, and there may be but one."""
+        return ALONE if self._watch.is_enough else self._setup.world
+
+    def batches(self) -> Iterator[Tensor]:
+        batches, size = iter(self._setup.batches), self._watch.part_size
+        while not self._watch.is_enough:
+            yield next(batches)[: size and size * self._setup.world.size]
+
+    def took(self, batch: object) -> None: ...
 
     @property
     def evaluation_is_due(self) -> bool:
-        return self._is_over
+        return self._watch.is_enough
 
-    def evaluated(self, split: str, **metrics: float) -> None:
+    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None:
         raise EnoughMeasured
 
-    def finish(self, **metrics: float) -> int:
-        raise EnoughMeasured
-
-    def end(self) -> None:
-        """Write a checkpoint, and end the run."""
-        self._save()
-        self._run.finish(steps_done=self.step)
-
-    @property
-    def _is_over(self) -> bool:
-        return self._check.is_enough
-
-    def _end_step(self) -> None:
-        if self._stop.requested:
-            print(f"stopped by {self._stop.requested}; nothing is kept")
+    def end_step(self) -> bool:
+        if stopped_by := self._parts.stop.requested:
+            print(f"stopped by {stopped_by}; nothing is kept")
             sys.exit(EXIT_STOPPED)
+        return True
 
-    def _end_steps(self) -> None:
-        """Save nothing: `end` does."""
+    def end_steps(self) -> None: ...
+
+    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
+        raise EnoughMeasured
+
+    def end(self, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint, and end the run."""
+        save(self._setup, self._parts, checkpoints, self.step)
+        self._parts.run.finish(steps_done=self.step)

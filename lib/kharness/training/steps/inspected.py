@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kharness.runs.files import CHECKPOINTS, INSPECTED
-from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, position, restore_model
+from kharness.training.checkpoint import checkpoint_files, load, position, restore_model
 from kharness.training.errors import CheckpointError, TrainingError
-from kharness.training.guard import StopOnSignal
 from kharness.training.model_check.step import EnoughMeasured
 from kharness.training.setup import DataT, Setup
-from kharness.training.steps.training import Split, Training
-from monitoring import Run
+from kharness.training.steps.update import SampleLosses
 from monitoring.journal.atomic_file import write_atomically
 
 COLUMNS = 8
@@ -41,60 +39,41 @@ class Sample:
     loss: float
 
 
-class InspectedTraining(Training[DataT]):
-    """Gives the samples of one step one by one, and collects their losses; no weight changes."""
+class InspectedSteps:
+    """The purpose of steps (`Purpose`) of one sample each, of the step INSPECT_STEP; no weight changes."""
 
-    def __init__(
-        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, ranks: int
-    ) -> None:
+    has_record = evaluation_is_due = False
+
+    def __init__(self, setup: Setup[Any], update: SampleLosses, *, ranks: int) -> None:
         """`ranks` is how many processes shared the step."""
-        super().__init__(setup, run, checkpoints, stop, step=0)
+        self.step, self.world = 0, setup.world
         self.samples: list[Sample] = []
-        self._ranks = ranks
+        self._setup, self._update, self._ranks = setup, update, ranks
         self._inputs = self._targets = torch.empty(0)
-        self._sample_loss = 0.0
 
-    def steps(self) -> Iterator[Tensor]:
-        """Each sample of the step INSPECT_STEP; ends the training."""
-        batch = step_indices(self._setup, self.options.INSPECT_STEP)
+    def batches(self) -> Iterator[Tensor]:
+        batch = step_indices(self._setup, self._setup.options.INSPECT_STEP)
         for rank, part in enumerate(batch.tensor_split(self._ranks)):
             for index in part.split(1):
                 self._setup.model.eval()
-                self._sample_loss = 0.0
                 yield index
                 inputs, targets = self._inputs[0].cpu(), self._targets[0].cpu()
-                self.samples.append(Sample(int(index), rank, inputs, targets, self._sample_loss))
+                self.samples.append(Sample(int(index), rank, inputs, targets, self._update.loss))
+
+    def took(self, batch: tuple[Tensor, Tensor]) -> None:
+        self._inputs, self._targets = batch
+
+    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None:
         raise EnoughMeasured
 
-    def batch(self, split: Split[tuple[Tensor, Tensor]], indices: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        self._inputs, self._targets = found = split.batch(indices)
-        return found
+    def end_step(self) -> bool:
+        return True
 
-    def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
-        yield indices, 1.0  # one sample
+    def end_steps(self) -> None:
+        raise EnoughMeasured
 
-    def accumulate(
-        self,
-        loss: Tensor,
-        *,
-        share: float = 1.0,
-        report: Tensor | None = None,
-        gradients: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        self._sample_loss += share * (loss if report is None else report).item()
-
-    def update(
-        self, loss: Tensor | None = None, *, clip_norm: float | None = None, report: Tensor | None = None
-    ) -> None:
-        if loss is not None:
-            self.accumulate(loss, report=report)
-
-    def update_apart(self, name: str, loss: Tensor, *, clip_norm: float | None = None) -> None:
-        """No weight changes."""
-
-    @property
-    def evaluation_is_due(self) -> bool:
-        return False
+    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
+        raise EnoughMeasured
 
 
 def step_indices(setup: Setup[DataT], step: int) -> Tensor:
@@ -157,12 +136,9 @@ def grid(pictures: Sequence[Tensor]) -> Tensor:
 
 
 def png(sheet: Tensor) -> bytes:
-    """A PNG of bytes (rows, columns, 3), by ISO/IEC 15948: 8 bits per sample, truecolor, no filter."""
-    height, width, _ = sheet.shape
-    lines = b"".join(b"\0" + row.numpy().tobytes() for row in sheet.contiguous())
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
+    """A PNG of bytes (rows, columns, 3)."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(sheet.numpy()).save(buffer, "PNG")
+    return buffer.getvalue()

@@ -56,14 +56,17 @@ class GuardedUpdate:
         self.factor = 1.0
         """Weight of this rank's mean loss in that of the step, times the number of ranks."""
 
+        self.rate = 0.0
+        """The step's learning rate."""
         self.moved: dict[str, float] = {}
         """Options of the optimizer that a schedule moves, as they are in this step."""
 
-    def begin(self, step: int, *, rate: float, factor: float) -> None:
-        """A step (from 0) begins: its learning rate, and what this rank's loss counts in that of the step."""
+    def begin(self, step: int, *, lr_factor: float, factor: float) -> None:
+        """A step (from 0) begins: what its learning rate is times that of the schedule, and `factor`."""
         self._setup.weights.to_train()
+        self.rate = self._setup.schedule(step) * lr_factor
         for optimizer in (self._setup.optimizer, *self._setup.apart.values()):
-            set_learning_rate(optimizer, rate)
+            set_learning_rate(optimizer, self.rate)
             optimizer.zero_grad()
         self.moved = self._setup.option_schedules.set(step)
         self._before_step.keep()
@@ -140,19 +143,7 @@ class GuardedUpdate:
 
     def gradients_of(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> list[list[Tensor]]:
         """The gradients of each of the losses, means over this rank's samples, averaged over all ranks."""
-        if any(map(is_sharded, weights)):
-            raise TrainingError(
-                "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
-                hint="train with PARALLEL=ddp",
-            )
-        found = []
-        for loss in losses:
-            scaled = loss if self.factor == 1 else loss * self.factor
-            own = torch.autograd.grad(
-                scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            found.append(self._setup.world.averaged(own))
-        return found
+        return [self._setup.world.averaged(own) for own in _gradients_of(losses, weights, self.factor)]
 
     def wait(self) -> None:
         """Until every step so far is judged: for what must not be made of spoiled weights."""
@@ -175,6 +166,59 @@ class GuardedUpdate:
         losses = self._agreement.exchange(loss)
         self._phases.leave_out()
         return losses.mean(), StepSamples(world.parts(batch), losses)
+
+
+class SampleLosses:
+    """Notes the loss of each step, here of a single sample (`make inspect-batch`); no weight changes."""
+
+    factor = 1.0
+    moved: Mapping[str, float] = {}
+    rate = 0.0
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+
+    def begin(self, step: int, *, lr_factor: float, factor: float) -> None:
+        """A sample begins."""
+        self.loss = 0.0
+
+    def add(
+        self,
+        loss: Tensor,
+        *,
+        share: float,
+        report: Tensor | None,
+        gradients: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.loss += share * (loss if report is None else report).item()
+
+    def apply(self, step: int, batch: Tensor, *, clip_norm: float | None) -> Updated:
+        loss = torch.tensor(self.loss)
+        return Updated(loss, self.loss, 0.0, is_skipped=True)
+
+    def apply_apart(self, step: int, name: str, loss: Tensor, *, clip_norm: float | None) -> None: ...
+
+    def gradients_of(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> list[list[Tensor]]:
+        return _gradients_of(losses, weights, 1.0)
+
+    def wait(self) -> None: ...
+
+
+def _gradients_of(losses: Sequence[Tensor], weights: Sequence[Tensor], factor: float) -> list[list[Tensor]]:
+    """TrainingError where ranks share the weights."""
+    if any(map(is_sharded, weights)):
+        raise TrainingError(
+            "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
+            hint="train with PARALLEL=ddp",
+        )
+    found = []
+    for loss in losses:
+        scaled = loss if factor == 1 else loss * factor
+        own = torch.autograd.grad(
+            scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        found.append(list(own))
+    return found
 
 
 def _named(record: Callable[..., object], name: str) -> Callable[..., object]:
