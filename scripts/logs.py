@@ -12,7 +12,7 @@ from kharness.config.errors import KharnessError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
 from kharness.matrix.running.printed_run import Copier
-from kharness.matrix.selected_runs import Found, Member, find, member_named
+from kharness.matrix.selected_runs import Member, SelectedRuns, find, member_named
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.lost_status import status_without_runner
@@ -49,7 +49,7 @@ def is_under_way(member: Member) -> bool:
     return read_status(directory).status in (PENDING, RUNNING)
 
 
-def asked_member(found: Found, name: str) -> Member:
+def asked_member(found: SelectedRuns, name: str) -> Member:
     """CELL=, or the only run there is; KharnessError names the nearest cells."""
     if name:
         return member_named(found, name)

@@ -34,7 +34,7 @@ from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
-from monitoring.journal.reentrant_queue import Turns
+from monitoring.journal.reentrant_queue import ReentrantQueue
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.this_process import code_folders, program, this_process
 from monitoring.media.code_diff import keep_code_diff
@@ -156,7 +156,7 @@ class Run(RunMedia):
         self._last_logged: int | None = None
         self._next_steps = itertools.count(1)  # a count, for any thread may take the next one
         self._memory = ResidentMemory()
-        self._hot = _Hot(self.attempt, self._memory.read_mb(), Turns(self._take), self._journal)
+        self._hot = _Hot(self.attempt, self._memory.read_mb(), ReentrantQueue(self._take), self._journal)
 
     def _registered(self, identity: Mapping[str, object] | None, **tracking: Any) -> dict[str, Any]:
         """Write this attempt into run.json and return that, as register_attempt takes `tracking`."""
@@ -269,10 +269,10 @@ class Run(RunMedia):
             "nan_inf_detected": False,
             **metrics,
         }
-        turns = hot.turns
+        queue = hot.queue
         if (
-            turns.only != get_ident()
-            or turns.busy
+            queue.only != get_ident()
+            or queue.busy
             or type(global_step) is not int
             or global_step > LAST_STEP
             or len(record) != STEP_FIELDS + len(metrics)
@@ -280,14 +280,14 @@ class Run(RunMedia):
         ):
             if len(record) != STEP_FIELDS + len(metrics):
                 _restore_envelope(record, metrics, "step", now, self.attempt, global_step)
-            turns.add(record)
+            queue.add(record)
             return
-        # From here on as turns.add does, without its calls: this is the hot path. What counts is how much
+        # From here on as queue.add does, without its calls: this is the hot path. What counts is how much
         # code and memory it touches, because between steps the caches hold the training's.
-        turns.busy = True
+        queue.busy = True
         try:
-            # SEVERAL is 0, which is false: a second thread came before `busy` was set (see Turns.add)
-            if alone := turns.only:
+            # SEVERAL is 0, which is false: a second thread came before `busy` was set (see its add)
+            if alone := queue.only:
                 for value in metrics.values():
                     # of a NaN or an infinity a NaN is left; to search the line for nulls takes longer
                     if type(value) is not float or value - value:
@@ -314,11 +314,11 @@ class Run(RunMedia):
             # else orjson has refused a value, and nothing was written
             self._append_in_order(record)
         finally:
-            turns.busy = False
-            if turns.queued:
-                turns.drain()
+            queue.busy = False
+            if queue.queued:
+                queue.drain()
         if not alone:
-            turns.add(record)
+            queue.add(record)
 
     def log_epoch(self, epoch: int, /, *, global_step: int, **metrics: object) -> None:
         """Record the end of an epoch (counted from 1)."""
@@ -362,7 +362,7 @@ class Run(RunMedia):
 
         They are on disk on return: after a loss of power no checkpoint is ahead of its journal.
         """
-        self._hot.turns.add({"event": SETTLE})
+        self._hot.queue.add({"event": SETTLE})
         seq = self._journal.seq
         self._journal.sync()  # other threads keep logging during this
         return seq
@@ -399,7 +399,7 @@ class Run(RunMedia):
         record.update(fields)
         if not ENVELOPE.isdisjoint(fields):
             _restore_envelope(record, fields, event, now, self.attempt, global_step)
-        self._hot.turns.add(record)
+        self._hot.queue.add(record)
 
     def _take(self, record: Record) -> None:
         """Write a record, or have it wait for a device; the end record ends everything."""
@@ -496,11 +496,13 @@ class Run(RunMedia):
 class _Hot:
     """State that every step record needs, side by side: between steps the caches hold the training's data."""
 
-    __slots__ = ("attempt", "journal", "looked", "memory_mb", "next_look", "turns")
+    __slots__ = ("attempt", "journal", "looked", "memory_mb", "next_look", "queue")
 
-    def __init__(self, attempt: int, memory_mb: float | None, turns: Turns, journal: Journal) -> None:
+    def __init__(
+        self, attempt: int, memory_mb: float | None, queue: ReentrantQueue, journal: Journal
+    ) -> None:
         """`looked` and `next_look` are seconds of the wall clock."""
-        self.attempt, self.memory_mb, self.turns, self.journal = attempt, memory_mb, turns, journal
+        self.attempt, self.memory_mb, self.queue, self.journal = attempt, memory_mb, queue, journal
         self.looked = time.time()
         self.next_look = self.looked + LOOK_EVERY
 

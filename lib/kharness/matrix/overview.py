@@ -13,7 +13,7 @@ from kharness.config.foreign_text import on_one_line
 from kharness.config.make.typed import typed, typed_make
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
-from kharness.matrix.selected_runs import Found, Member
+from kharness.matrix.selected_runs import Member, SelectedRuns
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
@@ -103,7 +103,7 @@ class CellState:
 class Overview:
     """All chosen cells of a matrix, or the one run."""
 
-    found: Found
+    found: SelectedRuns
     cells: Sequence[CellState]
     holder: LockHolder | None
     """Who runs it now."""
@@ -147,7 +147,7 @@ class Overview:
         return None if whole is None else whole * cell.fraction_left
 
 
-def look(found: Found, *, half_done: bool = False) -> Overview:
+def look(found: SelectedRuns, *, half_done: bool = False) -> Overview:
     """Read status.json of every chosen cell, and the end of the journals of running ones.
 
     `half_done` also of those that have begun and do not run now.
@@ -157,7 +157,7 @@ def look(found: Found, *, half_done: bool = False) -> Overview:
     return Overview(found, cells if held_by else _with_living(found, cells), held_by)
 
 
-def _with_living(found: Found, cells: Sequence[CellState]) -> list[CellState]:
+def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellState]:
     """Ask which of them live on without their runner, each launcher once for all."""
     pairs = {
         place: (cell.member.launch, Job(**cell.last.job))

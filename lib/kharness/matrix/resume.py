@@ -13,7 +13,7 @@ from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import Remaining, remaining
-from kharness.matrix.selected_runs import Found
+from kharness.matrix.selected_runs import SelectedRuns
 from kharness.matrix.supervise import (
     Report,
     expected_seconds,
@@ -32,7 +32,7 @@ from kharness.runs.launch import Launch
 from monitoring.counts import counted
 
 
-def continue_found(found: Found, settings: Mapping[str, object], *, root: Path, report: Report) -> int:
+def continue_found(found: SelectedRuns, settings: Mapping[str, object], *, root: Path, report: Report) -> int:
     """Run what is left, then report; an exit code, as of what began it. The caller holds the lock.
 
     MatrixError for a single training that still runs.
@@ -44,7 +44,7 @@ def continue_found(found: Found, settings: Mapping[str, object], *, root: Path, 
     return _continue_run(found.launches[0], settings, root)
 
 
-def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, report: Report) -> int:
+def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: Path, report: Report) -> int:
     """Run the missing cells; of a complete matrix only the report is made again."""
     left = remaining(found.launches, settings)
     _introduce(found, left)
@@ -67,7 +67,7 @@ def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, r
     )
 
 
-def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) -> int:
+def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: Path) -> int:
     """Run the missing trials, those included that a search has not chosen yet."""
     left = remaining(found.launches, settings)
     plan = load(found.directory, root)
@@ -120,7 +120,7 @@ def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) ->
     )
 
 
-def _introduce(found: Found, left: Remaining) -> None:
+def _introduce(found: SelectedRuns, left: Remaining) -> None:
     """Print what will run, and which incomplete runs will not."""
     where = shown(found.directory)
     total = len(found.launches)
@@ -136,7 +136,7 @@ def _introduce(found: Found, left: Remaining) -> None:
     _tell_left(found, left)
 
 
-def _tell_left(found: Found, left: Remaining) -> None:
+def _tell_left(found: SelectedRuns, left: Remaining) -> None:
     """The cells that are not complete and are not run either."""
     if left.adopted:
         print(f"taken over: {counted(len(left.adopted), 'run')} that the scheduler runs or has in its queue")

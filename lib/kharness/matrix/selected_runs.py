@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Found:
+class SelectedRuns:
     """The runs in a directory."""
 
     directory: Path
@@ -70,7 +70,7 @@ class Found:
         return [member.launch for member in self.meant]
 
 
-def find(directory: Path, root: Path, chosen: str = "") -> Found:
+def find(directory: Path, root: Path, chosen: str = "") -> SelectedRuns:
     """The matrix or run in `directory`; a cell of a matrix is that matrix with a filter for the cell.
 
     MatrixError for a directory that holds none, or whose planning was cut short, and for a filter that means
@@ -82,7 +82,7 @@ def find(directory: Path, root: Path, chosen: str = "") -> Found:
     return _single(directory, root)
 
 
-def member_named(found: Found, name: str) -> Member:
+def member_named(found: SelectedRuns, name: str) -> Member:
     """The run of that name, or the only one that it is a part of; MatrixError names those that come near.
 
     Of `adam` and `adamw` the word `adam` means the first.
@@ -127,13 +127,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
+def _matrix(directory: Path, root: Path, chosen: Filter) -> SelectedRuns:
     plan = read_matrix_json(directory)
     sources = sources_of(directory)
     members = [_member(cell, directory, root, sources) for cell in plan["cells"]]
     choose(chosen, members)
     known = known_failures(plan)
-    return Found(
+    return SelectedRuns(
         directory,
         members,
         chosen,
@@ -157,7 +157,7 @@ def _member(cell: Mapping[str, Any], directory: Path, root: Path, sources: Path 
     return Member(launch.name, cell["values"], launch)
 
 
-def _single(directory: Path, root: Path) -> Found:
+def _single(directory: Path, root: Path) -> SelectedRuns:
     if (command := read_command(directory)) is not None:
         return _run(command_launch(directory, command))
     config = directory / CONFIG_PY
@@ -171,8 +171,9 @@ def _single(directory: Path, root: Path) -> Found:
     return _run(launch, settings_of_one(values))
 
 
-def _run(launch: Launch, settings: Mapping[str, object] = {}) -> Found:
-    return Found(launch.directory, [Member(launch.name, {}, launch)], Filter(), False, "run", settings, {})
+def _run(launch: Launch, settings: Mapping[str, object] = {}) -> SelectedRuns:
+    members = [Member(launch.name, {}, launch)]
+    return SelectedRuns(launch.directory, members, Filter(), False, "run", settings, {})
 
 
 @dataclass(frozen=True)

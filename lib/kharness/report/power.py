@@ -25,7 +25,7 @@ from kharness.runs.files import LATEST
 from monitoring.counts import counted
 
 
-def foresight_lines(summary: Summary, *, results: Path) -> list[str]:
+def planned_power_lines(summary: Summary, *, results: Path) -> list[str]:
     """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
     metric, _ = decisive_metric(summary.cells, summary.settings)
     compared = baseline_of(summary).pairs

@@ -25,7 +25,7 @@ class JournalTail(RunState):
             self.update(record)
 
 
-def journal_end(directory: Path) -> int:
+def end_offset(directory: Path) -> int:
     """The offset of the end of the last complete record: what a new attempt writes begins there."""
     try:
         fd = os.open(directory / JOURNAL, os.O_RDONLY)

@@ -22,7 +22,7 @@ from monitoring.journal.encoding.archive import archive_path, archives
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import Record, records_in
-from monitoring.journal.reentrant_queue import Turns
+from monitoring.journal.reentrant_queue import ReentrantQueue
 
 COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_archive")
 
@@ -35,8 +35,8 @@ APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 class MetricsLog:
     """Appends lines to one file, each at once; what a full disk does not take waits for the next line.
 
-    Any thread may append, and so may signal handlers (see turns). A forked child appends to the same file,
-    and leaves it to its parent to begin another.
+    Any thread may append, and so may signal handlers (see reentrant_queue). A forked child appends to the
+    same file, and leaves it to its parent to begin another.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MetricsLog:
         self._owner = os.getpid()
         self._compressing: int | None = None
         self._waiting = Backlog()
-        self._turns = Turns(self._take)
+        self._queue = ReentrantQueue(self._take)
         self.lost = 0
         """Lines that were given up, because more than line_file.BACKLOG_BYTES waited."""
         self.removed = 0
@@ -81,11 +81,11 @@ class MetricsLog:
 
     def append(self, record: Record) -> None:
         """Write one line; never raises. NaN and infinities are null and named in `nonfinite`."""
-        self._turns.add(record)
+        self._queue.add(record)
 
     def close(self) -> None:
         """Close the file, after a last try to write what waits; a second call does nothing."""
-        self._turns.add(None)
+        self._queue.add(None)
 
     def _take(self, record: Record | None) -> None:
         if self._file.fd == -1:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import Journal
 from monitoring.journal.records import Record, read_records
-from monitoring.journal.reentrant_queue import Turns
+from monitoring.journal.reentrant_queue import ReentrantQueue
 
 Severity = Literal["info", "warning", "error"]
 
@@ -74,14 +74,14 @@ class Alerts:
         """`shared` is in every alert that does not say otherwise (see `where`), `name` that of the file."""
         self._shared = dict(shared or {})
         self._journal = Journal(directory / name)
-        self._turns = Turns(self._take)
+        self._queue = ReentrantQueue(self._take)
         # episodes that earlier agents began, which are not reported again
         self._firing = _firing(directory / name)
         self._episodes = threading.Lock()
 
     def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:
         """Record one alert: the rule that found it, a sentence for a person, and what else it holds."""
-        self._turns.add(
+        self._queue.add(
             {
                 "event": "alert",
                 "time": time.time(),
@@ -112,7 +112,7 @@ class Alerts:
                 self.add(rule, "info", message, state="resolved", subject=subject)
 
     def close(self) -> None:
-        self._turns.add(None)
+        self._queue.add(None)
 
     def _take(self, record: Record | None) -> None:
         if record is None:

@@ -27,8 +27,8 @@ class Journal:
 
     Opening cuts a torn last line and continues the file's `seq` and with its `attempt` plus one.
     Errors: RunDirectoryError when the file cannot be written or is no journal, RunBusyError when another
-    process (or another Journal of this one) has it open. One call at a time appends (see turns); a forked
-    child cannot.
+    process (or another Journal of this one) has it open. One call at a time appends (see reentrant_queue);
+    a forked child cannot.
     """
 
     __slots__ = (

@@ -19,7 +19,7 @@ NOBODY, SEVERAL = -1, 0
 LOOK_EVERY = 50e-6
 
 
-class Turns:
+class ReentrantQueue:
     """Hands records to `take` one at a time, and in the order in which they were added.
 
     `add` returns when its record was taken. Only one in the middle of another call of its own thread (by a
@@ -45,7 +45,7 @@ class Turns:
         self._take = take
         self._lock = threading.RLock()
         _watch_forks()
-        _all_turns.add(self)
+        _all_queues.add(self)
 
     def add(self, record: Any) -> None:
         """Have a record taken."""
@@ -102,7 +102,7 @@ class Turns:
 
 
 # In a forked child the lock may be held by a thread that is not there any more.
-_all_turns: weakref.WeakSet[Turns] = weakref.WeakSet()
+_all_queues: weakref.WeakSet[ReentrantQueue] = weakref.WeakSet()
 
 
 @functools.cache
@@ -111,6 +111,6 @@ def _watch_forks() -> None:
 
 
 def _free_in_child() -> None:
-    for turns in list(_all_turns):
-        turns.only, turns.busy, turns._lock = NOBODY, False, threading.RLock()
-        turns.queued.clear()
+    for queue in list(_all_queues):
+        queue.only, queue.busy, queue._lock = NOBODY, False, threading.RLock()
+        queue.queued.clear()

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from kharness.matrix.planning.filter import Filter
-from kharness.matrix.selected_runs import Found, Member, member_named
+from kharness.matrix.selected_runs import Member, SelectedRuns, member_named
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 
 NAMES = [f"optimizer-{name}_seed-{seed}" for name in ("sgd", "adam", "adamw") for seed in (1, 2, 11)]
 
 
-def found(*names: str) -> Found:
+def found(*names: str) -> SelectedRuns:
     members = [Member(name, {}, Launch(name, Path(name), Path(), "m", {})) for name in names]
-    return Found(Path(), members, Filter(), True, "matrix", {}, {})
+    return SelectedRuns(Path(), members, Filter(), True, "matrix", {}, {})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.matrix.overview import CellState, Overview, status_lines
 from kharness.matrix.planning.filter import Filter
-from kharness.matrix.selected_runs import Found, Member
+from kharness.matrix.selected_runs import Member, SelectedRuns
 from kharness.report.runs import load_run
 from kharness.runs.launch import Launch
 from kharness.runs.status import COMPLETE, Attempt, RunStatus, failed_before, status_text
@@ -37,7 +37,7 @@ def test_attempts_that_failed_are_those_with_a_cause_of_their_own() -> None:
 def test_make_status_and_the_report_call_the_same_run_unstable(tmp_path: Path) -> None:
     status = RunStatus(COMPLETE, ATTEMPTS)
     member = Member("cell", {}, Launch("cell", tmp_path, tmp_path, "m", {}))
-    found = Found(tmp_path, [member], Filter(), False, "run", {}, {})
+    found = SelectedRuns(tmp_path, [member], Filter(), False, "run", {}, {})
     lines = status_lines(Overview(found, [CellState(member, status, None)], None), "cell")
     assert (
         "  cell: unstable: complete at attempt 8, before that timeout, signal, other_values, out_of_memory"

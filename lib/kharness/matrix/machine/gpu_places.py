@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.matrix.machine.devices import Gpus, Memory
-from kharness.runs.journal_tail import journal_end
+from kharness.runs.journal_tail import end_offset
 from kharness.runs.launch import Launch, Occupant, Slot
 from monitoring.gpu.sample import MIB
 from monitoring.journal.files import JOURNAL
@@ -181,7 +181,7 @@ class _JournalMemory:
     _offset: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._offset = journal_end(self.launch.directory)
+        self._offset = end_offset(self.launch.directory)
 
     @property
     def footprint_mb(self) -> float:

@@ -16,7 +16,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.jobs.job_status import attempts_of, split
-from kharness.runs.journal_tail import JournalTail, journal_end
+from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, JobState, Launch, Launcher, Slot
 from kharness.runs.status import (
     FAILED,
@@ -79,7 +79,7 @@ class ActiveRun:
         """
         self.launch = launch
         self.slot = slot
-        offset = journal_end(launch.directory)
+        offset = end_offset(launch.directory)
         self._journal = JournalTail(launch.directory, since=offset)
         self.state: RunState = self._journal
         """State of the run from its journal so far."""

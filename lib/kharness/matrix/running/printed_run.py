@@ -15,7 +15,7 @@ from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.bar_line import CLEAR, DRAW_EVERY, BarPlace, bar_line, can_have_bar
 from kharness.runs.files import OUTPUT_LOG
-from kharness.runs.journal_tail import JournalTail, journal_end
+from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import Launch
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import Record
@@ -166,7 +166,7 @@ class JournalBar(JournalTail):
     """The bar of a training that another process does, from its journal alone."""
 
     def __init__(self, directory: Path, stream: TextIO) -> None:
-        super().__init__(directory, since=journal_end(directory))
+        super().__init__(directory, since=end_offset(directory))
         self._stream = stream
         self._last_step: Mapping[str, object] = {}
         self._initial = 0

@@ -181,7 +181,7 @@ def _run_cell(
 ) -> tuple[int, bool]:
     """The exit code of the training, and whether this job has asked for its next start."""
     from kharness.runs.jobs.job_file import append
-    from kharness.runs.journal_tail import journal_end
+    from kharness.runs.journal_tail import end_offset
 
     directory = Path(cell["directory"])
     known = {"submission": cell["submission"], "job": _job(), "restart": _restart()}
@@ -192,7 +192,7 @@ def _run_cell(
             **known,
             "node": _node(),
             "time": time.time(),
-            "journal_offset": journal_end(directory),
+            "journal_offset": end_offset(directory),
             "slot": _slot(cell["environment"]),
         },
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.matrix.running.execute import ActiveRun, output_tail
-from kharness.runs.journal_tail import JournalTail, journal_end
+from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import Job, Launch, Slot
 from monitoring.journal.run_state import GLANCE, read_end
 
@@ -70,14 +70,14 @@ def test_a_resumed_attempt_begins_at_its_checkpoint(tmp_path: Path) -> None:
 
 def test_a_tail_from_an_offset_knows_nothing_of_what_was_before(tmp_path: Path) -> None:
     tail(tmp_path, START, STEP, INTERRUPTED)
-    offset = journal_end(tmp_path)
+    offset = end_offset(tmp_path)
     with (tmp_path / "metrics.jsonl").open("a") as journal:
         journal.write('{"torn')
-    assert journal_end(tmp_path) == offset
+    assert end_offset(tmp_path) == offset
     followed = JournalTail(tmp_path, since=offset)
     followed.read()
     assert (followed.start, followed.step, followed.end) == ({}, None, {})
-    assert journal_end(tmp_path / "nowhere") == 0
+    assert end_offset(tmp_path / "nowhere") == 0
 
 
 def test_a_glance_at_a_long_journal_reads_its_plan_and_its_end(tmp_path: Path) -> None:
