@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
-from monitoring.gpu_monitor import command as gpu_monitor_command
+from monitoring.gpu_monitor import __main__ as gpu_monitor_command
 from monitoring.gpu_monitor.arguments import gpu_indices
 
 

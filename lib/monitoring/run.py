@@ -23,7 +23,7 @@ from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_note, follower_options
-from monitoring.gpu.options import gpu_monitor_options
+from monitoring.gpu.options import gpu_monitor_options, machine_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import gpu_names, hardware
 from monitoring.host.process import ResidentMemory
@@ -39,7 +39,6 @@ from monitoring.journal.run_json import register_attempt
 from monitoring.journal.this_process import code_folders, program, this_process
 from monitoring.media.code_diff import keep_code_diff
 from monitoring.media.run_media import RunMedia
-from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
 

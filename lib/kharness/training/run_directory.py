@@ -16,8 +16,7 @@ from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import enabled_followers
-from monitoring.gpu.options import configured_gpu_monitor
-from monitoring.sampler_process.machine_options import configured_machine_monitor
+from monitoring.gpu.options import configured_gpu_monitor, configured_machine_monitor
 
 
 @contextmanager

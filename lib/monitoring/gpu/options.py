@@ -1,19 +1,24 @@
-"""How a run's GPUs are sampled: what its configuration says, and what run.json keeps of it."""
+"""How GPUs and the machine are sampled: what a run's configuration says, and what run.json keeps of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from monitoring.errors import FollowerOptionsError
 
 # The symbol of each option in a configuration.
-SYMBOLS = {
+GPU_SYMBOLS = {
     "interval": "GPU_MONITOR_INTERVAL",
     "hour_price": "GPU_HOUR_PRICE",
     "file_mb": "GPU_STATS_FILE_MB",
     "files": "GPU_STATS_FILES",
+}
+MACHINE_SYMBOLS = {
+    "interval": "MACHINE_MONITOR_INTERVAL",
+    "file_mb": "SYSTEM_STATS_FILE_MB",
+    "files": "SYSTEM_STATS_FILES",
 }
 
 
@@ -31,35 +36,45 @@ class GpuMonitorOptions:
     """How many times `file_mb` all files of samples may take, compressed ones included."""
 
 
+@dataclass(frozen=True)
+class MachineMonitorOptions:
+    """Options of `Run(machine_monitor=...)` in the same way."""
+
+    interval: float = 1.0
+    """Seconds between two samples."""
+    file_mb: int = 16
+    """Size of system_stats.jsonl, in MiB, from which on it is moved aside."""
+    files: int = 8
+    """How many times `file_mb` all files of samples may take, compressed ones included."""
+
+
+Kind = TypeVar("Kind", GpuMonitorOptions, MachineMonitorOptions)
+
+
 def gpu_monitor_options(asked: bool | Mapping[str, Any]) -> GpuMonitorOptions | None:
     """Return the options, None if no samples are requested; FollowerOptionsError for an unknown one."""
-    return monitor_options("gpu_monitor", GpuMonitorOptions, asked)
+    return _options("gpu_monitor", GpuMonitorOptions, asked)
+
+
+def machine_monitor_options(asked: bool | Mapping[str, Any]) -> MachineMonitorOptions | None:
+    """Return those of the machine in the same way."""
+    return _options("machine_monitor", MachineMonitorOptions, asked)
 
 
 def configured_gpu_monitor(config: Mapping[str, Any]) -> bool | dict[str, Any]:
     """Return the options of a configuration as `Run` takes them: False without GPU_MONITOR."""
-    return configured_monitor("GPU_MONITOR", GpuMonitorOptions, SYMBOLS, config)
+    return _configured("GPU_MONITOR", GpuMonitorOptions(), GPU_SYMBOLS, config)
 
 
-class _Sampled(Protocol):
-    """Options of anything that an agent samples."""
-
-    @property
-    def interval(self) -> float: ...
-    @property
-    def file_mb(self) -> int: ...
-    @property
-    def files(self) -> int: ...
+def configured_machine_monitor(config: Mapping[str, Any]) -> bool | dict[str, Any]:
+    """Return the options of a configuration as `Run` takes them: False without MACHINE_MONITOR."""
+    return _configured("MACHINE_MONITOR", MachineMonitorOptions(), MACHINE_SYMBOLS, config)
 
 
-S = TypeVar("S", bound=_Sampled)
-
-
-def monitor_options(name: str, kind: Callable[..., S], asked: bool | Mapping[str, Any]) -> S | None:
-    """The options of a monitor, whose argument of `Run` is `name`; errors as of `gpu_monitor_options`."""
+def _options(name: str, kind: type[Kind], asked: bool | Mapping[str, Any]) -> Kind | None:
     if isinstance(asked, bool):
         return kind() if asked else None
-    known = [field.name for field in fields(kind())]  # type: ignore[arg-type]
+    known = [field.name for field in fields(kind)]
     unknown = [option for option in asked if option not in known]
     if unknown:
         raise FollowerOptionsError(
@@ -71,10 +86,12 @@ def monitor_options(name: str, kind: Callable[..., S], asked: bool | Mapping[str
     return options
 
 
-def configured_monitor(
-    switch: str, kind: Callable[[], Any], symbols: Mapping[str, str], config: Mapping[str, Any]
+def _configured(
+    switch: str,
+    defaults: GpuMonitorOptions | MachineMonitorOptions,
+    symbols: Mapping[str, str],
+    config: Mapping[str, Any],
 ) -> bool | dict[str, Any]:
-    """Return the options of a monitor that the symbol `switch` turns on; `symbols` gives each option's."""
     if not config.get(switch):
         return False
-    return {**asdict(kind()), **{name: config[it] for name, it in symbols.items() if it in config}}
+    return {**asdict(defaults), **{name: config[it] for name, it in symbols.items() if it in config}}

@@ -152,3 +152,11 @@ class Sampler(Protocol):
 
     def close(self) -> None:
         """Let go of the driver; a second call does nothing."""
+
+
+class Snapshot(NamedTuple):
+    """One look at the GPUs."""
+
+    time: float
+    """UTC epoch seconds."""
+    gpus: Sequence[GpuSample]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from monitoring.gpu.sample import GpuSample
+from monitoring.gpu.sample import GpuSample, Snapshot
 from monitoring.journal.records import Record
 from monitoring.journal.structured_log import timestamp
 
@@ -23,14 +23,6 @@ DOCUMENTED = (
     *("utilization_percent", "memory_used_mb", "memory_total_mb", "memory_percent"),
     *("temperature_celsius", "power_draw_watts", "fan_speed_percent"),
 )
-
-
-class Snapshot(NamedTuple):
-    """One look at the GPUs."""
-
-    time: float
-    """UTC epoch seconds."""
-    gpus: Sequence[GpuSample]
 
 
 class Statistics(NamedTuple):

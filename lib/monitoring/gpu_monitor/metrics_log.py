@@ -1,7 +1,11 @@
 """Files of metrics that a monitor keeps next to a training: one JSON object per line, one file per start.
 
-A full file moves aside as NAME.FIRST-LAST, by the numbers of its lines, and a process of its own compresses
-it (metrics_archive); the training's process only starts that.
+A full file moves aside as NAME.FIRST-LAST, by the numbers of its lines. The training's process only starts
+another one, at low priority, which compresses what is full and ends:
+
+    python -P -m monitoring.gpu_monitor.metrics_log PATH FILE_BYTES KEEP
+
+A kill of that leaves each file complete, and the next one to start does the rest.
 """
 
 from __future__ import annotations
@@ -11,23 +15,29 @@ import itertools
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from monitoring.errors import RunDirectoryError, unwritable
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import MIB
 from monitoring.journal.encoding.archive import archive_path, archives
+from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import Record, records_in
 from monitoring.journal.reentrant_queue import ReentrantQueue
 
-COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_archive")
+COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_log")
 
 # The limits of a run's gpu_stats.jsonl.
 LIMITS = GpuMonitorOptions()
+
+# What compresses gives way to everything else.
+NICENESS = 19
 
 APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
@@ -187,3 +197,53 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
 def file_stamp(seconds: float) -> str:
     """UTC epoch seconds as YYYYMMDD_HHMMSS, in UTC as everything in the files is."""
     return time.strftime("%Y%m%d_%H%M%S", time.gmtime(seconds))
+
+
+class MetricsFiles:
+    """The files of one start of a monitor."""
+
+    where = "file_mb times files are full"
+
+    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
+        """Return the oldest full file, as FullFiles has it; a file that has an archive is removed first."""
+        done = {archive.first for archive in archives(path)}
+        for first, other in full_files(path):
+            if first in done:
+                other.unlink(missing_ok=True)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # the monitor had to remove it
+                return other.open("rb"), first, int(other.name.rpartition("-")[2])
+        return None
+
+    def series(self, record: Record) -> object:
+        """Return the GPU: lines of several are interleaved."""
+        return record.get("gpu_index")
+
+    def distinct(self, record: Record) -> object:
+        """Return what thinning keeps: each message, state of a GPU and number that was not finite."""
+        return [record.get(name) for name in ("message", "state", "nonfinite", "refused_step")]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compress all that is full; 0 then, and what is in the way is on stderr, with its traceback."""
+    path, file_bytes, keep = argv
+    with contextlib.suppress(OSError):  # not allowed here
+        os.nice(NICENESS)
+    compress_full(Path(path), file_bytes=int(file_bytes), keep=int(keep))
+    return 0
+
+
+def compress_full(path: Path, *, file_bytes: int, keep: int) -> None:
+    """Compress the files of a log that are full, and thin the oldest, until `keep` are left."""
+    archiver = Archiver(
+        path,
+        MetricsFiles(),
+        file_bytes=file_bytes,
+        keep=keep,
+        tell=lambda severity, message: None,  # nobody is there to read it; docs/gpu-monitor.md has it
+    )
+    archiver.work(threading.Event())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -20,8 +20,8 @@ from typing import Any, Literal, Self
 from monitoring.errors import MonitoringError, PortTakenError
 from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.energy import EnergyMeter
-from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
-from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, metrics_line
+from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample, Snapshot
+from monitoring.gpu_monitor.history import GpuHistory, Statistics, metrics_line
 from monitoring.gpu_monitor.metrics_log import LIMITS, MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
 from monitoring.host.correlation import correlation_id, own_rank

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monitoring.errors import MonitoringError
+from monitoring.gpu.sample import Snapshot
 from monitoring.gpu_monitor.history import metrics_line
 from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
 from monitoring.terminal.run_view import RunView
-from monitoring.terminal.source import TimedSamples
 
 
-def save(folder: Path, samples: Sequence[TimedSamples], run: RunView | None) -> str:
+def save(folder: Path, samples: Sequence[Snapshot], run: RunView | None) -> str:
     """Write gpu_metrics_*.jsonl and training_metrics_*.jsonl, and say what was written, or why not."""
     stamp, written = file_stamp(time.time()), []
     correlation_id = run.run_id if run is not None else ""

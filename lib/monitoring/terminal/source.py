@@ -7,9 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Snapshot
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.sampler_process.loop import SamplingLoop
 from monitoring.sampler_process.process import Restart
@@ -33,24 +33,16 @@ SAVED = 300
 STOP_SECONDS = 2.0
 
 
-class TimedSamples(NamedTuple):
-    """One look at the GPUs."""
-
-    time: float
-    """UTC epoch seconds."""
-    gpus: Sequence[GpuSample]
-
-
 class GpuSource(Protocol):
     """Samples, and what to show where there are none."""
 
-    latest: TimedSamples | None
-    newest: deque[TimedSamples]
+    latest: Snapshot | None
+    newest: deque[Snapshot]
     """The last samples, oldest first, for saving."""
     host: str | None
     """The machine of the GPUs, None if that is this one."""
 
-    def look(self) -> list[TimedSamples]:
+    def look(self) -> list[Snapshot]:
         """Return the new samples."""
 
     def problem(self) -> str | None:
@@ -66,12 +58,12 @@ class LiveGpus:
         """`indices` None: all of them. `simulated` GPUs, which do not exist, replace those that do."""
         self.arrived: Callable[[], object] = bool
         """Called by another thread when there is something to show."""
-        self.latest: TimedSamples | None = None
-        self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
+        self.latest: Snapshot | None = None
+        self.newest: deque[Snapshot] = deque(maxlen=SAVED)
         self.host: str | None = None
         self._wanted = None if indices is None else frozenset(indices)
         # the sampling thread appends, the screen's takes: a deque needs no lock for that
-        self._new: deque[TimedSamples] = deque(maxlen=SAVED)
+        self._new: deque[Snapshot] = deque(maxlen=SAVED)
         self._problems: list[str] = []
         self._is_ready = False
         self._began = self._came = time.monotonic()
@@ -84,7 +76,7 @@ class LiveGpus:
         self._thread = threading.Thread(target=self._loop.run, name="gpus", daemon=True)
         self._thread.start()
 
-    def look(self) -> list[TimedSamples]:
+    def look(self) -> list[Snapshot]:
         """Return the new samples, with energy: measured here, so that the first one waits for no import."""
         from monitoring.gpu.energy import EnergyMeter
 
@@ -93,7 +85,7 @@ class LiveGpus:
             at, samples = self._new.popleft()
             if self._meter is None:
                 self._meter = EnergyMeter(interval=self._interval, started=at)
-            found.append(TimedSamples(at, self._meter.measure(samples, at)[0]))
+            found.append(Snapshot(at, self._meter.measure(samples, at)[0]))
         self.newest += found
         if found:
             self.latest, self._came = found[-1], time.monotonic()
@@ -130,7 +122,7 @@ class LiveGpus:
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        self._new.append(TimedSamples(self._clock.now(), chosen))
+        self._new.append(Snapshot(self._clock.now(), chosen))
         self._ready()
 
     def failed(self, restart: Restart) -> None:
@@ -159,8 +151,8 @@ class RecordedGpus:
         """The place of that host among them."""
         self.num_hosts = len(hosts)
         self.journal = hosts[self.place]
-        self.latest: TimedSamples | None = None
-        self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
+        self.latest: Snapshot | None = None
+        self.newest: deque[Snapshot] = deque(maxlen=SAVED)
         self.host: str | None = ""
         self._tail = RecordTail(self.journal, last_bytes=LAST_BYTES)
 
@@ -185,7 +177,7 @@ class RecordedGpus:
 
         return list(sample_journals(directory, GPU_STATS).values())
 
-    def look(self) -> list[TimedSamples]:
+    def look(self) -> list[Snapshot]:
         from monitoring.host.name import host_name
         from monitoring.terminal.past import samples_of
 
@@ -194,7 +186,7 @@ class RecordedGpus:
             if record.get("event") == "gpu":
                 host = str(record.get("host", ""))
                 self.host = None if host == host_name() else host
-                found.append(TimedSamples(float(str(record["time"])), samples_of(record)))
+                found.append(Snapshot(float(str(record["time"])), samples_of(record)))
         self.newest += found
         self.latest = found[-1] if found else self.latest
         return found

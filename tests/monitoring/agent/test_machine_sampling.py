@@ -13,10 +13,10 @@ from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.sampling.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
+from monitoring.gpu.options import MachineMonitorOptions, configured_machine_monitor
 from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
-from monitoring.sampler_process.machine_options import MachineMonitorOptions, configured_machine_monitor
 from monitoring.samplers.machine import MachineSample
 from monitoring.trackers import journal_points
 

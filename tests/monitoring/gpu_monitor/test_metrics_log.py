@@ -8,8 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.gpu_monitor.metrics_archive import MetricsFiles, compress_full
-from monitoring.gpu_monitor.metrics_log import MetricsLog, read_metrics_log
+from monitoring.gpu_monitor.metrics_log import MetricsFiles, MetricsLog, compress_full, read_metrics_log
 from monitoring.journal.encoding.archive import archives, thinned
 
 from ...waiting import wait_until

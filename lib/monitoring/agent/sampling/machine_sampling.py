@@ -12,6 +12,7 @@ from typing import Any
 from monitoring.agent.sampling.last_step import LastStep
 from monitoring.agent.sampling.run_processes import RunProcesses
 from monitoring.agent.sampling.sample_files import SampleFiles
+from monitoring.gpu.options import machine_monitor_options
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
 from monitoring.host.name import host_name
@@ -21,7 +22,6 @@ from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import RotatingJournal
-from monitoring.sampler_process.machine_options import machine_monitor_options
 from monitoring.samplers.machine import MachineSampler
 
 # Seconds that the end of a run waits for a last sample; a file system that is not responding may hold it up.
