@@ -21,6 +21,10 @@ from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import JSON_LINE, Record, last_line, parse
 
+# Seconds that a lock may take to go: a child that a killed process was starting shares it until it begins
+# another program, which on a busy machine takes a while.
+PATIENCE = 0.5
+
 
 class Journal:
     """Appends records to one file; after construction nothing that the disk does raises.
@@ -251,15 +255,19 @@ def _reason(failure: OSError) -> str:
 
 def _lock(fd: int, path: Path) -> None:
     try:
-        if not try_lock(fd):
-            # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference
-            # cycles, and keeps its journal open until these are collected.
-            gc.collect()
-            if not try_lock(fd):
+        if try_lock(fd):
+            return
+        # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference cycles,
+        # and keeps its journal open until these are collected.
+        gc.collect()
+        until = time.monotonic() + PATIENCE
+        while not try_lock(fd):
+            if time.monotonic() > until:
                 raise RunBusyError(
                     f"{path} is being written by another process",
                     hint="end that one first, or give this run a directory of its own",
                 )
+            time.sleep(0.01)
     except OSError:
         return  # a file system without locks: the run directory is the user's to keep apart
 

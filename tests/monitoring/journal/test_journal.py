@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from monitoring.errors import RunBusyError, RunDirectoryError
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 from monitoring.journal.records import Record, read_records
 from monitoring.run import Run
@@ -58,6 +61,31 @@ def test_journal_that_is_open_is_refused_a_second_time(tmp_path: Path) -> None:
         Journal(tmp_path / "metrics.jsonl")
     journal.close()
     Journal(tmp_path / "metrics.jsonl").close()
+
+
+def test_lock_that_a_child_of_a_killed_process_still_shares_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    ready, begun = os.pipe()
+    child = os.fork()
+    if not child:
+        try_lock(os.open(path, os.O_RDWR | os.O_CREAT))
+        os.write(begun, b"1")
+        signal.pause()
+    os.read(ready, 1)
+
+    def ends_meanwhile(seconds: float) -> None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        monkeypatch.undo()
+
+    monkeypatch.setattr("monitoring.journal.journal.time.sleep", ends_meanwhile)
+    try:
+        Journal(path).close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_journal_that_nobody_holds_any_more_can_be_opened_again(tmp_path: Path) -> None:
@@ -145,6 +173,7 @@ def test_journal_interrupted_twice_at_any_line_writes_no_seq_twice(
 FULL_AND_FREE_AGAIN = """
 import resource, sys
 from pathlib import Path
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 def step(i):
@@ -186,6 +215,7 @@ FULL_FOR_TOO_LONG = """
 import resource, sys
 from pathlib import Path
 from monitoring.journal import journal as module
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 def step(text=""):
@@ -212,6 +242,7 @@ def test_journal_that_loses_records_says_which(tmp_path: Path) -> None:
 LONG_FULL = """
 import resource, sys
 from pathlib import Path
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 def resident():
@@ -245,6 +276,7 @@ def test_journal_on_a_full_disk_takes_no_more_memory_than_it_keeps(tmp_path: Pat
 STAYS_FULL = """
 import resource, sys
 from pathlib import Path
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
@@ -268,6 +300,7 @@ def test_journal_on_a_disk_that_stays_full_says_how_much_is_lost(tmp_path: Path)
 FORKS = """
 import os, sys
 from pathlib import Path
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 journal.append({"event": "step", "seq": 0, "attempt": 1})
@@ -300,6 +333,7 @@ def test_journal_in_a_forked_child_neither_writes_nor_closes_the_parents(tmp_pat
 OUTLIVED = """
 import os, sys, time
 from pathlib import Path
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 if os.fork() == 0:
