@@ -17,6 +17,7 @@ from kharness.config.writing import Made, guarded
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
 from kharness.report.metrics import Metric
+from kharness.report.reading import load_runs
 from kharness.report.runs import MOST_PLOTTED, RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings, with_directions_of_runs
 from kharness.runs.errors import MatrixError
@@ -174,19 +175,14 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
     settings = read_settings(directory, plan, given)
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     known = known_failures(plan)
+    runs = load_runs(
+        [directory / cell["name"] for cell in plan["cells"]],
+        most_other_work=settings.other_work_limit,
+        reads_more=len(plan["cells"]) <= MOST_PLOTTED,
+    )
     cells = [
-        CellResult(
-            name,
-            dict(cell["values"]),
-            load_run(
-                directory / name,
-                most_other_work=settings.other_work_limit,
-                reads_more=len(plan["cells"]) <= MOST_PLOTTED,
-            ),
-            known.get(name, ""),
-        )
-        for cell in plan["cells"]
-        for name in [cell["name"]]
+        CellResult(cell["name"], dict(cell["values"]), run, known.get(cell["name"], ""))
+        for cell, run in zip(plan["cells"], runs, strict=True)
     ]
     variants = _variants(cells, axes, _included(plan), str(plan["model"]))
     settings = with_directions_of_runs(settings, [cell.run.start for cell in cells])

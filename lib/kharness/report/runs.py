@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -166,9 +165,9 @@ def load_run(directory: Path, *, most_other_work: float = 1.0, reads_more: bool 
         status=status,
         reason=reason,
         attempts=len(tried) or state.attempt,
-        start=MappingProxyType(state.start),
-        end=MappingProxyType(end),
-        series=MappingProxyType(series),
+        start=state.start,
+        end=end,
+        series=series,
         nonfinite_records=len(journal.nonfinite),
         tried=tried,
         cause=tried[-1].cause if tried else None,

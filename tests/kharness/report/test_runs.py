@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kharness.report import reading
 from kharness.report.metrics import metric_named
-from kharness.report.runs import load_run
+from kharness.report.runs import RunData, load_run
 from kharness.runs.status import read_status
 from monitoring.journal.series import RunSeries
 
@@ -214,3 +219,28 @@ def test_the_reader_of_series_has_the_same_numbers() -> None:
                 if not math.isnan(value)
             ]
             assert points == [*zip(map(float, wanted.steps), wanted.values, strict=True)], key
+
+
+def load_run_unless_elsewhere(here: int, directory: Path) -> RunData:
+    return load_run(directory) if os.getpid() == here else os._exit(9)
+
+
+def test_many_runs_are_read_by_two_processes_in_their_order(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories = [tmp_path / f"run{number}" for number in range(5)]
+    for number, directory in enumerate(directories[:4]):
+        records = make.training([2.0, 1.0, 3.0], [0.5], number / 10)
+        for step, record in enumerate([one for one in records if one["event"] == "step"]):
+            record["cpu_mem_rss_mb"] = [400.0, 500.0, 450.0][step]
+        make.journal(directory, records)
+    monkeypatch.setattr(reading, "FEWEST", 5)
+    monkeypatch.setattr(reading, "_may_fork", lambda: True)
+    runs = reading.load_runs(directories, most_other_work=1.0, reads_more=False)
+    assert [run.at_end("test_accuracy") for run in runs] == [0.0, 0.1, 0.2, 0.3, None]
+    assert [run.status for run in runs] == [*["complete"] * 4, "missing"]
+    loss, memory = (runs[3].metric("step", name) for name in ("train_loss", "cpu_mem_rss_mb"))
+    assert (list(loss.values), list(memory.values)) == ([2.0, 1.0, 3.0], [500.0, 450.0])
+    assert loss.steps is runs[0].metric("step", "train_loss").steps
+    killed = reading._loaded(directories, partial(load_run_unless_elsewhere, os.getpid()))
+    assert [run.status for run in killed] == [run.status for run in runs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -422,4 +423,6 @@ def _mean(bins: Sequence[Bin]) -> Bin:
 
 
 def _curve(variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, Bin]) -> Curve:
-    return Curve(variant, run, complete, num_runs, *map(list, zip(*bins.values(), strict=True)))
+    return Curve(
+        variant, run, complete, num_runs, *(array("d", one) for one in zip(*bins.values(), strict=True))
+    )

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from kharness.report.judging.blocks import among_all_pairs, contrasts
+import numpy as np
+
+from kharness.report.judging.blocks import among_all_pairs, contrasts, own_pairs, set_aside_by_each
 from kharness.report.judging.evidence import Spending
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import NO_IMAGES, Images, widened
 from kharness.report.judging.interim_looks import FEWEST, Looks
-from kharness.report.judging.power import guard, half_width
+from kharness.report.judging.power import guard_of, half_width
 from kharness.report.settings import ReportSettings
 
 Numbers = Mapping[str, float]
@@ -82,16 +84,26 @@ def all_pairs(
     spending = Spending(1 - settings.confidence, part, look, {look: share}, once)
     weight = images.weight(spending.of_images(spending.alpha, math.comb(size, 2)))
     less = set()
+    table = np.array([*rows.values()], dtype=float)
+    asides: Sequence[tuple[int, ...]] | None = None
     for i, name in enumerate(names):
-        order = [name, *names[:i], *names[i + 1 :]]
-        levels = [cells[one] for one in order] if cells else []
-        for other, contrast in zip(order[1:], contrasts([rows[one] for one in order], levels), strict=True):
-            if contrast.mean >= 0 or not (contrast.variance or weight):  # the other way round it is below
-                continue
-            # Of many variants most pairs end here: a half width is never less, and takes longer.
-            if -contrast.mean <= guard(contrast, spending.alpha):
+        means, variances = own_pairs(table, i)
+        # Of many variants most pairs end here: a half width is never less than the guard, and takes longer.
+        least = guard_of(look, spending.alpha) * np.sqrt(variances / look)
+        beyond = np.flatnonzero((means < 0) & (-means > least)).tolist()
+        if not beyond:  # the other way round some may be below
+            continue
+        if asides is None:
+            asides = set_aside_by_each(table)
+        order = [i, *range(i), *range(i + 1, len(names))]
+        levels = [cells[names[row]] for row in order] if cells else []
+        wanted = [row - (row > i) for row in beyond]
+        for row, contrast in zip(
+            beyond, contrasts(table[order], levels, wanted=wanted, aside=asides[i]), strict=True
+        ):
+            if not (contrast.variance or weight):
                 continue
             half = half_width(among_all_pairs(contrast, size), spending.at(look), spending.alpha)
             if -contrast.mean > widened(half, contrast.mean, weight):
-                less.add((other, name))
+                less.add((names[row], name))
     return AllPairs(frozenset(less), frozenset(rows))

@@ -161,7 +161,16 @@ def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
     By the F test of seed x axis, adjusted for the other axes, against what all of them leave; False where
     they leave nothing.
     """
-    rows, seeds = table.shape
+    # In one order of the rows, so that it is tested once per table, whichever row is the baseline.
+    order = sorted(range(len(cells)), key=lambda row: (cells[row], table[row].tolist()))
+    ordered = np.ascontiguousarray(table[order])
+    return _moves_with_an_axis(ordered.tobytes(), len(order), tuple(cells[row] for row in order))
+
+
+@lru_cache(maxsize=64)
+def _moves_with_an_axis(numbers: bytes, rows: int, cells: tuple[Cell, ...]) -> bool:
+    table = np.frombuffer(numbers).reshape(rows, -1)
+    seeds = table.shape[1]
     centered = table - table.mean(axis=1, keepdims=True)
     columns = [
         np.array([[cell[i] == level for level in levels] for cell in cells], dtype=float)

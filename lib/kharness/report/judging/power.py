@@ -102,7 +102,7 @@ class Rule:
         widths = self.reach(degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
         # A pooled error has more degrees of freedom than the own pairs, whose test then limits it (`guard`).
         if self.degrees > self.seeds - 1:
-            own = _guard(seeds, self.own_level) * estimated_deviations(seeds - 1, _WIDTHS)
+            own = guard_of(seeds, self.own_level) * estimated_deviations(seeds - 1, _WIDTHS)
             widths = np.maximum(widths[:, None], own[None, :])
         return np.quantile(widths, _MIDDLES) / math.sqrt(seeds)
 
@@ -121,10 +121,11 @@ def guard(contrast: Contrast, own_level: float) -> float:
     Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
     vary more than tests before the test can tell.
     """
-    return _guard(contrast.pairs, own_level) * contrast.own_standard_error
+    return guard_of(contrast.pairs, own_level) * contrast.own_standard_error
 
 
-def _guard(pairs: int, own_level: float) -> float:
+def guard_of(pairs: int, own_level: float) -> float:
+    """Return the guard in standard errors of a comparison's own pairs."""
     return t_quantile(pairs - 1, 1 - own_level)
 
 
