@@ -157,7 +157,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.report": [
         "errors gpu importance runs",
-        "metrics settings",
+        "metrics reading settings",
         "collection",
         "config_difference judging",
         "regression summary",
