@@ -15,7 +15,7 @@ from kharness.report.graphs._canvas import folded
 _MOST_IN_LEGEND = 8
 
 MOST_ROWS = 120
-_PAGE = 6.5
+_PAGE = 6.0
 """Inches that a page has room for, with the caption."""
 _LABEL = 26
 """Characters of a line of a name."""

@@ -14,7 +14,7 @@ MOST_LINES = 42
 COLUMN_WIDTH = 46
 """Characters of small letters in a column of two; a wider table spans both."""
 
-LONG_TEXT = 30
+LONG_TEXT = 40
 """Characters from which on words are broken into lines of so many."""
 
 _WORDS = {
