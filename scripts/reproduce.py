@@ -12,20 +12,19 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.matrix.commands.reproduce import reproduce_command
 from kharness.matrix.planning.single import withdraw_refused
-from kharness.matrix.reproduce.bit_equal import compare, differences_here, machine_differences
+from kharness.matrix.reproduce.bit_equal import differences_here, machine_differences
 from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
 from kharness.matrix.reproduce.revision import code_of
+from kharness.matrix.reproduce.verdict import has_ended_alike, say_not_compared, say_verdict
 from kharness.matrix.supervise_single import supervise_single
+from kharness.runs.command import read_command
 from kharness.runs.control_changes import EXPECTED_DATA
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Slot
 from kharness.runs.lock import RunnerLock
-from monitoring.counts import counted
-from monitoring.journal.files import JOURNAL
-from monitoring.journal.lineage import Lineage
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,8 +34,11 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "reproduce", root=ROOT)
     if not variables.get("RUN"):
         raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
-    anyway = variables.get("ANYWAY", "n") == "y"
-    past = ReproducedRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
+    anyway, trackers = variables.get("ANYWAY", "n") == "y", variables.get("TRACKER", "none")
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    if read_command(directory) is not None:
+        return reproduce_command(directory, trackers=trackers, anyway=anyway)
+    past = ReproducedRun.read(directory)
     with (
         code_of(past.git, ROOT, anyway=anyway, run=past.directory) as code,
         model_code(past, anyway=anyway) as model,
@@ -46,7 +48,6 @@ def main(argv: Sequence[str]) -> int:
             print(f"differs: {difference}", flush=True)
         if not past.has_config:
             print("config: that of the start record, for .config is gone")
-        trackers = variables.get("TRACKER", "none")
         launch = prepare_again(past, code, root=ROOT, trackers=trackers, anyway=anyway)
         print(f"run: {shown(launch.directory)}", flush=True)
         # The training and its agent take the code from there, and as many threads as the run had.
@@ -66,24 +67,13 @@ def main(argv: Sequence[str]) -> int:
 
 def verdict(past: ReproducedRun, again: Path, exit_code: int) -> int:
     """Say what is equal and what is not."""
-    lineage = Lineage.read(again / JOURNAL)
-    ends = [past.lineage.end.get("status"), lineage.end.get("status")]
-    if not lineage.starts or (exit_code and ends[0] != ends[1]):
-        print(f"not compared: {shown(again)} did not end as {past.directory.name} did")
-        return exit_code if exit_code >= EXIT_STOPPED else EXIT_FAILED
+    if not has_ended_alike(past.directory, again, exit_code):
+        return say_not_compared(past.directory, again, exit_code)
     for difference in machine_differences(past.directory, again):
         print(f"differs: {difference}")
     if past.unpromised:
         print(f"not promised: {past.unpromised}")
-    compared = compare(past.directory, again)
-    if compared.on_request:
-        print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
-    if compared.difference:
-        print(f"bit-equal up to there: {counted(compared.equal, 'record')}")
-        print(f"first difference: {compared.difference}")
-        return EXIT_FAILED
-    print(f"bit-equal: {counted(compared.equal, 'record')}")
-    return 0
+    return say_verdict(past.directory, again)
 
 
 if __name__ == "__main__":

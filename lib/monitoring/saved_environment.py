@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from sys import executable
 from sys import path as import_path
+from typing import Any, NamedTuple
 
 import orjson
 
 from monitoring.host.name import host_name
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import ENVIRONMENT_JSON, OF_RANK_0, HostFiles
+from monitoring.journal.run_json import INTERPRETER
 from monitoring.secrets import without_secrets
 
 # The end of the folder in which an installer notes a package: NAME-VERSION.dist-info (packaging.python.org,
@@ -26,23 +29,66 @@ from monitoring.secrets import without_secrets
 NOTED = ".dist-info"
 
 
-def save_environment(directory: Path, attempt: int, own: HostFiles = OF_RANK_0) -> None:
-    """Write the file of a run's attempt, unless an agent of it has; OSError if the disk does not take it."""
+# Said by the Python that runs a program: its version, its path, and where it looks for packages.
+_ASK = (
+    "import json, platform; from sys import executable, path;"
+    "print(json.dumps([platform.python_version(), executable, path[1:]]))"
+)
+
+
+def save_environment(directory: Path, attempt: Mapping[str, Any], own: HostFiles = OF_RANK_0) -> None:
+    """Write the file of a run's attempt (its entry in run.json), unless an agent of it has.
+
+    OSError if the disk does not take it.
+    """
     path = directory / own.name(ENVIRONMENT_JSON)
-    if attempt_of(path) == attempt:
+    if attempt_of(path) == attempt["attempt"]:
         return
     variables, left_out = without_secrets(os.environ)
+    installed = Installed.here()
+    if INTERPRETER in attempt:
+        installed = Installed.of(attempt[INTERPRETER], attempt["cwd"])
     about = {
-        "attempt": attempt,
+        "attempt": attempt["attempt"],
         "host": host_name(),
-        "python": platform.python_version(),
-        "executable": executable,
-        "packages": installed_packages(import_path),
+        **installed._asdict(),
         "variables": variables,
         "left_out": left_out,
     }
     data = orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     write_atomically(path, data, durable=False)
+
+
+class Installed(NamedTuple):
+    """A Python and its packages; None and nothing where a program is run by none, or by one that fails."""
+
+    python: str | None
+    executable: str | None
+    packages: Mapping[str, str]
+
+    @classmethod
+    def here(cls) -> Installed:
+        """Return this Python, which is the trainer's own where it is an agent's."""
+        return cls(platform.python_version(), executable, installed_packages(import_path))
+
+    @classmethod
+    def of(cls, interpreter: str | None, cwd: str) -> Installed:
+        """Ask another Python, in the folder in which it runs a program."""
+        if interpreter is None:
+            return cls(None, None, {})
+        try:
+            done = subprocess.run(
+                [interpreter, "-c", _ASK],
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=20,
+                check=True,
+            )
+            python, path, places = orjson.loads(done.stdout)
+            return cls(python, path, installed_packages(places))
+        except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+            return cls(None, interpreter, {})
 
 
 def attempt_of(path: Path) -> object:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
@@ -28,6 +29,7 @@ _SHAPE = {
     "trackers": dict,
     "resume?": [str],
     "hook?": bool,
+    "template?": {"words": [str], "environment": {"*": str}, "follow": [str], "resume": [str]},
 }
 
 
@@ -50,6 +52,8 @@ class Command:
     """Words that attempts after the first have in addition."""
     hook: bool = False
     """Whether calls of trackers are recorded in the program itself."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """Words, environment, follow and resume with `{run_dir}` and what else is the run's own in braces."""
 
     @property
     def shown(self) -> str:

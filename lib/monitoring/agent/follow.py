@@ -78,7 +78,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
             sampling = samplings(directory, run, alerts)
             sampling.start()
             with contextlib.suppress(OSError):  # a full disk: the next agent writes it
-                save_environment(directory, attempt["attempt"])
+                save_environment(directory, attempt)
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts, is_controlled=is_controlled(run))
             sender = notifications(directory, run, alerts)

@@ -214,6 +214,8 @@ def _opened(
     """Open the run; if that fails, whatever has been started ends with this process."""
     from monitoring.bridge.attempt import ProgramAttempt
     from monitoring.bridge.following import Bridge  # the program does not wait for what these import
+    from monitoring.bridge.interpreter import interpreter_of
+    from monitoring.journal.run_json import INTERPRETER
     from monitoring.run import Run
 
     # whose folder has the git revision that counts
@@ -226,7 +228,11 @@ def _opened(
         trackers=json.loads(options.trackers),
         gpu_monitor=options.gpu_monitor,
         machine_monitor=options.machine_monitor,
-        identity={"command": shlex.join(command), "cwd": str(watched.cwd)},
+        identity={
+            "command": shlex.join(command),
+            "cwd": str(watched.cwd),
+            INTERPRETER: interpreter_of(command, watched.cwd, watched.environment),
+        },
     )
     attempt = ProgramAttempt(
         run,

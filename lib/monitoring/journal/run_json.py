@@ -25,6 +25,9 @@ _SHAPE = {
     "attempts": [{"attempt": int}],
 }
 
+INTERPRETER = "interpreter"
+"""Field of an attempt: the Python that runs somebody's program; null for a program of another kind."""
+
 
 def read_run_json(directory: Path) -> dict[str, Any]:
     """The contents of DIRECTORY/run.json; RunDirectoryError if it is missing or not what a Run writes."""

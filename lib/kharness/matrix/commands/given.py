@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +77,8 @@ class Given:
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
         """Return the command of one run; `values` are by symbol."""
         of_axes = {symbol.lower(): value for symbol, value in values.items()}
-        copies = {file: str(directory / RENDERED / file) for file in self.template.files}
-        known = _Cased({**of_axes, **copies, RUN_DIR: str(directory), RUN_NAME: name})
+        known = own_values(directory, self.template.files, of_axes, name=name)
+        of_run = self.template.with_values(known)
         words, environment = self.template.filled(known)
         return Command(
             words,
@@ -91,22 +91,41 @@ class Given:
             trackers=self.trackers,
             resume=self.template.resumed(known),
             hook=self.hook,
+            template={
+                "words": of_run.words,
+                "environment": of_run.environment,
+                "follow": [self.template.left_open(path, known) for path in self.follow],
+                "resume": of_run.resume,
+            },
         )
 
     def write_run(self, command: Command, directory: Path, values: Mapping[str, str]) -> None:
         """Make the directory of a run: its values, command, files and status; not flushed to the disk."""
-        directory.mkdir()
-        lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
-        (directory / CONFIG_PY).write_text(
-            "\n".join(["# The values of a command, see command.json.", *lines, ""])
-        )
-        command.write(directory)
-        if self.template.files:
-            (directory / RENDERED).mkdir()
         of_axes = {symbol.lower(): value for symbol, value in values.items()}
-        for name, text in self.template.rendered(of_axes).items():
-            (directory / RENDERED / name).write_text(text)
-        (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))
+        write_command_run(command, directory, self.template.rendered(of_axes))
+
+
+def write_command_run(command: Command, directory: Path, rendered: Mapping[str, str]) -> None:
+    """Make the directory of a run of a command, with the texts of its `rendered` files by name."""
+    directory.mkdir()
+    lines = [f"{symbol} = {value!r}" for symbol, value in command.values.items()]
+    (directory / CONFIG_PY).write_text(
+        "\n".join(["# The values of a command, see command.json.", *lines, ""])
+    )
+    command.write(directory)
+    if rendered:
+        (directory / RENDERED).mkdir()
+    for name, text in rendered.items():
+        (directory / RENDERED / name).write_text(text)
+    (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))
+
+
+def own_values(
+    directory: Path, files: Iterable[str], of_axes: Mapping[str, str] = {}, *, name: str
+) -> Mapping[str, str]:
+    """Return what placeholders of a run stand for: values of axes, copies of files, its place and name."""
+    copies = {file: str(directory / RENDERED / file) for file in files}
+    return _Cased({**of_axes, **copies, RUN_DIR: str(directory), RUN_NAME: name})
 
 
 class _Cased(dict[str, str]):

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class Template:
         `options` are placeholders that the command need not have.
         """
         known = list(axes)
-        given = [RUN_DIR, RUN_NAME, *self.files, *options]
+        given = [*self._own, *options]
         if not self.words:
             raise MatrixError(
                 "there is no command", hint="kharness matrix -a lr=1,2 -- python train.py --lr {lr}"
@@ -118,6 +118,24 @@ class Template:
         environment = {name: _filled(text, values) or "" for name, text in self.environment.items()}
         return words, environment
 
+    def with_values(self, values: Mapping[str, str]) -> Template:
+        """Return the template of one run: what is its own (RUN_DIR, RUN_NAME, files) stays a placeholder."""
+        own = self._own
+        words, resume = (
+            [found for word in words if (found := _filled(word, values, later=own)) is not None]
+            for words in (self.words, self.resume)
+        )
+        environment = {name: self.left_open(text, values) for name, text in self.environment.items()}
+        return Template(words, environment, resume=resume)
+
+    def left_open(self, text: str, values: Mapping[str, str]) -> str:
+        """Return another text of a run's, as `with_values` does."""
+        return _filled(text, values, later=self._own) or ""
+
+    @property
+    def _own(self) -> Sequence[str]:
+        return (RUN_DIR, RUN_NAME, *self.files)
+
     def filled_in(self, text: str, values: Mapping[str, str]) -> str:
         """Return another text of a run's with these values."""
         return _filled(text, values) or ""
@@ -127,16 +145,22 @@ class Template:
         return [found for word in self.resume if (found := _filled(word, values)) is not None]
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str | None:
-    """Return the text with its values; None where a `{flag?}` in it is `n`."""
+def _filled(text: str, values: Mapping[str, str], *, later: Collection[str] = ()) -> str | None:
+    """Return the text with its values; None where a `{flag?}` in it is `n`.
+
+    What is to be filled in `later` stays, and braces stay those of a template.
+    """
     gone = False
 
     def value(match: re.Match[str]) -> str:
         nonlocal gone
         if match[1] is None:
-            return match[0][0]
+            return match[0] if later else match[0][0]
+        if match[1] in later or match[1].lower() in later:
+            return match[0]
         if not match[2]:
-            return values[match[1]]
+            said = values[match[1]]
+            return said.replace("{", "{{").replace("}", "}}") if later else said
         said = values[match[1]]
         gone = gone or said in ("n", "false", "False", "0", "")
         return "" if said in ("y", "true", "True", "1") else said

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 from monitoring.host.environment import hardware
 from monitoring.journal.end_status import INTERRUPTED
@@ -16,6 +17,9 @@ from monitoring.journal.fields import is_result
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
 from monitoring.journal.records import MEASURING, Record, read_records
+
+# Fields that say what a record is of, and those that say whether it counts here.
+_KEYED, _READ = frozenset({"event", "global_step", "split"}), frozenset({"reason"})
 
 _PACKAGES = ("torch", "torchvision", "numpy", "triton")
 
@@ -39,6 +43,10 @@ class BitComparison:
     """The first difference in one line; empty without one."""
     on_request: int = 0
     """Checkpoints that the first run made because it was stopped, and the second did not."""
+    same: Sequence[str] = ()
+    """Metrics that are equal in every record."""
+    others: Sequence[str] = ()
+    """Those that are not."""
 
 
 def machine_differences(run: Path, other: Path) -> list[str]:
@@ -88,7 +96,7 @@ def _machine(start: Record) -> dict[str, object]:
 def compare(run: Path, other: Path) -> BitComparison:
     """Every value of `run` that counts with that of `other`; what `other` has beyond those is not looked at.
 
-    Records are matched by event, step and split. What `monitoring.journal.fields` has as of the machine
+    Values are matched by event, step and split. What `monitoring.journal.fields` has as of the machine
     (times, speeds, memory, paths) is no result; a field that it does not know is one.
     """
     before, after = (Lineage.read(directory / JOURNAL) for directory in (run, other))
@@ -97,38 +105,59 @@ def compare(run: Path, other: Path) -> BitComparison:
         return BitComparison(
             0, f"the data: SHA-256 {_text(data[0])} in {run.name}, {_text(data[1])} in {other.name}"
         )
-    found = {_key(record): record for record in _results(other)}
-    equal = on_request = 0
-    for record in _results(run):
-        match = found.get(_key(record))
-        if match is None and record["event"] == "checkpoint" and record.get("reason"):
+    first, second = _results(run), _results(other)
+    equal, on_request, difference = 0, 0, ""
+    others: dict[str, None] = {}
+    for key, record in first.items():
+        match = second.get(key)
+        if match is None and key.event == "checkpoint" and record.get("reason"):
             on_request += 1
             continue
-        if record["event"] == "end" and record.get("status") == INTERRUPTED:
-            continue
-        if match is None:
-            return BitComparison(equal, f"{_named(record)} is missing in {other.name}", on_request)
+        found = f"{_named(key)} is missing in {other.name}" if match is None else ""
         for field, value in record.items():
-            if is_result(field) and json.dumps(value) != json.dumps(match.get(field)):
-                values = f"{_text(value)} in {run.name}, {_text(match.get(field))} in {other.name}"
-                return BitComparison(equal, f"{_named(record)}: {field}: {values}", on_request)
-        equal += 1
-    return BitComparison(equal, "", on_request)
+            if is_result(field) and json.dumps(value) != json.dumps((match or {}).get(field)):
+                others[field] = None
+                values = f"{_text(value)} in {run.name}, {_text((match or {}).get(field))} in {other.name}"
+                found = found or f"{_named(key)}: {field}: {values}"
+        difference = difference or found
+        equal += not difference
+    measured = {field: None for record in first.values() for field in record if is_result(field)}
+    same = [field for field in measured if field not in others]
+    return BitComparison(equal, difference, on_request, same, list(others))
 
 
-def _results(run: Path) -> Iterable[Record]:
+class _Key(NamedTuple):
+    """Event, step and split of a value; `again` counts values that are there several times."""
+
+    event: object
+    step: object
+    split: object
+    again: int = 0
+
+
+def _results(run: Path) -> dict[_Key, Record]:
+    """Return the values of each step, evaluation …: a program reports them in other groups each time."""
     records = counting(record for record, _ in read_records(run / JOURNAL))
-    return [record for record in records if record.get("event") in MEASURING]
+    found: dict[_Key, Record] = {}
+    for record in records:
+        event = record.get("event")
+        if event not in MEASURING or (event == "end" and record.get("status") == INTERRUPTED):
+            continue
+        key = _Key(event, record.get("global_step"), record.get("split"))
+        found.setdefault(key, {})
+        for field, value in record.items():
+            if field in _KEYED or not (is_result(field) or field in _READ):
+                continue
+            place = key
+            while field in found.setdefault(place, {}):
+                place = place._replace(again=place.again + 1)
+            found[place][field] = value
+    return found
 
 
-def _key(record: Record) -> tuple[object, object, object]:
-    return record["event"], record.get("global_step"), record.get("split")
-
-
-def _named(record: Record) -> str:
-    step, split = record.get("global_step"), record.get("split")
-    of = f" of step {step}" if step is not None else ""
-    return f"the {record['event']} record{of}{f' ({split})' if split else ''}"
+def _named(key: _Key) -> str:
+    of = f" of step {key.step}" if key.step is not None else ""
+    return f"the {key.event} record{of}{f' ({key.split})' if key.split else ''}"
 
 
 def _part(value: object, part: str | None) -> object:

@@ -17,7 +17,6 @@ from kharness.environment.parts import bring
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.reproduce.revision import Code, GitState, code_of
 from kharness.runs.causes import EXPANDED, other_values
-from kharness.runs.command import COMMAND_JSON
 from kharness.runs.control_changes import write_replayed
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
@@ -45,8 +44,6 @@ class ReproducedRun:
                 f"{directory} is not a run that has begun: its journal has no start record",
                 hint="name a run directory, such as results/latest or one of a matrix's cells",
             )
-        if (directory / COMMAND_JSON).exists():
-            raise _foreign(directory)
         return cls(directory, lineage)
 
     @property
@@ -164,8 +161,8 @@ def prepare_again(
 
 def _foreign(directory: Path) -> MatrixError:
     return MatrixError(
-        f"{directory} is no training of this tree: only those are reproduced",
-        hint="kharness test-rerun runs the cell of a matrix again; kharness compare A B compares two",
+        f"{directory} is no training of this tree, and has no command that it was run by",
+        hint="kharness run -- PROGRAM records what kharness reproduce runs again",
     )
 
 

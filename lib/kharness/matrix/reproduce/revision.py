@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +36,14 @@ def code_of(
     anyway: bool = False,
     run: Path | None = None,
     what: str = "code",
+    of_program: bool = False,
 ) -> Iterator[Code]:
     """The code of a run of which each attempt recorded its git state; a worktree is removed in the end.
 
     What is here is used if it is the same to the last bit. Otherwise a recorded revision is checked out
-    elsewhere, with the differences that the directory of the `run` has. MatrixError, which names what cannot
-    be had, unless `anyway` takes what is here.
+    elsewhere, with the differences that the directory of the `run` has, and for anybody's program with links
+    to what git does not know here, such as data. MatrixError, which names what cannot be had, unless `anyway`
+    takes what is here.
     """
     here = git_state(root)
     if recorded and all(state is not None and state == here for state in recorded):
@@ -54,13 +57,16 @@ def code_of(
         with _worktree(str(state["revision"]), root) as folder:
             if changes:
                 _apply(changes, folder)
+            if of_program:
+                _link_untracked(root, folder)
             yield Code(folder, f"{what}: {_shown(state)}, in a worktree of its own")
     elif anyway:
         yield Code(root, f"{what}: {_shown(here)}, as it is here; {missing}")
     else:
+        here_too = "ANYWAY=y trains with the code that is here, and compares all the same"
         raise MatrixError(
             f"the {what} is not available: {missing}",
-            hint="ANYWAY=y trains with the code that is here, and compares all the same",
+            hint=f"type it in a clone of the program's repository; {here_too}" if of_program else here_too,
         )
 
 
@@ -82,6 +88,17 @@ def _apply(changes: Path, folder: Path) -> None:
     applied = _git(top, "apply", "--whitespace=nowarn", str(changes.resolve()))
     if applied.returncode:
         raise MatrixError(f"git apply {changes.name}: {applied.stderr.strip()}", hint="fix what git names")
+
+
+def _link_untracked(root: Path, folder: Path) -> None:
+    """Have a worktree's folder see what git does not know in the checkout: data, environments, results."""
+    here, there = (Path(_git(one, "rev-parse", "--show-toplevel").stdout.strip()) for one in (root, folder))
+    listed = _git(here, "ls-files", "--others", "--directory", "-z").stdout
+    for name in filter(None, listed.split("\0")):
+        link = there / name.rstrip("/")
+        if link.name != "__pycache__" and not os.path.lexists(link):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(here / name)
 
 
 def _missing(recorded: Sequence[GitState | None], root: Path, *, has_changes: bool) -> str:

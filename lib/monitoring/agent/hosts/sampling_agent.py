@@ -48,7 +48,7 @@ def sample_host(directory: Path, first: FirstRank) -> None:
             sampling = samplings(directory, run, alerts, own)
             sampling.start()
             with contextlib.suppress(OSError):  # a full disk: the next agent writes it
-                save_environment(directory, first.attempt, own)
+                save_environment(directory, {"attempt": first.attempt}, own)
             while not sampling.done.wait(LOOK_EVERY):
                 if ending.is_set() or not is_running(about) or has_ended(directory / own.journal, about):
                     sampling.end()

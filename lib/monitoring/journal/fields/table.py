@@ -21,7 +21,7 @@ FIELDS: tuple[FieldRow, ...] = (
                 "characters; there is no `global_step` then"),
     *rows("global_step", "from 1",
           every="optimizer steps done; in every record but start, end and gap"),
-    *rows("reported",
+    *rows("reported", kind="machine",
           every="only of a program under the [bridge](own-training.md): `by` which kind of source it was "
                 f"reported, `source`, its number in {BRIDGE_JSON}, `place`, the position in it, and `read`, "
                 "when it was read"),
@@ -505,10 +505,12 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("*perplexity", "", "down", own="`exp` of a loss"),
     *rows("*_accuracy */accuracy accuracy", "fraction", "up",
           own="share of samples that are classified right"),
-    *rows("*_seconds sec_per_* *sec_per_step", "s", "down", "machine", own="a time"),
+    *rows("*_seconds sec_per_* *sec_per_step *_runtime", "s", "down", "machine", own="a time"),
+    *rows("*_ms", "ms", "down", "machine", own="a time"),
     *rows("*_per_sec *_per_second", "1/s", "up", "machine", own="a rate"),
     *rows("*_mb", "MB", "down", "machine", own="memory"),
     *rows("*_gb", "GB", "down", "machine", own="memory"),
+    *rows("*_gib", "GiB", "down", "machine", own="memory"),
     *rows("*_mem_*", UNKNOWN_UNIT, "down", "machine", own="memory"),
     *rows("*_watts", "W", kind="machine", own="power"),
     *rows("*_joules", "J", "down", "machine", own="energy"),

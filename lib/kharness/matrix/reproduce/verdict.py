@@ -1,0 +1,48 @@
+"""The last lines of a reproduction: whether every value is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.matrix.reproduce.bit_equal import compare
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
+from kharness.runs.latest import shown
+from monitoring.counts import counted
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.lineage import Lineage
+
+# So many names of metrics are said.
+MOST_NAMES = 8
+
+
+def has_ended_alike(past: Path, again: Path, exit_code: int) -> bool:
+    """Whether there is something to compare."""
+    before, after = (Lineage.read(directory / JOURNAL) for directory in (past, again))
+    return bool(after.starts) and not (exit_code and before.end.get("status") != after.end.get("status"))
+
+
+def say_not_compared(past: Path, again: Path, exit_code: int) -> int:
+    """Say why nothing is compared; the exit code of the command."""
+    print(f"not compared: {shown(again)} did not end as {past.name} did")
+    return exit_code if exit_code >= EXIT_STOPPED else EXIT_FAILED
+
+
+def say_verdict(past: Path, again: Path, *, names: bool = False) -> int:
+    """Say what is equal and what is not; 0 if all is. With `names` also of which metrics."""
+    compared = compare(past, again)
+    if compared.on_request:
+        print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
+    if not compared.difference:
+        print(f"bit-equal: {counted(compared.equal, 'record')}")
+        return 0
+    print(f"bit-equal up to there: {counted(compared.equal, 'record')}")
+    if names and compared.others:
+        print(f"equal in all records: {_listed(compared.same)}; not equal: {_listed(compared.others)}")
+    print(f"first difference: {compared.difference}")
+    return EXIT_FAILED
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}" if names else "nothing"
