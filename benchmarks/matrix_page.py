@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     rounds = int(argv[1]) if len(argv) > 1 else 5
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "results" / "test_matrix_large"
-        make_matrix(directory, axes_of(SEEDS), cells, STEPS)
+        make_matrix(directory, axes_of(SEEDS, cells), cells, STEPS)
         write_files(collect(directory))
         command = [sys.executable, "-c", OPEN, str(directory.parent), str(rounds), str(cells)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
