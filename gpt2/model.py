@@ -123,7 +123,7 @@ class GPT2(nn.Module):
         self.drop = nn.Dropout(shape.dropout)
         self.h = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
         self.ln_f = norm(shape)
-        # A layer of its own also where it is tied, and the last one: optimizers know it by that.
+        # A layer of its own also where it is tied: Muon knows heads by such names.
         self.lm_head = Linear(shape.width, shape.padded_vocabulary, bias=False, bf16=shape.bf16)
         if shape.tied:
             self.lm_head.weight = self.wte.weight

@@ -26,6 +26,8 @@ from kharness.training.saving.sharded import full, is_sharded, part_from
 _CONVOLUTIONS = nn.modules.conv._ConvNd
 HEADS = re.compile(r"fc|(\w+\.)?((\w+_)?heads?(\.\w+)?|classifier|score|unembed)")
 """Names of linear layers that make the output: `lm_head`, `aux_heads.0`, torchvision's `fc`."""
+EMBEDDINGS = re.compile(r"(\w+_)?(embed\w*|wte|wpe|token|tokens)(_\w+)?")
+"""Names of tables that a model holds as parameters, not as nn.Embedding: `pos_embed`, `cls_token`."""
 _MATRIX = torch.zeros(1, 1)
 
 
@@ -86,10 +88,10 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
 def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
     """The weights that Muon trains: matrices and convolutions between the model's first and its last layer.
 
-    All but embeddings and the first convolution, which read the input, the heads, tied or not, and
-    convolutions of several groups, whose filters are no rows of one matrix. The heads are the layers whose
-    names are in the model's `output_layers`; of a model that has no such attribute those of a usual name
-    (HEADS), and its last linear layer.
+    All but embeddings (layers, or parameters named like EMBEDDINGS), the first convolution, the heads, tied
+    or not, and convolutions of several groups, whose filters are no rows of one matrix. The heads are the
+    layers whose names are in the model's `output_layers`; of a model that has no such attribute those of a
+    usual name (HEADS), and its last linear layer.
     """
     layers = list(model.modules())
     linear = heads_of(model)
@@ -98,6 +100,10 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
     grouped = [layer for layer in convolutions if layer.groups > 1]
     outside: list[nn.Module] = [*embeddings, *linear, *convolutions[:1], *grouped]
     excluded = {parameter for layer in outside for parameter in layer.parameters()}
+    own = (
+        named for layer in layers if not isinstance(layer, nn.Linear) for named in layer._parameters.items()
+    )
+    excluded |= {parameter for name, parameter in own if parameter is not None and EMBEDDINGS.fullmatch(name)}
     filters = {parameter for layer in convolutions for parameter in layer.parameters() if parameter.ndim > 2}
     return (filters | {parameter for parameter in model.parameters() if parameter.ndim == 2}) - excluded
 

@@ -98,6 +98,8 @@ def test_heads_are_adamws_by_what_the_model_says_or_by_their_names() -> None:
         "OPTIMIZER=muon: output_layers names 'haed', which SeveralHeads has not",
         "its layers: embedding, hidden, lm_head, projection, aux_heads",
     )
+    said.pos_embed, said.mixing = nn.Parameter(torch.zeros(5, 4)), nn.Parameter(torch.zeros(4, 4))
+    assert muons(said) == ["mixing", "hidden.weight", "lm_head.weight", "aux_heads.1.weight"]
     layers = ["h.0.mlp.c_fc", "h.0.attn.heads.0", "fc1", "classifier.0", "mlp.fc", "header"]
     heads = ["fc", "head", "lm_head", "model.lm_head", "heads.head", "classifier", "aux_heads.1"]
     assert [name for name in layers + heads if muon.HEADS.fullmatch(name)] == heads
