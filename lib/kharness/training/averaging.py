@@ -51,9 +51,8 @@ class MovingAverage:
         self.updates = state["updates"]
 
 
-def moving_average(model: nn.Module, symbols: Mapping[str, Any]) -> MovingAverage | None:
-    """The average that EMA_DECAY requests, None for a decay of 0 and where there is no such symbol."""
-    decay = symbols.get("EMA_DECAY", 0.0)
+def moving_average(model: nn.Module, decay: float | None) -> MovingAverage | None:
+    """The average of EMA_DECAY, None for a decay of 0 and where there is no such option."""
     return MovingAverage(model, decay) if decay else None
 
 

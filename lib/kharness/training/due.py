@@ -17,9 +17,9 @@ class Every:
     steps: int = 0
 
     @classmethod
-    def checkpoints(cls, symbols: Mapping[str, Any]) -> Self:
+    def checkpoints(cls, every: int, unit: str) -> Self:
         """CHECKPOINT_EVERY in its CHECKPOINT_UNIT."""
-        return cls(**{symbols["CHECKPOINT_UNIT"]: symbols["CHECKPOINT_EVERY"]})
+        return cls(**{unit: every})
 
     def __bool__(self) -> bool:
         return bool(self.epochs or self.steps)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 
+from kharness.config.options import Options
 from kharness.training.errors import TrainingError
 from kharness.training.needs import check_warmup
 
@@ -49,15 +50,14 @@ class Schedule:
             )
 
     @classmethod
-    def read(cls, symbols: Mapping[str, Any], *, num_steps: int) -> Self:
-        """The schedule that the configuration holds."""
-        # Symbols of other schedules are absent.
-        warmup = symbols.get("SCHEDULE_WARMUP_FRACTION", 0.0)
-        if steps := symbols.get("WARMUP_STEPS", 0):
+    def read(cls, options: Options, *, num_steps: int) -> Self:
+        """The schedule that the options describe; those of other schedules are None."""
+        warmup = options.SCHEDULE_WARMUP_FRACTION or 0.0
+        if steps := options.WARMUP_STEPS:
             check_warmup(steps, num_steps)
             warmup = steps / num_steps
-        decay, final = symbols.get("SCHEDULE_DECAY_FRACTION", 0.0), symbols.get("SCHEDULE_FINAL", 0.0)
-        return cls(symbols["SCHEDULE"], symbols["LEARNING_RATE"], num_steps, warmup, decay, final)
+        decay, final = options.SCHEDULE_DECAY_FRACTION or 0.0, options.SCHEDULE_FINAL or 0.0
+        return cls(options.SCHEDULE, options.LEARNING_RATE, num_steps, warmup, decay, final)
 
     @property
     def described(self) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class Setup(Generic[DataT]):
         with own.parameters_taken(model):
             optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
         optimizer = own.joined(optimizer, options.LEARNING_RATE)
-        schedule = Schedule.read(options.values, num_steps=num_steps)
+        schedule = Schedule.read(options, num_steps=num_steps)
         moving = OptionSchedules(options.SCHEDULE_OPTIONS or "", optimizer, num_steps=num_steps)
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
         if world.size > 1 and isinstance(pruner, Pruner):
@@ -229,7 +229,7 @@ class Setup(Generic[DataT]):
             option_schedules=moving,
             pruner=pruner,
             progress=StepProgress(device.torch),
-            average=moving_average(model, options.values),
+            average=moving_average(model, options.EMA_DECAY),
             unsharded_model=unsharded_model,
             data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )

@@ -57,6 +57,6 @@ def test_a_restored_average_continues_bit_for_bit() -> None:
 
 
 def test_a_decay_of_zero_keeps_no_average() -> None:
-    assert moving_average(model(), {"EMA_DECAY": 0.0}) is None
-    assert moving_average(model(), {}) is None
-    assert isinstance(moving_average(model(), {"EMA_DECAY": 0.5}), MovingAverage)
+    assert moving_average(model(), 0.0) is None
+    assert moving_average(model(), None) is None
+    assert isinstance(moving_average(model(), 0.5), MovingAverage)

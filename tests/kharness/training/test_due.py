@@ -56,5 +56,5 @@ def test_a_plan_without_a_validation_curve_is_named() -> None:
 
 
 def test_checkpoints_count_in_their_unit() -> None:
-    assert Every.checkpoints({"CHECKPOINT_EVERY": 4, "CHECKPOINT_UNIT": "steps"}) == Every(steps=4)
-    assert Every.checkpoints({"CHECKPOINT_EVERY": 4, "CHECKPOINT_UNIT": "epochs"}) == Every(epochs=4)
+    assert Every.checkpoints(4, "steps") == Every(steps=4)
+    assert Every.checkpoints(4, "epochs") == Every(epochs=4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -54,12 +56,18 @@ def test_stable_is_level_between_a_linear_rise_and_a_linear_fall() -> None:
     assert rates(Schedule("stable", 0.8, 4, 0.0, 1.0, final=0.5)) == pytest.approx([0.8, 0.7, 0.6, 0.5])
 
 
+def options(**asked: object) -> Any:
+    """Those of other schedules are None."""
+    names = ("WARMUP_STEPS", "SCHEDULE_WARMUP_FRACTION", "SCHEDULE_DECAY_FRACTION", "SCHEDULE_FINAL")
+    return SimpleNamespace(**{**dict.fromkeys(names), **asked})
+
+
 def test_warmup_steps_take_the_place_of_the_share() -> None:
-    symbols = {"SCHEDULE": "cosine", "LEARNING_RATE": 1.0, "SCHEDULE_WARMUP_FRACTION": 0.5}
-    schedule = Schedule.read({**symbols, "WARMUP_STEPS": 3}, num_steps=7)
+    asked = {"SCHEDULE": "cosine", "LEARNING_RATE": 1.0, "SCHEDULE_WARMUP_FRACTION": 0.5}
+    schedule = Schedule.read(options(**asked, WARMUP_STEPS=3), num_steps=7)
     assert rates(schedule)[:4] == pytest.approx([1 / 3, 2 / 3, 1, 1])
     with pytest.raises(TrainingError, match="WARMUP_STEPS=7 is not below the 7 steps"):
-        Schedule.read({**symbols, "WARMUP_STEPS": 7}, num_steps=7)
+        Schedule.read(options(**asked, WARMUP_STEPS=7), num_steps=7)
 
 
 def test_constant_stays() -> None:
@@ -76,8 +84,8 @@ def test_no_rate_leaves_zero_to_peak(name: str, num_steps: int, warmup: float) -
 
 
 def test_read_without_a_warmup_symbol() -> None:
-    symbols = {"SCHEDULE": "constant", "LEARNING_RATE": 0.5}
-    assert Schedule.read(symbols, num_steps=3) == Schedule("constant", 0.5, 3, 0.0)
+    asked = options(SCHEDULE="constant", LEARNING_RATE=0.5)
+    assert Schedule.read(asked, num_steps=3) == Schedule("constant", 0.5, 3, 0.0)
 
 
 def test_unknown_schedule_lists_the_known() -> None:

@@ -62,7 +62,7 @@ class CheckedModel:
             once = phases.get(PHASES[-1], 0.0)
             step_seconds = (sum(phases.values()) - once) * of_rank / samples + once
         interval = options.EVAL_INTERVAL or batches.steps_per_epoch
-        every = Every.checkpoints(options.values)
+        every = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
         between = every.steps or every.epochs * batches.steps_per_epoch
         return cls(
             parameters=sum(parameter.numel() for parameter in parameters),

@@ -39,7 +39,7 @@ class KeptSteps:
         self._setup, self._parts, self._checkpoints = setup, parts, checkpoints
         self._run, self._options = parts.run, setup.options
         self._evaluations = Every(epochs=1, steps=self._options.EVAL_INTERVAL)
-        self._saves = Every.checkpoints(self._options.values)
+        self._saves = Every.checkpoints(self._options.CHECKPOINT_EVERY, self._options.CHECKPOINT_UNIT)
         self._validation: dict[str, float] = {}
         self._outcome: dict[str, Any] = {}
 
