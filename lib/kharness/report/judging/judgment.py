@@ -53,73 +53,88 @@ SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
 """Verdicts that rest on an interval at the required confidence."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One variant compared with its baseline. Differences are variant minus baseline, in the metric's
-    unit.
-    """
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPair:
+    """What was measured of a variant and its baseline."""
 
     variant: str
     baseline: str
     metric: Metric
-    verdict: Verdict
-    reason: str
-    """Reason why the verdict is not one of SHOWN; empty if it is."""
-    method: str
-    """The error that was used: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
-    `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
     seeds: tuple[str, ...]
     """Seeds compared, common to both sides."""
     left_out: tuple[str, ...]
     """Names of runs without a partner of the same seed."""
     counts: tuple[int, int]
     """Number of values used from the variant and from the baseline."""
-    difference: float | None
-    interval: Interval | None
-    """Simultaneous interval: all intervals of one table hold together at their level, which exceeds the
-    report's confidence where later looks keep a share of the error. For TOO_FEW and NOT_YET, the interval
-    of this one look."""
-    effect: float | None
-    p: float | None
-    """Two-sided p value of this comparison alone."""
-    p_holm: float | None
-    """`p` after Holm's correction (1979)."""
-    p_adjusted: float | None
-    """p value behind the verdict, corrected for all comparisons and looks; None where no verdict is due."""
-    more_seeds: int | None
-    """For NOT_SHOWN: additional seeds, up to a look, that would show a difference of this size with 80 %
-    power."""
-    more_seeds_range: tuple[int, int | None] | None
-    """`more_seeds` at the two ends of the 80 % interval of the standard deviation; None for over
-    MOST_SEEDS in all."""
-    smallest: float | None
-    """Minimum detectable effect: the true difference that these seeds show with 80 % power."""
-    degrees: float | None
-    """Degrees of freedom of the error."""
-    planned_seeds: int
-    """Number of seeds at the first look."""
-    next_look: int | None
-    """Number of seeds at which the next verdict is due; None if there is no later look."""
-    budgets: tuple[Budget, Budget]
+    ties: tuple[str, ...] = ()
+    """Planned seeds on which both sides failed by themselves, so that nothing can be compared."""
     failures: tuple[str, ...]
     """Planned runs without a number, each with the reason."""
     failed: tuple[int, int]
     """Number of `failures` that ended badly, for the variant and for the baseline; known failures do not
     count."""
+    budgets: tuple[Budget, Budget]
     budget_unit: str = "steps"
     """Unit in which the budgets are compared."""
     images: int | None = None
     """Number of images that an accuracy was measured on; None where unknown, and for other metrics."""
-    limit: float | None = None
-    """Smallest difference that any number of seeds can show on that many images."""
-    set_aside: tuple[str, ...] = ()
-    """Variants of the same table that vary so much more that they are left out of the pooled error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPair:
+    """What was decided beside the numbers: the looks, and why just these two are compared."""
+
+    planned_seeds: int
+    """Number of seeds at the first look."""
+    next_look: int | None
+    """Number of seeds at which the next verdict is due; None if there is no later look."""
     over: tuple[str, ...] = ()
     """Axes that a main effect is averaged over; empty where a variant is compared."""
-    ties: tuple[str, ...] = ()
-    """Planned seeds on which both sides failed by themselves, so that nothing can be compared."""
     chosen_of: int = 0
     """Number of pairs that this one was selected from after seeing results; 0 if it was planned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedPair:
+    """What follows from both. Differences are variant minus baseline, in the metric's unit."""
+
+    verdict: Verdict = Verdict.UNDECIDED
+    reason: str = ""
+    """Reason why the verdict is not one of SHOWN; empty if it is."""
+    method: str = ""
+    """The error that was used: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
+    `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
+    difference: float | None = None
+    interval: Interval | None = None
+    """Simultaneous interval: all intervals of one table hold together at their level, which exceeds the
+    report's confidence where later looks keep a share of the error. For TOO_FEW and NOT_YET, the interval
+    of this one look."""
+    effect: float | None = None
+    p: float | None = None
+    """Two-sided p value of this comparison alone."""
+    p_holm: float | None = None
+    """`p` after Holm's correction (1979)."""
+    p_adjusted: float | None = None
+    """p value behind the verdict, corrected for all comparisons and looks; None where no verdict is due."""
+    degrees: float | None = None
+    """Degrees of freedom of the error."""
+    set_aside: tuple[str, ...] = ()
+    """Variants of the same table that vary so much more that they are left out of the pooled error."""
+    smallest: float | None = None
+    """Minimum detectable effect: the true difference that these seeds show with 80 % power."""
+    limit: float | None = None
+    """Smallest difference that any number of seeds can show on that many images."""
+    more_seeds: int | None = None
+    """For NOT_SHOWN: additional seeds, up to a look, that would show a difference of this size with 80 %
+    power."""
+    more_seeds_range: tuple[int, int | None] | None = None
+    """`more_seeds` at the two ends of the 80 % interval of the standard deviation; None for over
+    MOST_SEEDS in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(JudgedPair, PlannedPair, MeasuredPair):
+    """One variant compared with its baseline: what was measured, what was planned, and what follows."""
 
 
 @dataclass(frozen=True)
@@ -220,22 +235,9 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         variant=variant.label,
         baseline=baseline.label,
         metric=metric,
-        verdict=Verdict.UNDECIDED,
-        reason="",
-        method="",
         seeds=pairing.seeds,
         left_out=pairing.left_out,
         counts=pairing.counts,
-        difference=None,
-        interval=None,
-        effect=None,
-        p=None,
-        p_holm=None,
-        p_adjusted=None,
-        more_seeds=None,
-        more_seeds_range=None,
-        smallest=None,
-        degrees=None,
         planned_seeds=pairing.looks.first,
         next_look=later[0] if later else None,
         budgets=budgets,
