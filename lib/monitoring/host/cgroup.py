@@ -42,9 +42,8 @@ class CgroupLimits:
         """`root` replaces the machine's root directory."""
         self._root = root
         paths = _own_groups(root)
-        self._folders = {
-            name: _chain(root, mount, paths.get(name, "/")) for name, mount in _mounts(root).items()
-        }
+        mounts = _mounts(root) or {name: _Mount("/", f"/sys/fs/cgroup/{name}") for name in paths}
+        self._folders = {name: _chain(root, mount, paths.get(name, "/")) for name, mount in mounts.items()}
 
     def memory(self, total: int) -> MemoryLimit | None:
         """Return the tightest limit; None where no group allows less than `total`, the machine's bytes."""
@@ -76,11 +75,16 @@ class CgroupLimits:
         """Return the tightest quota, None without one. Which processors may be used is `processors`."""
         found = []
         for place, folder in enumerate(self._of("cpu")):
-            cores = _quota_v2(folder) if self._is_unified("cpu") else _quota_v1(folder)
+            cores = self._quota(folder)
             used = self._cpu_seconds(place, folder)
             if cores is not None and used is not None:
                 found.append(CpuLimit(cores, used))
         return min(found, default=None)
+
+    def cores(self) -> float | None:
+        """Return how many processors' time the tightest quota allows; None without one."""
+        quotas = map(self._quota, self._of("cpu"))
+        return min((quota for quota in quotas if quota is not None), default=None)
 
     def processors(self) -> frozenset[int] | None:
         """Return the processors that the group may run on; None where that is not limited or not said."""
@@ -90,7 +94,19 @@ class CgroupLimits:
             for name in names:
                 text = text_of(folder / name)
                 if text:
-                    return frozenset(_listed(text))
+                    return frozenset(listed(text))
+        return None
+
+    def oom_kills(self) -> tuple[Path, int] | None:
+        """Return how many processes the kernel has killed for want of memory, and the file that says so.
+
+        Of the process's own group, or else of the machine; None where the system does not say.
+        """
+        names = {UNIFIED: "memory.events", "memory": "memory.oom_control"}
+        own = [folders[0] / names[name] for name, folders in self._folders.items() if name in names]
+        for counter in (*own, self._root / "proc/vmstat"):
+            if (count := _field(counter, "oom_kill")) is not None:
+                return counter, count
         return None
 
     def _of(self, controller: str) -> list[Path]:
@@ -99,6 +115,9 @@ class CgroupLimits:
 
     def _is_unified(self, controller: str) -> bool:
         return controller not in self._folders
+
+    def _quota(self, folder: Path) -> float | None:
+        return _quota_v2(folder) if self._is_unified("cpu") else _quota_v1(folder)
 
     def _cpu_seconds(self, place: int, folder: Path) -> float | None:
         if self._is_unified("cpu"):
@@ -171,7 +190,7 @@ def _less(folder: Path, both: str, one: str) -> int | None:
     return None if more is None or less is None else max(0, more - less)
 
 
-def _listed(text: str) -> list[int]:
+def listed(text: str) -> list[int]:
     """Return `0-2,7` as numbers."""
     found: list[int] = []
     for part in text.strip().split(","):

@@ -30,8 +30,7 @@ from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.measurements import STATISTICS
 from monitoring.telemetry.process_group import has_process_group, own_rank
-from monitoring.telemetry.rank_files import read_summaries, write_json
-from monitoring.telemetry.summaries import Summary, compared_ranks
+from monitoring.telemetry.summaries import Summary, compared_ranks, read_summaries, write_json
 from monitoring.telemetry.tracker import TelemetryTracker
 
 MICROSTEPS, STEPS, EPOCHS = "microsteps", "steps", "epochs"

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
+import orjson
+
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import TELEMETRY_SUMMARIES, telemetry_name
 from monitoring.telemetry.measurements import STATISTICS
 
 Summary = Mapping[str, Any]
@@ -162,3 +167,23 @@ def _rows(found: Mapping[str, Any], unit: str, decimals: int, indent: str) -> It
         rank = found.get(f"{name}_rank")
         text = f"{indent}{name}: {found[name]:.{decimals}f}{unit}"
         yield text if rank is None else f"{text}  # rank {rank}"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file in one step; a reader never meets half of it. OSError names it."""
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
+    write_atomically(path, data, durable=False, prompt=True)  # the next one is a log interval away
+
+
+def read_summaries(directory: Path) -> dict[int, dict[str, Any]]:
+    """The newest summary of each rank that has left one, by rank; without those that cannot be read."""
+    found = {}
+    for path in directory.glob(TELEMETRY_SUMMARIES):
+        try:
+            summary = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):  # not a rank's, or a disk that does not answer now
+            continue
+        rank = summary.get("rank") if isinstance(summary, dict) else None
+        if isinstance(rank, int) and path.name == telemetry_name("", rank):
+            found[rank] = summary
+    return dict(sorted(found.items()))

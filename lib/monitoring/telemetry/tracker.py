@@ -22,12 +22,12 @@ from monitoring.telemetry.device_pool import POOL, DevicePool
 from monitoring.telemetry.measurements import Measurements
 from monitoring.telemetry.pace import Stopwatch
 from monitoring.telemetry.process_group import gathered, has_process_group, own_rank
-from monitoring.telemetry.rank_files import read_summaries
 from monitoring.telemetry.summaries import (
     Names,
     Summary,
     compared_ranks,
     cross_rank_text,
+    read_summaries,
     summary_text,
     timer_statistics,
 )

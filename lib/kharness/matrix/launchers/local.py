@@ -12,12 +12,13 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kharness.matrix.launchers._forking import Forking
-from kharness.matrix.launchers._oom_kills import OomKills
 from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
+from monitoring.host.cgroup import CgroupLimits
 from monitoring.host.process import process_started
 
 # Make's own, and the word that make variables were given: a cell has them in its .config already.
@@ -117,3 +118,24 @@ def environment_of_runs(slot: Slot) -> dict[str, str]:
     """The environment of this process as a run gets it."""
     ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
     return {**HUGE_PAGES, **ours, "PYTHONUNBUFFERED": "1", **slot.environment()}
+
+
+class OomKills:
+    """Tells a process that the kernel killed for want of memory: it ends with SIGKILL like any other."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """`root` replaces the machine's root directory."""
+        self._limits = CgroupLimits(root)
+
+    def count(self) -> int | None:
+        """Kills since the cgroup was made or the machine started; None where the system does not say."""
+        counted = self._limits.oom_kills()
+        return counted[1] if counted else None
+
+    def reason_since(self, before: int | None) -> str:
+        """Return an explanation of a SIGKILL from elsewhere; empty if no kill was counted since `before`."""
+        counted = self._limits.oom_kills()
+        if counted is None or before is None or counted[1] <= before:
+            return ""
+        counter, now = counted
+        return f"killed by the kernel for want of memory (oom_kill in {counter} rose to {now})"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.launchers._oom_kills import OomKills
+from kharness.matrix.launchers.local import OomKills
 
 RUNNER = """
 import os, sys, time

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.machine.cores import cpu_quota, usable_cores
+from kharness.matrix.machine.cores import usable_cores
+from monitoring.host.cgroup import CgroupLimits
 
 HERE = sorted(os.sched_getaffinity(0))
 
@@ -56,9 +57,9 @@ def test_a_quota_of_the_cgroup(
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    assert cpu_quota(tmp_path) == quota
+    assert CgroupLimits(tmp_path).cores() == quota
     assert len(usable_cores(tmp_path)) == (1 if quota and quota < 2 else len(HERE))
 
 
 def test_no_cgroup_is_no_quota(tmp_path: Path) -> None:
-    assert cpu_quota(tmp_path) is None
+    assert CgroupLimits(tmp_path).cores() is None
