@@ -55,7 +55,7 @@ SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPair:
-    """What was measured of a variant and its baseline."""
+    """A variant and its baseline as they were measured: runs, seeds and budgets."""
 
     variant: str
     baseline: str
@@ -82,7 +82,7 @@ class MeasuredPair:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPair:
-    """What was decided beside the numbers: the looks, and why just these two are compared."""
+    """The plan of a comparison: its looks, and why just these two are compared."""
 
     planned_seeds: int
     """Number of seeds at the first look."""
@@ -96,7 +96,7 @@ class PlannedPair:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedPair:
-    """What follows from both. Differences are variant minus baseline, in the metric's unit."""
+    """The verdict and its statistics. Differences are variant minus baseline, in the metric's unit."""
 
     verdict: Verdict = Verdict.UNDECIDED
     reason: str = ""
