@@ -23,6 +23,7 @@ SYSTEM_PROGRAMS = {
     "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
     "tmux": ("tmux", "the dashboard in a real terminal"),
     "sbatch": ("slurm-wlm munge", "matrices on a real Slurm cluster"),
+    "slurmdbd": ("slurmdbd mariadb-server-core", "matrices on a Slurm cluster that keeps accounts"),
     "pdflatex": ("texlive-latex-recommended", "that what is written for papers compiles"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
 }

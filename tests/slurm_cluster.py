@@ -1,4 +1,5 @@
-"""A Slurm cluster on this machine: the real daemons on loopback, up in two seconds, without accounting.
+"""A Slurm cluster on this machine: the real daemons on loopback, up in two seconds, without accounting;
+with it, slurmdbd and a MariaDB of its own, in four.
 
 Each node is a slurmd in namespaces of its own, so that it has a name and process ids of its own, and SIGKILL
 of its first process is a crash.
@@ -18,6 +19,7 @@ from .ports import free_port
 from .waiting import wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "unshare")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "sacct")
 
 # Low-priority jobs of `main` are requeued for those of `urgent`; what is submitted to `closed` waits; `short`
 # has a time limit that is soon reached; `nodes` of gpu have GPUs that are only counted.
@@ -39,8 +41,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{accounting}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0,defer_batch
@@ -49,7 +50,7 @@ MessageTimeout=20
 SlurmctldTimeout=30
 SlurmdTimeout=5
 ReturnToService=2
-MinJobAge=300
+MinJobAge={min_job_age}
 InactiveLimit=0
 GresTypes=gpu
 SlurmdParameters=config_overrides
@@ -63,15 +64,48 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=1:00:00 DefMemPerCPU=100 Priori
 PartitionName=urgent Nodes=ALL MaxTime=1:00:00 DefMemPerCPU=100 PriorityTier=10
 PartitionName=closed Nodes=ALL MaxTime=1:00:00 DefMemPerCPU=100 State=DOWN
 """
+NO_ACCOUNTING = """\
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none"""
+# What a job uses is looked at each second, as memory limits without cgroups need it.
+ACCOUNTING = """\
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill,UsePss
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={folder}/munge/sock"""
+SLURMDBD = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/sock
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database}
+StorageUser=root
+StorageLoc=slurm
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+"""
+# Without grants nobody needs a password, and what makes the tables for them: on loopback, while a test lasts.
+DATABASE = (
+    *("mariadbd", "--no-defaults", "--skip-grant-tables", "--user=root", "--bind-address=127.0.0.1"),
+    *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"),
+)
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Sockets=1 "
     "CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=8000 Gres=gpu:{gpus} State=UNKNOWN"
 )
 
 
-def missing() -> str:
+def missing(*, accounting: bool = False) -> str:
     """Why there can be no cluster here; empty where there can be."""
-    if absent := [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]:
+    programs = (*PROGRAMS, *(ACCOUNTING_PROGRAMS if accounting else ()))
+    if absent := [name for name in programs if shutil.which(name, path=_path()) is None]:
         return f"{', '.join(absent)} not installed"
     if os.geteuid() != 0:
         return "slurmd needs root"
@@ -94,6 +128,7 @@ class SlurmCluster:
         cpus: int = 2,
         max_array_size: int = 1001,
         max_jobs: int = 10000,
+        accounting: bool = False,
     ) -> None:
         self.folder = folder
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
@@ -106,6 +141,13 @@ class SlurmCluster:
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
         lines = [NODE.format(name=name, port=free_port(), cpus=cpus, gpus=GPUS) for name in self.names]
+        self._database = free_port() if accounting else 0
+        port = free_port()
+        if accounting:
+            (folder / "database").mkdir()
+            facts = {"host": socket.gethostname(), "folder": folder, "port": port, "database": self._database}
+            (folder / "slurmdbd.conf").touch(0o600)
+            (folder / "slurmdbd.conf").write_text(SLURMDBD.format(**facts))
         conf = CONF.format(
             host=socket.gethostname(),
             port=free_port(),
@@ -113,6 +155,8 @@ class SlurmCluster:
             nodes="\n".join(lines),
             max_array_size=max_array_size,
             max_jobs=max_jobs,
+            min_job_age=2 if accounting else 300,
+            accounting=ACCOUNTING.format(port=port, folder=folder) if accounting else NO_ACCOUNTING,
         )
         (folder / "slurm.conf").write_text(conf)
         for name in self.names:
@@ -124,6 +168,11 @@ class SlurmCluster:
 
     def start(self) -> None:
         self.start_munge()
+        if self._database:
+            self._start_database()
+            self.start_accounting()
+            # A controller that finds its cluster unknown registers it, and its accounts follow.
+            self.ask("sacctmgr", "-i", "add", "cluster", "test")
         self.start_controller()
         for name in self.names:
             self.start_node(name)
@@ -138,6 +187,19 @@ class SlurmCluster:
         ]
         self.munge = self._daemon("munged", "--foreground", "--num-threads=2", "--force", *places)
         wait_until(lambda: _listens(folder / "sock"), "munged")
+
+    def _start_database(self) -> None:
+        folder = self.folder
+        places = [f"--datadir={folder}/database", f"--socket={folder}/database.sock"]
+        self._daemon(*DATABASE, *places, f"--port={self._database}", f"--pid-file={folder}/database.pid")
+        wait_until(lambda: _accepts(self._database), "mariadbd")
+
+    def start_accounting(self) -> None:
+        self.accounting = self._daemon("slurmdbd", "-D")
+        wait_until(lambda: self.ask("sacctmgr", "-n", "show", "user") != "", "slurmdbd")
+
+    def stop_accounting(self) -> None:
+        self._end(self.accounting, signal.SIGKILL)
 
     def start_controller(self) -> None:
         self.controller = self._daemon("slurmctld", "-D")
@@ -178,7 +240,7 @@ class SlurmCluster:
 
     def stop(self) -> None:
         self.ask("scancel", "--quiet", "-u", "root")
-        for process in [*self._nodes.values(), *self._started]:
+        for process in [*self._nodes.values(), *reversed(self._started)]:
             self._end(process, signal.SIGKILL)
 
     def _daemon(self, *command: str) -> subprocess.Popen[bytes]:
@@ -204,6 +266,11 @@ class SlurmCluster:
 def _listens(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _path() -> str:

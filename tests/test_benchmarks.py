@@ -46,6 +46,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "four_sinks": ({"WAYS": ["a process each"]}, ["100", "1"]),
     "gpt2_step": ({"PAIRS": 1, "WARM_UP": 0, "BATCH": 2}, []),
     "gpu_sample": ({"CONTESTANTS": ["kharness, 30 values"], "SECONDS": 1}, []),
+    "killed_slurm": ({"STEPS": 60, "SEEDS": 1}, ["2"]),
     "long_runs": ({}, ["100", "2"]),
     "plan_matrix": ({}, ["4", "1"]),
     "matrix_page": ({"SEEDS": 2}, ["4", "1"]),

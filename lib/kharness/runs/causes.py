@@ -42,6 +42,9 @@ BY_SCHEDULER = FREE | {CANCELLED, NODE_FAILED}
 # What the same values end in every time: `make continue` leaves it, `make test-rerun` tries it again.
 DETERMINISTIC = frozenset({NON_FINITE, OTHER_VALUES})
 
+# What the scheduler's own process prints to the log of a job that it kills for its memory.
+STEPD_MEMORY = r"slurmstepd(-\S+)?: .*([Ee]xceeded (job )?memory limit|oom[_-]kill event)"
+
 # A training that had no chance to say it, in the words of torch, CUDA, ROCm and the C library; first match.
 # As texts, which `re` compiles once they are needed: `make status` needs none.
 _TOLD: Sequence[tuple[str, str]] = [
@@ -49,7 +52,7 @@ _TOLD: Sequence[tuple[str, str]] = [
         OUT_OF_MEMORY,
         r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
         r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cannot allocate memory"
-        r"|slurmstepd: .*([Ee]xceeded (job )?memory limit|oom[_-]kill event)",
+        r"|" + STEPD_MEMORY,
     ),
     (DISK_FULL, r"No space left on device|Disk quota exceeded"),
     (DEVICE, r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
@@ -105,12 +108,19 @@ def judge(
     if ended.cause == CANCELLED:
         return Ending(KILLED, CANCELLED, ended.reason)
     cause = ended.cause or _cause(ended, state, output)
+    if cause == NODE_FAILED and (line := memory_line(output)):
+        return Ending(KILLED, OUT_OF_MEMORY, line)
     number = _signal(ended)
     if number is not None:
         return Ending(KILLED, cause, ended.reason or f"signal {number} ({_signal_name(number)})")
     error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
     return Ending(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
+
+
+def memory_line(output: Sequence[str]) -> str:
+    """Return the line that says that a job was killed for its memory; empty where there is none."""
+    return next((line for line in reversed(output) if re.search(STEPD_MEMORY, line)), "")
 
 
 def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:

@@ -239,3 +239,6 @@ class Scheduling(Launcher, Protocol):
 
         With `claim` the scheduler will begin no other of them, also none whose submission was cut off.
         """
+
+    def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
+        """How those have ended that do not run any more, where the scheduler knows more than their files."""

@@ -331,6 +331,9 @@ def behaviour(what: str) -> str:
     return f"CONFIG_BEHAVIOUR={what}"
 
 
+SLOW = behaviour("slow")
+
+
 def status(run: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run / "status.json").read_text())
     return content

@@ -89,12 +89,24 @@ def running_jobs(
 
     With `claim` no other can begin any more: what is not among them may be started again.
     """
+    return jobs_of(pairs, settings, claim=claim)[0]
+
+
+def jobs_of(
+    pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object], *, claim: bool = False
+) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Exit]]:
+    """The same, and with `claim` how others have ended, where a scheduler knows more than their files."""
     found: dict[tuple[str, str], str] = {}
+    ended: dict[tuple[str, str], Exit] = {}
     for name in dict.fromkeys(job.launcher for _, job in pairs):
         its = [(launch, job) for launch, job in pairs if job.launcher == name]
         with closing(open_launcher(name, {**settings, **STARTS_NO_SERVERS})) as launcher:
-            found |= {(name, job): why for job, why in launcher.running(its, claim=claim).items()}
-    return found
+            running = launcher.running(its, claim=claim)
+            found |= {(name, job): why for job, why in running.items()}
+            if claim:
+                over = [(launch, job) for launch, job in its if job.id not in running]
+                ended |= {(name, job): end for job, end in launcher.ends(over).items()}
+    return found, ended
 
 
 class Guarded:
@@ -168,6 +180,15 @@ class Guarded:
             raise
         except Exception as error:
             raise self._error("does not know which jobs run", error) from error
+
+    def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
+        """How jobs have ended that do not run any more, as far as a scheduler knows."""
+        if not hasattr(self._launcher, "ends"):
+            return {}
+        found: Mapping[str, Exit] = guarded(
+            f"launcher {self.name}", lambda: self._scheduling.ends(pairs), {}, self._warn
+        )
+        return found
 
     @property
     def _scheduling(self) -> Scheduling:

@@ -1,11 +1,13 @@
-"""Slurm's programs: what is asked of sbatch, squeue, scancel and scontrol, and what they answer."""
+"""Slurm's programs: what is asked of sbatch, squeue, scancel, scontrol and sacct, and what they answer."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -70,6 +72,10 @@ class Row:
     expected: float | None
     """When it is to start, or has started, UTC epoch seconds."""
     nodes: str
+    by: str = ""
+    """Who has cancelled it, where the cluster keeps accounts."""
+    ended: float | None = None
+    """When, as the accounts have it."""
 
     @property
     def is_active(self) -> bool:
@@ -120,13 +126,51 @@ def squeue(names: Sequence[str]) -> dict[tuple[str, int], Row]:
     found: dict[tuple[str, int], Row] = {}
     for line in text.splitlines():
         name, index, job, state, expected, nodes, reason = line.split("|", 6)
-        time = float(expected) if expected.isdecimal() else None
-        row = Row(job, state, "" if reason == "None" else reason, time, nodes)
+        start = float(expected) if expected.isdecimal() else None
+        row = Row(job, state, "" if reason == "None" else reason, start, nodes)
         for task in indices_of(index):
             before = found.get((name, task))
             # Of two jobs of one name, as a submission in doubt leaves them, the one that is not over counts.
             found[name, task] = before if before and before.is_active and not row.is_active else row
     return found
+
+
+def sacct(names: Sequence[str], since: float) -> dict[tuple[str, int], Row] | None:
+    """Tasks of arrays of these names, submitted after `since`, that have ended as the accounts have it.
+
+    None where the cluster keeps none; SlurmRefused where they do not answer. A line that has not caught up
+    yet, of a job that runs or waits by it, is left out.
+    """
+    if not names:
+        return {}
+    # A day before: the clock of the cluster may be another, and those times are of no zone.
+    begin = time.strftime("%Y-%m-%d", time.localtime(since - 86400))
+    columns = "JobName,JobID,State,NodeList,End"
+    command = ["sacct", "-n", "-P", "-X", f"--name={','.join(names)}", "-S", begin, "-o", columns]
+    try:
+        text = answer(*command)
+    except SlurmRefused as error:
+        if "storage is disabled" in str(error) or "No such file" in str(error):
+            return None
+        raise
+    found: dict[tuple[str, int], Row] = {}
+    for line in text.splitlines():
+        name, id, state, nodes, ended = line.rsplit("|", 4)
+        job, _, index = id.partition("_")
+        state, _, by = state.partition(" by ")
+        time_of_end = float(ended) if ended.isdecimal() else None
+        row = Row(job, state, "", None, "" if nodes.startswith("None") else nodes, _user(by), time_of_end)
+        if not row.is_active:
+            found |= {(name, task): row for task in indices_of(index.strip("[]"))}
+    return found
+
+
+def _user(uid: str) -> str:
+    """The name of a user by the number, where this host knows it."""
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, ValueError):
+        return uid
 
 
 def indices_of(text: str) -> list[int]:

@@ -20,6 +20,8 @@ from kharness.runs.launch import Exit, JobStart
 
 # A file system of several machines may show a job's last line a little later than Slurm its end.
 PATIENT = 2
+# Seconds that the clocks of two machines may be apart.
+SKEW = 60.0
 
 # Reasons for which a waiting job would wait for ever.
 NEVER = frozenset(
@@ -76,12 +78,15 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int, has_begun:
     job that `has_begun`, with other cells, is nothing that did not start.
     """
     last = starts[-1] if starts else None
+    if row is not None and last is not None and row.ended is not None and row.ended < last.started - SKEW:
+        row = None  # of a start before the last one: the accounts have not caught up
     if last is not None and last.end is not None and not last.requeued:
         if last.end.cause is None and last.was_stopped and over == 0:
             return None  # an operator may have it started again
         return _with_state(last, row)
     if row is not None and row.state == "PENDING" and row.reason in NEVER and not over:
         return Exit(None, None, time.time(), LAUNCH_FAILED, f"its job can never start: {row.reason}")
+    ended = row.ended if row is not None and row.ended is not None else time.time()
     cancelled = row is not None and row.state == "CANCELLED" and last is None
     if over < (1 if cancelled else PATIENT):
         return None
@@ -90,16 +95,16 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int, has_begun:
     cause = CAUSE_OF_STATE.get(row.state) if row is not None else None
     if last is None and has_begun and cause != CANCELLED:
         how = WORDS[cause] if cause else "its job ended"
-        return Exit(None, None, time.time(), NODE_FAILED, f"{how} before its turn")
+        return Exit(None, None, ended, NODE_FAILED, f"{how} before its turn")
     if row is None or row.is_active:
         return _vanished(last)
     if last is None:
         if cause == CANCELLED:
-            return Exit(None, None, time.time(), CANCELLED, "its job was cancelled while it waited")
+            return Exit(None, None, ended, CANCELLED, f"its job was cancelled{_by(row)} while it waited")
         where = f" on {row.nodes}" if row.nodes else ""
-        return Exit(None, None, time.time(), LAUNCH_FAILED, f"its job did not start{where}: {row.state}")
-    how = WORDS[cause] if cause else f"its job ended as {row.state}"
-    return Exit(None, signal.SIGKILL, time.time(), cause, f"{how} on {last.node}")
+        return Exit(None, None, ended, LAUNCH_FAILED, f"its job did not start{where}: {row.state}")
+    how = f"{WORDS[cause]}{_by(row)}" if cause else f"its job ended as {row.state}"
+    return Exit(None, signal.SIGKILL, ended, cause, f"{how} on {last.node}")
 
 
 def _vanished(last: JobStart | None) -> Exit:
@@ -112,7 +117,28 @@ def _vanished(last: JobStart | None) -> Exit:
 def _with_state(start: JobStart, row: Row | None) -> Exit | None:
     """An end that the job has noted, with the cause that only Slurm knows of one from outside."""
     end = start.end
+    if end is not None and row is not None and row.by and end.cause == CANCELLED:
+        return replace(end, reason=f"{WORDS[CANCELLED]}{_by(row)} on {start.node}")
     if end is None or end.cause is not None or row is None or not (end.signal or start.was_stopped):
         return end
     cause = CAUSE_OF_STATE.get(row.state)
-    return replace(end, cause=cause, reason=f"{WORDS[cause]} on {start.node}") if cause else end
+    return replace(end, cause=cause, reason=f"{WORDS[cause]}{_by(row)} on {start.node}") if cause else end
+
+
+def _by(row: Row) -> str:
+    return f" by {row.by}" if row.by else ""
+
+
+def was_cancelled(starts: Sequence[JobStart]) -> bool:
+    """Whether the job itself says that somebody has cancelled it."""
+    return bool(starts) and starts[-1].end is not None and starts[-1].end.cause == CANCELLED
+
+
+def needs_accounts(row: Row | None, starts: Sequence[JobStart]) -> bool:
+    """Whether the accounts may say more than what is known of a job that is over."""
+    last = starts[-1] if starts else None
+    if was_cancelled(starts) or (row is not None and row.state == "CANCELLED"):
+        return row is None or not row.by
+    if last is None or last.end is None:
+        return row is None or row.is_active
+    return last.end.cause is None and (last.end.signal is not None or last.was_stopped)

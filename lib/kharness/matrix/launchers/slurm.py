@@ -27,12 +27,19 @@ from kharness.matrix.launchers._slurm_calls import (
     Row,
     SlurmAway,
     SlurmRefused,
+    sacct,
     sbatch,
     scancel,
     squeue,
 )
 from kharness.matrix.launchers._slurm_described import described
-from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
+from kharness.matrix.launchers._slurm_ends import (
+    PATIENT,
+    end_of,
+    needs_accounts,
+    waiting_words,
+    was_cancelled,
+)
 from kharness.matrix.launchers._slurm_limits import ClusterLimits, check_words, read_limits, refuse
 from kharness.runs.exit_codes import LAUNCH_FAILED, REFUSED
 from kharness.runs.files import JOB_JSONL
@@ -193,6 +200,7 @@ class Slurm:
         self._said: set[str] = set()
         self._timing = _Timing()
         self._turn = 0
+        self._keeps_accounts = True
 
     # Submission
 
@@ -303,7 +311,8 @@ class Slurm:
 
     def state(self, job: Job) -> JobState:
         known = self._jobs[job.id]
-        runs = bool(known.starts) and known.starts[-1].end is None
+        # One that has ended runs until it is known how, unless it is to be started again.
+        runs = bool(known.starts) and not known.starts[-1].requeued
         waits = waiting_words(known.row, is_packed=is_packed(job.id))
         if known.submitted is None:
             waits = "not submitted yet"
@@ -330,6 +339,18 @@ class Slurm:
             if row is not None and row.is_active and not (ended and not starts[-1].requeued):
                 runs = bool(starts) and not ended
                 found[job.id] = "" if runs else waiting_words(row, is_packed=is_packed(job.id))
+        return found
+
+    def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> dict[str, Exit]:
+        """See Scheduling."""
+        starts = {job.id: read_starts(launch.directory, job.id) for launch, job in pairs}
+        open_ends = {id: found for id, found in starts.items() if needs_accounts(None, found)}
+        rows = self._in_accounts(open_ends)
+        found = {}
+        for id, its in open_ends.items():
+            row = rows.get(name_and_index(id))
+            if row is not None and (end := end_of(row, its, over=PATIENT)) is not None:
+                found[id] = end
         return found
 
     def _claim(
@@ -411,13 +432,36 @@ class Slurm:
                 known.row = row
             known.over = 0 if row is not None and row.is_active else known.over + 1
             self._read_file(id, known)
+        self._ask_accounts({id: known for id, known in live.items() if known.over})
         for id, known in live.items():
             self._judge(id, known)
         self._timing.every = ASK_EVERY if changed else min(1.5 * self._timing.every, ASK_SELDOM)
         self._timing.ask = asked + self._timing.every
 
+    def _ask_accounts(self, over: Mapping[str, _Known]) -> None:
+        """Take from sacct, where there is one, what it alone knows of jobs that are over."""
+        asked = {id: known for id, known in over.items() if needs_accounts(known.row, known.starts)}
+        rows = self._in_accounts({id: known.starts for id, known in asked.items()})
+        for id, known in asked.items():
+            known.row = rows.get(name_and_index(id), known.row)
+
+    def _in_accounts(self, ids: Mapping[str, Sequence[JobStart]]) -> dict[tuple[str, int], Row]:
+        """The rows that sacct has for these; none where it does not answer, which is a note."""
+        if not self._keeps_accounts or not ids:
+            return {}
+        times = [starts[0].started for starts in ids.values() if starts]
+        try:
+            rows = sacct(sorted({name_and_index(id)[0] for id in ids}), min(times, default=time.time()))
+        except SlurmRefused as error:
+            self._say_once(f"note: the accounts do not say why jobs have ended: {error}")
+            return {}
+        self._keeps_accounts = rows is not None
+        return rows or {}
+
     def _judge(self, id: str, known: _Known) -> None:
         task = name_and_index(id)
+        if self._keeps_accounts and not known.over and was_cancelled(known.starts):
+            return  # who has done it the accounts say, once it is over
         known.exit = end_of(known.row, known.starts, over=known.over, has_begun=task in self._begun)
         if known.exit is None or known.exit.cause != LAUNCH_FAILED or known.row is None:
             return

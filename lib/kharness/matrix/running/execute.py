@@ -241,6 +241,8 @@ class ActiveRun:
             cause=verdict.cause,
             reason=verdict.reason,
         )
+        if self._scheduler is not None and not self.place:
+            attempt = replace(attempt, started=found.ended)  # it has only waited
         # Kept until it is on disk, as the only record of how the attempt ended.
         self._unwritten = RunStatus(verdict.status, [*self._before, *self._closed, attempt])
         self.write_end()

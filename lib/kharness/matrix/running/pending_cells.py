@@ -11,14 +11,14 @@ from pathlib import Path
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
-from kharness.matrix.launchers import running_jobs, schedules
+from kharness.matrix.launchers import jobs_of, running_jobs, schedules
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_status import after_its_job, by_job_file, is_of_scheduler
 from kharness.runs.journal_tail import JournalTail
-from kharness.runs.launch import FROM_SCRATCH, Job, Launch
+from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch
 from kharness.runs.lost_status import status_of_complete
 from kharness.runs.status import (
     COMPLETE,
@@ -129,7 +129,7 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
         for place, (launch, status) in enumerate(zip(launches, statuses, strict=True))
         if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
     }
-    alive = _outliving(list(left.values()), settings)
+    alive, ends = _outliving(list(left.values()), settings)
     for place, status in enumerate(statuses):
         if status.status not in (RUNNING, QUEUED) or status.last is None:
             continue
@@ -137,16 +137,17 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
         if place in left and (left[place][1].launcher, left[place][1].id) in alive:
             statuses[place] = by_job_file(launch.directory, status, launch.asked)
             continue
-        statuses[place] = _closed(launch, status)
+        job = left[place][1] if place in left else None
+        statuses[place] = _closed(launch, status, ends.get((job.launcher, job.id)) if job else None)
         write_status(launch.directory, statuses[place])
     return statuses
 
 
-def _closed(launch: Launch, status: RunStatus) -> RunStatus:
-    """The status of a cell whose process or job is gone."""
+def _closed(launch: Launch, status: RunStatus, end: Exit | None) -> RunStatus:
+    """The status of a cell whose process or job is gone; `end` is how, where a scheduler has said it."""
     assert status.last is not None
     if status.status == QUEUED or is_of_scheduler(launch.directory, status):
-        return after_its_job(launch.directory, status, launch.asked)
+        return after_its_job(launch.directory, status, launch.asked, end)
     # Read only now that the process is gone: until then it could still write its end record.
     tail = _tail_of(launch.directory, status.last)
     verdict = judge_unseen(tail, launch.asked)
@@ -154,9 +155,15 @@ def _closed(launch: Launch, status: RunStatus) -> RunStatus:
     return RunStatus(verdict.status, [*status.attempts[:-1], closed])
 
 
-def _outliving(pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]) -> set[tuple[str, str]]:
-    """Launcher and id of the jobs that are still alive; processes that are about to die are waited for."""
-    alive = set(running_jobs(pairs, settings, claim=True))
+def _outliving(
+    pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]
+) -> tuple[set[tuple[str, str]], Mapping[tuple[str, str], Exit]]:
+    """Launcher and id of the jobs that are still alive, and how others have ended as a scheduler knows.
+
+    Processes that are about to die are waited for.
+    """
+    running, ends = jobs_of(pairs, settings, claim=True)
+    alive = set(running)
     processes = [(launch, job) for launch, job in pairs if job.pid is not None]
 
     def ended() -> bool:
@@ -167,7 +174,7 @@ def _outliving(pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, objec
 
     if any((job.launcher, job.id) in alive for _, job in processes):
         _becomes_true(ended)
-    return alive
+    return alive, ends
 
 
 def _becomes_true(condition: Callable[[], bool]) -> bool:

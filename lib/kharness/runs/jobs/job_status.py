@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kharness.runs.causes import judge, judge_unseen
-from kharness.runs.exit_codes import NODE_FAILED, STOPPED
+from kharness.runs.causes import judge, judge_unseen, memory_line
+from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED
 from kharness.runs.files import JOB_JSONL
 from kharness.runs.jobs.job_file import read_starts
 from kharness.runs.journal_tail import JournalTail
@@ -99,8 +99,13 @@ def by_job_file(directory: Path, status: RunStatus, asked: Mapping[str, object])
     return RunStatus(verdict.status, [*before, *attempts[:-1], ended])
 
 
-def after_its_job(directory: Path, status: RunStatus, asked: Mapping[str, object]) -> RunStatus:
-    """The status of a run whose job is not in the scheduler's hands any more."""
+def after_its_job(
+    directory: Path, status: RunStatus, asked: Mapping[str, object], ended: Exit | None = None
+) -> RunStatus:
+    """The status of a run whose job is not in the scheduler's hands any more.
+
+    `ended` is how, where the scheduler has said it; a job that was lost with its node writes nothing.
+    """
     status = by_job_file(directory, status, asked)
     if status.status not in (RUNNING, QUEUED) or status.last is None:
         return status
@@ -113,9 +118,15 @@ def after_its_job(directory: Path, status: RunStatus, asked: Mapping[str, object
         never = replace(last, waiting=None, cause=STOPPED, reason="its job never began")
         return RunStatus(INTERRUPTED, [*status.attempts[:-1], never])
     tail = _tail(directory, last)
+    if ended is not None and ended.cause is not None:
+        verdict = judge(ended, tail, asked, output=output_tail(directory, LINES).split("\n"))
+        end = replace(closed(last, ended), cause=verdict.cause, reason=verdict.reason)
+        return RunStatus(verdict.status, [*status.attempts[:-1], end])
     verdict = judge_unseen(tail, asked)
     end = replace(last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
-    if verdict.status == KILLED:
+    if verdict.status == KILLED and (line := memory_line(output_tail(directory, LINES).split("\n"))):
+        end = replace(end, cause=OUT_OF_MEMORY, reason=line)
+    elif verdict.status == KILLED:
         step = tail.step or 0
         reason = f"its job on {last.job['host']} is gone after step {step}, and has noted no end"
         end = replace(end, cause=NODE_FAILED, reason=reason)

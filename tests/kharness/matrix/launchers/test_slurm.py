@@ -194,6 +194,8 @@ def test_stopped_by_ctrl_c_and_finished_on_this_machine(
     assert attempts(first, "cause", "exit_code") == [("stopped", 75)]
     assert attempts(second, "cause", "exit_code") == [("stopped", None)]
     assert not (second / "job.jsonl").exists()
+    waited = status(second)["attempts"][0]
+    assert waited["started"] == waited["ended"] > waited["job"]["started"]
     (checkout.root / "let-go").touch()
     code, output = checkout.run("continue", "LAUNCHER=local")
     assert code == 0, output

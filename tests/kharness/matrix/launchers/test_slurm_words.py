@@ -14,7 +14,7 @@ from kharness.matrix.launchers._slurm_arrays import (
     is_packed,
     name_and_index,
 )
-from kharness.matrix.launchers._slurm_calls import Row, indices_of, joined
+from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
 from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
 from kharness.runs.errors import MatrixError
@@ -178,3 +178,55 @@ def test_a_cell_whose_job_dies_before_its_turn() -> None:
         ("cancelled", "its job was cancelled while it waited"),
     ]
     assert waiting_words(row("RUNNING"), is_packed=True) == "its job runs other cells first"
+
+
+SACCT = """\
+a|7_0|OUT_OF_MEMORY|node1|300
+a|7_1|CANCELLED by 0|None assigned|300
+a|7_2|RUNNING|node1|Unknown
+a|7_[3-4]|TIMEOUT|node2|300
+b|c|8_0|NODE_FAIL|node1|300
+"""
+
+
+def test_what_the_accounts_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of a job that runs by it says nothing: the accounts have not caught up."""
+    program = tmp_path / "sacct"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{SACCT}END\n")
+    program.chmod(0o755)
+    found = sacct(["a", "b|c"], 200.0) or {}
+    assert {key: (row.state, row.nodes, row.by, row.ended) for key, row in found.items()} == {
+        ("a", 0): ("OUT_OF_MEMORY", "node1", "", 300.0),
+        ("a", 1): ("CANCELLED", "", "root", 300.0),
+        ("a", 3): ("TIMEOUT", "node2", "", 300.0),
+        ("a", 4): ("TIMEOUT", "node2", "", 300.0),
+        ("b|c", 0): ("NODE_FAIL", "node1", "", 300.0),
+    }
+    program.write_text("#!/bin/sh\necho Slurm accounting storage is disabled >&2; exit 1\n")
+    assert sacct(["a"], 200.0) is None
+    program.write_text("#!/bin/sh\necho sacct: error: Problem talking to the database >&2; exit 1\n")
+    with pytest.raises(SlurmRefused):
+        sacct(["a"], 200.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "reason"),
+    [
+        ("OUT_OF_MEMORY", "out_of_memory", "over the memory of its job on node1"),
+        ("TIMEOUT", "timeout", "over the time limit of its job on node1"),
+        ("PREEMPTED", "preempted", "preempted on node1"),
+        ("NODE_FAIL", "node_failed", "its node failed on node1"),
+        ("CANCELLED", "cancelled", "its job was cancelled by ann on node1"),
+    ],
+)
+def test_the_accounts_say_why_a_job_is_gone(state: str, cause: str, reason: str) -> None:
+    """But not with a line of a start before the last one."""
+    by = "ann" if state == "CANCELLED" else ""
+    end = end_of(Row("7", state, "", None, "node1", by, 300.0), started(None), over=2)
+    assert end is not None
+    assert (end.cause, end.reason, end.ended) == (cause, reason, 300.0)
+    stale = end_of(Row("7", state, "", None, "node1", by, 30.0), started(None), over=2)
+    assert stale is not None
+    assert (stale.cause, stale.signal) == ("node_failed", 9)
+    assert "has noted no end" in str(stale.reason)
