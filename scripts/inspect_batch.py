@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.config_py import read_values
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
-from kharness.config.places import COMMAND
+from kharness.config.places import COMMAND, CONFIG_PY
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Launch

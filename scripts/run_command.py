@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.config_py import read_values
 from kharness.config.errors import run_command
-from kharness.config.places import home
+from kharness.config.places import CONFIG_PY, home
 from kharness.config.project_name import run_name
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template, option_texts
 from kharness.runs.command import BRIDGE

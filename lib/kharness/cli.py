@@ -89,18 +89,22 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
+    from kharness.matrix.commands.early import EarlyBridge
+
+    bridge = None if options.dry_run else EarlyBridge()
+    from kharness.matrix.commands.forked import LocalForked
     from kharness.matrix.commands.given import prepare_run, preview_run
     from kharness.matrix.supervise_single import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
     given = _given(options, words)
-    if options.dry_run:
+    if bridge is None:
         return dry_run(preview_run(given))
     launch = prepare_run(given)
     print(f"run: {shown(launch.directory)}", flush=True)
     with RunnerLock(launch.directory):
-        return supervise_single(launch, root=Path.cwd())
+        return supervise_single(launch, root=Path.cwd(), launcher=LocalForked(bridge))
 
 
 def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:

@@ -12,10 +12,10 @@ from kharness.config.affects import Affects
 from kharness.config.assignment import printable
 from kharness.config.dotconfig import CONFIG, ConfigLine, parse_lines, read_text, unquote
 from kharness.config.errors import ConfigError
+from kharness.config.places import CONFIG_PY
 from kharness.config.record import read_record
 from kharness.config.values import Value
 
-CONFIG_PY = "config.py"
 OF_CONFIG = "# sha256 of its .config: "
 OF_ITSELF = "# sha256 of the lines below: "
 

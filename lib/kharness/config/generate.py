@@ -11,9 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.assignment import Resolved
-from kharness.config.config_py import CONFIG_PY, OF_CONFIG, OF_ITSELF
+from kharness.config.config_py import OF_CONFIG, OF_ITSELF
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError, KharnessError, full_disk
+from kharness.config.places import CONFIG_PY
 from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree

@@ -22,12 +22,12 @@ from kharness.config.assignment import (
     Resolved,
     chosen_name,
 )
-from kharness.config.config_py import CONFIG_PY, is_current, read_config_py, read_values
+from kharness.config.config_py import is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
-from kharness.config.places import TRAIN, asked_folder, is_outside, output, shown_from
+from kharness.config.places import CONFIG_PY, TRAIN, asked_folder, is_outside, output, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import ALIASES, collect, did_you_mean, one_value
 from kharness.config.tree import Tree

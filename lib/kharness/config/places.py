@@ -26,6 +26,9 @@ KCONFIG, TRAIN = "Kconfig", "train.py"
 COMMAND = "COMMAND"
 """The option of an outside model that has no train.py on our loop, but any program: the command."""
 COMMAND_SCRIPT = "scripts/run_command.py"
+
+CONFIG_PY = "config.py"
+"""File of a run directory, and of a configuration: the values as Python."""
 TREE_KCONFIG = "lib/kharness/Kconfig"
 """The options of the tree: what the Kconfig of a model outside of it sources, from the checkout's root."""
 

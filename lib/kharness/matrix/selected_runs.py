@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kharness.config.config_py import CONFIG_PY, ConfigValues
+from kharness.config.config_py import ConfigValues
+from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.runs.command import COMMAND_JSON, command_launch, read_command

@@ -7,22 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.make.typed import typed, typed_comparison, typed_make
 from kharness.config.output import say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
-from kharness.matrix.machine.elsewhere import Elsewhere
 from kharness.matrix.running.execute import Outcome
-from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
-from kharness.matrix.running.protocols import Queue
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals
 from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
 from kharness.runs.files import LATEST
 from kharness.runs.latest import shown
-from kharness.runs.launch import Launch
-from kharness.runs.lost_status import is_missing
+from kharness.runs.launch import Launch, Launcher
 from kharness.runs.rundir import has_plan
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
@@ -39,17 +34,19 @@ def supervise_single(
     settings: Mapping[str, object] = {},
     adopted: RunStatus | None = None,
     complete: Callable[[], Sequence[str]] = list,
+    launcher: Launcher | None = None,
 ) -> int:
     """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
 
     75 where it was stopped, wherever it was then; 128 + n after signal n. The caller holds the RunnerLock of
     its directory. By `settings` it is a job of a scheduler; `adopted` is the status of one that is already.
-    Lines of `complete` are printed at the end of one that is complete.
+    Lines of `complete` are printed at the end of one that is complete. `launcher` is another
+    than the configured one.
     """
     clock = SteadyClock()
     with Signals() as signals:
         try:
-            outcome = _outcome_of_single(launch, signals, settings, adopted)
+            outcome = _outcome_of_single(launch, signals, settings, adopted, launcher)
         except Detached as left:
             tell_detached(launch.directory, left)
             return 0
@@ -72,12 +69,20 @@ def supervise_single(
 
 
 def _outcome_of_single(
-    launch: Launch, signals: Signals, settings: Mapping[str, object], adopted: RunStatus | None
+    launch: Launch,
+    signals: Signals,
+    settings: Mapping[str, object],
+    adopted: RunStatus | None,
+    own: Launcher | None,
 ) -> Outcome:
     if not schedules(settings):
         # For one run there is nothing to share, so that a process of its own starts sooner.
-        with closing(open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
+        with closing(own or open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
             return run_one(launch, launcher, signals, sys.stdout)
+    from kharness.matrix.machine.elsewhere import Elsewhere
+    from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
+    from kharness.matrix.running.protocols import Queue
+
     with (
         PrintedRun(launch.directory, sys.stdout) as view,
         closing(open_launcher(str(settings["LAUNCHER"]), settings, view.say)) as launcher,
@@ -117,6 +122,10 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
 
 def _is_comparable(run: Path, model: str) -> bool:
     """Whether it is a complete single training of the model."""
+    from kharness.config.config_py import read_values
+    from kharness.config.places import CONFIG_PY
+    from kharness.runs.lost_status import is_missing
+
     if has_plan(run) or is_missing(run):
         return False
     return read_values(run / CONFIG_PY).get("MODEL") == model

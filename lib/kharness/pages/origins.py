@@ -8,8 +8,9 @@ from typing import Any
 
 from kharness.config.affects import Affects
 from kharness.config.assignment import origin_text
-from kharness.config.config_py import CONFIG_PY, ConfigPy, read_config_py
+from kharness.config.config_py import ConfigPy, read_config_py
 from kharness.config.errors import ConfigError
+from kharness.config.places import CONFIG_PY
 from kharness.config.record import read_record
 
 # Runs that are put side by side.

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.config_py import read_values
 from kharness.config.errors import ConfigError
+from kharness.config.places import CONFIG_PY
 from kharness.report.errors import ReportError
 from kharness.runs.budget import UNITS
 from monitoring.journal.fields.directions import Said, read_directions

@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kharness.config.assignment import CHOSEN_FOR, chosen_name
 from kharness.runs.exit_codes import (
@@ -31,7 +32,9 @@ from kharness.runs.exit_codes import (
 )
 from kharness.runs.launch import Exit
 from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, KILLED, TIMEOUT, Status
-from monitoring.journal.run_state import RunState
+
+if TYPE_CHECKING:  # a program that is started does not wait for it
+    from monitoring.journal.run_state import RunState
 
 # What may go well when it is tried again as it is; everything else would only fail again.
 RETRYABLE = frozenset({DEVICE, LAUNCH_FAILED, NODE_FAILED, OUT_OF_MEMORY, RUNNER_DIED, SIGNAL})

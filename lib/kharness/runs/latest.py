@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
-from kharness.config.places import asked_folder, asked_path
+from kharness.config.places import CONFIG_PY, asked_folder, asked_path
 from kharness.runs.bundle import opened
 from kharness.runs.files import LATEST
 
@@ -35,6 +34,8 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
 
 def latest_link(variables: Mapping[str, str], output: Path) -> Path:
     """The link to the newest run or matrix of the configured RESULTS_DIR, whether it is there or not."""
+    from kharness.config.config_py import read_values  # a program that is started needs none
+
     config = output / CONFIG_PY
     configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
     results = str(variables.get("CONFIG_RESULTS_DIR") or configured or "results")

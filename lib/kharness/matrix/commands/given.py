@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kharness.config.config_py import CONFIG_PY
+from kharness.config.places import CONFIG_PY
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name

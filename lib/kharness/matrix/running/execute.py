@@ -8,15 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kharness.matrix.launchers import Guarded
 from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
-from kharness.runs.jobs.job_status import attempts_of, split
-from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, JobState, Launch, Launcher, Slot
 from kharness.runs.status import (
     FAILED,
@@ -31,7 +29,10 @@ from kharness.runs.status import (
 from monitoring.errors import is_full
 from monitoring.host.other_work import MachineWork, other_work
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.run_state import RunState, read_end
+
+if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
+    from kharness.runs.journal_tail import JournalTail
+    from monitoring.journal.run_state import RunState
 
 # Seconds. The end of a run and the start of the next one are the same moment.
 AT_ONCE = 0.02
@@ -79,9 +80,7 @@ class ActiveRun:
         """
         self.launch = launch
         self.slot = slot
-        offset = end_offset(launch.directory)
-        self._journal = JournalTail(launch.directory, since=offset)
-        self.state: RunState = self._journal
+        self.state: RunState
         """State of the run from its journal so far."""
         self.stop_asked: Stop | None = None
         self.kill_asked = False
@@ -97,11 +96,14 @@ class ActiveRun:
         self._machine: MachineWork | None = None
         self._work_before = None
         if adopted is not None and self._scheduler is not None:
+            from kharness.runs.jobs.job_status import split
+
             self._before, self._attempt = split(adopted)
             self._submitted = self._attempt
             self.job: Job = Job(**(self._attempt.job or {}))
             self._begun = time.monotonic()
             self._scheduler.adopt(launch, self.job)
+            self._read_from(end_of_journal(launch.directory))
             self._follow()
             return
         self._before = earlier_attempts(launch.directory)
@@ -110,7 +112,7 @@ class ActiveRun:
             pid=None,
             slot=_as_json(slot),
             arguments=tuple(launch.arguments),
-            journal_offset=offset,
+            journal_offset=end_of_journal(launch.directory),
         )
         try:
             # Before there is a process: should this one be killed in between, the attempt is not forgotten.
@@ -119,6 +121,7 @@ class ActiveRun:
             self.job = launcher.submit(launch, slot)
         except (MatrixError, OSError) as error:
             raise self._not_started(error) from error
+        self._read_from(self._attempt.journal_offset)
         # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
         self._begun = time.monotonic()
         # Only local processes can be distinguished from other work.
@@ -192,12 +195,13 @@ class ActiveRun:
             return
         before = self._job_state.starts if self._job_state else ()
         self._job_state = state
+        from kharness.runs.jobs.job_status import attempts_of
+
         *closed, last = attempts_of(self._submitted, state.starts)
         if len(state.starts) > len(before):
             self._begun = time.monotonic() - max(0.0, time.time() - last.started)
             # Records of the attempts before it are none of its own.
-            self._journal = JournalTail(self.launch.directory, since=last.journal_offset)
-            self.state = self._journal
+            self._read_from(last.journal_offset)
         self._attempt = replace(last, waiting=(state.waiting or None) if state.waits else None)
         self._closed = closed
         if not ended:
@@ -220,11 +224,19 @@ class ActiveRun:
         """The last lines that this attempt printed."""
         return output_tail(self._log, lines, since=self._log_begins)
 
+    def _read_from(self, offset: int) -> None:
+        from kharness.runs.journal_tail import JournalTail
+
+        self._journal: JournalTail = JournalTail(self.launch.directory, since=offset)
+        self.state = self._journal
+
     def _ended(self, found: Exit) -> Outcome:
         # The process has ended, so its journal is complete: judged before this read, an end record still to
         # be read would be missed.
         self.read()
         if found.exit_code == 0 and not self.state.start and FROM_SCRATCH not in self.launch.arguments:
+            from monitoring.journal.run_state import read_end
+
             # It found that an earlier attempt was complete, and did nothing.
             self.state = read_end(self.launch.directory / JOURNAL)
         verdict = judge(
@@ -292,6 +304,15 @@ def output_tail(log: Path, lines: int = 15, *, since: int = 0) -> list[str]:
     last = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
     kept = [line for line in last if line][-lines:]
     return ["".join(c if c.isprintable() or c == "\t" else "?" for c in line)[:300] for line in kept]
+
+
+def end_of_journal(directory: Path) -> int:
+    """The offset at which a new attempt writes; a first one does not wait for what finds it."""
+    if not (directory / JOURNAL).exists():
+        return 0
+    from kharness.runs.journal_tail import end_offset
+
+    return end_offset(directory)
 
 
 def _as_json(value: Job | Slot) -> Mapping[str, Any]:

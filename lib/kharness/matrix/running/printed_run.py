@@ -4,21 +4,22 @@ itself.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, TextIO
 
-from kharness.matrix.running.execute import ActiveRun, Outcome
+from kharness.matrix.running.execute import ActiveRun, Outcome, end_of_journal
 from kharness.matrix.running.unblocked import Unblocked
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, BarPlace, bar_line, can_have_bar
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, can_have_bar
 from kharness.runs.files import OUTPUT_LOG
-from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import Launch
-from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.records import Record
+
+if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
+    from kharness.matrix.running.journal_bar import JournalBar
 
 # What a training prints when an epoch has ended.
 END_OF_EPOCH = re.compile(rb"^epoch (\d+)(?:/\d+)?  step ", flags=re.M)
@@ -70,7 +71,7 @@ class PrintedRun:
     def __init__(self, directory: Path, stream: TextIO) -> None:
         self._output, self._encoding = Unblocked(stream), stream.encoding
         self._copier = Copier(directory / OUTPUT_LOG, self._output)
-        self._bar = JournalBar(directory, stream) if can_have_bar(stream) else None
+        self._directory, self._stream, self._since = directory, stream, end_of_journal(directory)
         self._next = 0.0
         self._drawn = ""
         self._is_line = True
@@ -111,6 +112,14 @@ class PrintedRun:
                 self._output.write(self._encoded(f"{CLEAR}{line}"))
                 self._drawn = line
         self._output.flush()
+
+    @functools.cached_property
+    def _bar(self) -> JournalBar | None:
+        if not can_have_bar(self._stream):
+            return None
+        from kharness.matrix.running.journal_bar import JournalBar
+
+        return JournalBar(self._directory, self._stream, since=self._since)
 
     def _with_bar(self, line: re.Match[bytes]) -> bytes:
         ended = self._bar.ended_epochs.pop(int(line[1]), "") if self._bar else ""
@@ -160,65 +169,3 @@ class PrintedJob:
 
     def close(self) -> None:
         """The view is closed by who has opened it."""
-
-
-class JournalBar(JournalTail):
-    """The bar of a training that another process does, from its journal alone."""
-
-    def __init__(self, directory: Path, stream: TextIO) -> None:
-        super().__init__(directory, since=end_offset(directory))
-        self._stream = stream
-        self._last_step: Mapping[str, object] = {}
-        self._initial = 0
-        self._began: float | None = None
-        self.ended_epochs: dict[int, str] = {}
-        """The bars of epochs that have ended, by their number: they stay, each over the line on its epoch."""
-
-    def update(self, record: Record) -> range:
-        gone = super().update(record)
-        match record.get("event"):
-            case "start":
-                self._last_step = {}
-                self._begin(self._place(self.step or 0))
-            case "step":
-                self._last_step = record
-            case "epoch":
-                self._end_epoch(
-                    whole_step(record.get("epoch")) or 0, whole_step(record.get("global_step")) or 0
-                )
-        return gone
-
-    def line(self) -> str:
-        """The bar as it stands; empty before the first step, between epochs and after the last step."""
-        place = self._place(self.step or 0)
-        if place is None or self.ended or not self._last_step or place.done in (self._initial, place.total):
-            return ""
-        return self._line(place)
-
-    def _end_epoch(self, epoch: int, step: int) -> None:
-        place = self._place(step)
-        if place is None or not (self.start.get("num_epochs") or step == self.num_steps):
-            return
-        self.ended_epochs[epoch] = self._line(place)
-        self._begin(None)
-
-    def _begin(self, place: BarPlace | None) -> None:
-        self._initial = place.done if place and place.done < place.total else 0
-        self._began = self.last_time
-
-    def _line(self, place: BarPlace) -> str:
-        seconds = max(0.0, (self.last_time or 0.0) - (self._began or 0.0))
-        return bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=self._last_step)
-
-    def _place(self, step: int) -> BarPlace | None:
-        """None for a training that does not say how long it is, and for one that prints nothing."""
-        config = self.start.get("config")
-        if isinstance(config, Mapping) and config.get("LOG_LEVEL", "info") != "info":
-            return None
-        num_epochs, num_steps = whole_step(self.start.get("num_epochs")) or 0, self.num_steps or 0
-        steps_per_epoch = int(self.steps_per_epoch or 0)
-        if not (steps_per_epoch if num_epochs else num_steps):
-            return None
-        return BarPlace.after(
-            step, steps_per_epoch=steps_per_epoch, num_epochs=num_epochs, num_steps=num_steps
-        )

@@ -9,6 +9,7 @@ from typing import TextIO
 from kharness.config.output import fitted
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
+from kharness.matrix.running.protocols import DRAW_EVERY
 from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen
 from kharness.runs.budget import spent
 from kharness.runs.exit_codes import OUT_OF_MEMORY
@@ -17,8 +18,7 @@ from kharness.runs.launch import Launch, Slot
 from kharness.runs.status import COMPLETE, INTERRUPTED, QUEUED
 from monitoring.counts import counted
 
-# Seconds between two drawings of the table, and between two plain lines about runs that take long.
-DRAW_EVERY = 0.25
+# Seconds between two plain lines about runs that take long.
 PLAIN_EVERY = 60.0
 # So many runs are named in a plain line.
 PLAIN_RUNS = 3

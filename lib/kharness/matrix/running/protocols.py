@@ -9,6 +9,9 @@ from typing import Protocol
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.runs.launch import Launch, Slot
 
+# Seconds between two drawings of a view.
+DRAW_EVERY = 0.25
+
 
 class Source(Protocol):
     """Hands out launches, one at a time, when there is room for one."""

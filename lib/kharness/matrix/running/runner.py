@@ -13,10 +13,8 @@ from typing import TextIO
 from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.running.printed_run import PrintedRun
-from kharness.matrix.running.progress import DRAW_EVERY
-from kharness.matrix.running.protocols import Resources, RunnerView, Source, Watcher
+from kharness.matrix.running.protocols import DRAW_EVERY, Resources, RunnerView, Source, Watcher
 from kharness.matrix.running.signals import Signals
-from kharness.matrix.running.table import duration
 from kharness.runs.causes import FREE, RETRYABLE, Stop
 from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
@@ -267,6 +265,8 @@ class _Matrix:
         """Ask runs over the time limit to save and stop; kill those that do not within STOP_GRACE."""
         for run in self.running:
             if self.limits.timeout and run.stop_asked is None and run.seconds > self.limits.timeout:
+                from kharness.matrix.running.table import duration
+
                 limit = duration(self.limits.timeout)
                 self.progress.say(
                     f"{run.launch.name}: over the limit of {limit}, stopping it with a checkpoint"

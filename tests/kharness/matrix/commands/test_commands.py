@@ -268,6 +268,24 @@ def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
         assert steps_of(matrix / cell) == list(range(1, 41))
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
+    folder: Path, number: signal.Signals
+) -> None:
+    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--pause", "0.05"]
+    command = [sys.executable, "-m", "kharness", "run", "--", *program]
+    runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = folder / "results" / "latest"
+    wait_until(lambda: (run / "output.log").exists() and "iter 5" in (run / "output.log").read_text())
+    below = psutil.Process(runner.pid).children(recursive=True)
+    assert sys.executable in [process.cmdline()[0] for process in below]
+    os.kill(runner.pid, number)
+    assert runner.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 75)
+    wait_until(lambda: not any(process.is_running() for process in below))
+    assert kharness(folder, "continue").returncode == 0
+    assert steps_of(run) == list(range(1, 41))
+
+
 REFUSED = [
     (["matrix", "-a", "lr=1", "--", "true", "{l}"], "{l} is no axis", "perhaps {lr}"),
     (

@@ -15,8 +15,9 @@ from typing import IO, TextIO, cast
 
 import pytest
 
-from kharness.matrix.running.printed_run import JournalBar
+from kharness.matrix.running.journal_bar import JournalBar
 from kharness.matrix.running.unblocked import Unblocked
+from kharness.runs.journal_tail import end_offset
 from monitoring import Run
 
 from ....few_digits import environment_of
@@ -103,7 +104,7 @@ def training(
     """A run that has begun, and the bar of it as it stands after what was recorded."""
     run = Run(directory, name="r", project="p", config={"LOG_LEVEL": "info"}, agent=False)
     with run, open(os.devnull, "w", encoding="utf-8") as stream:
-        bar = JournalBar(directory, stream)
+        bar = JournalBar(directory, stream, since=end_offset(directory))
         run.start(model={"name": "m"}, training=about, resumed_from=resumed_from)
 
         def drawn() -> str:

@@ -1,0 +1,75 @@
+"""The progress bar of a training that another process does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from kharness.runs.bar_line import BarPlace, bar_line
+from kharness.runs.journal_tail import JournalTail
+from monitoring.journal.encoding.global_step import whole_step
+from monitoring.journal.records import Record
+
+
+class JournalBar(JournalTail):
+    """The bar of a training that another process does, from its journal alone."""
+
+    def __init__(self, directory: Path, stream: TextIO, *, since: int) -> None:
+        """Records are read from byte `since` of the journal on."""
+        super().__init__(directory, since=since)
+        self._stream = stream
+        self._last_step: Mapping[str, object] = {}
+        self._initial = 0
+        self._began: float | None = None
+        self.ended_epochs: dict[int, str] = {}
+        """The bars of epochs that have ended, by their number: they stay, each over the line on its epoch."""
+
+    def update(self, record: Record) -> range:
+        gone = super().update(record)
+        match record.get("event"):
+            case "start":
+                self._last_step = {}
+                self._begin(self._place(self.step or 0))
+            case "step":
+                self._last_step = record
+            case "epoch":
+                self._end_epoch(
+                    whole_step(record.get("epoch")) or 0, whole_step(record.get("global_step")) or 0
+                )
+        return gone
+
+    def line(self) -> str:
+        """The bar as it stands; empty before the first step, between epochs and after the last step."""
+        place = self._place(self.step or 0)
+        if place is None or self.ended or not self._last_step or place.done in (self._initial, place.total):
+            return ""
+        return self._line(place)
+
+    def _end_epoch(self, epoch: int, step: int) -> None:
+        place = self._place(step)
+        if place is None or not (self.start.get("num_epochs") or step == self.num_steps):
+            return
+        self.ended_epochs[epoch] = self._line(place)
+        self._begin(None)
+
+    def _begin(self, place: BarPlace | None) -> None:
+        self._initial = place.done if place and place.done < place.total else 0
+        self._began = self.last_time
+
+    def _line(self, place: BarPlace) -> str:
+        seconds = max(0.0, (self.last_time or 0.0) - (self._began or 0.0))
+        return bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=self._last_step)
+
+    def _place(self, step: int) -> BarPlace | None:
+        """None for a training that does not say how long it is, and for one that prints nothing."""
+        config = self.start.get("config")
+        if isinstance(config, Mapping) and config.get("LOG_LEVEL", "info") != "info":
+            return None
+        num_epochs, num_steps = whole_step(self.start.get("num_epochs")) or 0, self.num_steps or 0
+        steps_per_epoch = int(self.steps_per_epoch or 0)
+        if not (steps_per_epoch if num_epochs else num_steps):
+            return None
+        return BarPlace.after(
+            step, steps_per_epoch=steps_per_epoch, num_epochs=num_epochs, num_steps=num_steps
+        )
