@@ -373,6 +373,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
     from kharness.matrix.commands.axes import GROUPS
+    from kharness.matrix.commands.launching import launcher_settings
 
     asked = {
         "REPORT_BETTER": "; ".join(options.better),
@@ -385,11 +386,11 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         },
     }
     return {
-        "MATRIX_JOBS": options.jobs,
+        **launcher_settings(
+            options.launcher, options.launcher_option, jobs=options.jobs, detach=options.detach
+        ),
         "MATRIX_TIMEOUT": options.timeout,
         "MATRIX_RETRIES": options.retries,
-        "LAUNCHER": "local",
-        "LAUNCHER_LOCAL_FORK_SERVER": True,
         **{name: value for name, value in asked.items() if value},
     }
 

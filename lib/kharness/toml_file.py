@@ -25,8 +25,8 @@ from typing import Any
 from kharness.command_options import OF_PROGRAMS
 from kharness.runs.errors import MatrixError
 
-FLAGS = ("hook", "offline")
-SEVERAL = ("exclude", "follow", "include", "pattern", "render", "tracker")
+FLAGS = ("detach", "hook", "offline")
+SEVERAL = ("exclude", "follow", "include", "launcher-option", "pattern", "render", "tracker")
 PAIRS = ("axis", "env", "better")
 COMMAND = "command"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kharness.config.make.typed import typed, typed_comparison, typed_make
+from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
 from kharness.config.output import say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
@@ -134,9 +134,10 @@ def _is_comparable(run: Path, model: str) -> bool:
 def tell_detached(directory: Path, left: Detached) -> None:
     """Say how to watch what a scheduler goes on with."""
     run = shown(directory)
-    say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without make")
-    say(f"next: {typed_make(f'status RUN={run}')}")
-    say(f"      {typed_make(f'continue RUN={run}')}  # watch on, and report at the end")
+    us = typed_setting("make", "kharness")
+    say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without {us}")
+    say(f"next: {typed('status', run)}")
+    say(f"      {typed('continue', run)}  # watch on, and report at the end")
 
 
 def _exit_code(outcome: Outcome) -> int:

@@ -308,6 +308,11 @@ REFUSED = [
         "{x?} is no word where its value is y",
         "write the flag: --x{x?}",
     ),
+    (
+        ["matrix", "-a", "x=1", "--launcher", "slurm", "--launcher-option", "x=1", "--", "true", "{x}"],
+        "--launcher-option x=1: slurm has no option x",
+        "its options: partition, account, qos",
+    ),
     (["run"], "there is no command", "kharness matrix -a lr=1,2 -- python train.py --lr {lr}"),
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (
