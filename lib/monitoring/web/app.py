@@ -387,20 +387,29 @@ class Answers:
         return row
 
     async def _patiently(self, row: RunRow, read: Callable[[], T]) -> T:
-        return await self.patiently(row.id, read, name=str(row.facts["name"]))
+        return await self.patiently(row.id, read, name=str(row.facts["name"]), directory=row.directory)
 
-    async def patiently(self, key: str, read: Callable[[], T], *, name: str = "") -> T:
-        """Return what a function reads of a run or folder; UserError where files do not answer in time."""
+    async def patiently(
+        self, key: str, read: Callable[[], T], *, name: str = "", directory: Path | None = None
+    ) -> T:
+        """Return what a function reads of a run or folder; UserError where files do not answer in time.
+
+        Nobody waits for a `directory` that is known not to answer.
+        """
         problem = f"{name or key}: its files do not answer"
-        if self._hanging[key] >= MOST_HANGING:
+        if self._hanging[key] >= MOST_HANGING or (directory and self.index.hangs(directory)):
             raise BadRequest(problem)
         task = asyncio.get_running_loop().run_in_executor(self._pool, read)
-        done, _ = await asyncio.wait({task}, timeout=PATIENCE)
-        if not done:
+        until = time.monotonic() + PATIENCE
+        while (
+            not task.done() and time.monotonic() < until and not (directory and self.index.hangs(directory))
+        ):
+            await asyncio.wait({task}, timeout=LIVE_EVERY)
+        if not task.done():
             self._hanging[key] += 1
             task.add_done_callback(lambda late: self._answered(key, late))
             raise BadRequest(problem)
-        return done.pop().result()
+        return task.result()
 
     def _answered(self, key: str, late: asyncio.Future[Any]) -> None:
         """Note that files that did not answer in time do so again."""

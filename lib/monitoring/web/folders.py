@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +78,10 @@ class RunIndex:
         for folder in self._folders:
             found += [f"{path} does not answer" for path in sorted(folder.hung)]
         return found
+
+    def hangs(self, directory: Path) -> bool:
+        """Whether a run, or a folder that it is in, does not answer."""
+        return any(_is_in(directory, folder.hung) for folder in self._folders)
 
     def asked(self) -> None:
         """Note that somebody looks: without anybody nothing is read."""
@@ -190,6 +194,8 @@ class RunIndex:
             finally:
                 if folder.turn == turn:
                     folder.at = None
+                else:  # it has hung, and answers again
+                    folder.hung.discard(path)
 
     def _look(self, folder: _Folder, run_id: str, directory: Path) -> None:
         """Read a run again if one of its files has changed, or if its process may have died."""
@@ -246,7 +252,7 @@ class RunIndex:
             gone = [
                 run_id
                 for run_id in own
-                if run_id not in seen and self.rows[run_id].directory not in folder.hung
+                if run_id not in seen and not _is_in(self.rows[run_id].directory, folder.hung)
             ]
         for run_id in gone:
             self._drop(run_id)
@@ -254,6 +260,11 @@ class RunIndex:
     def _id(self, folder: _Folder, directory: Path) -> str:
         inside = directory.relative_to(folder.path)
         return folder.name if inside == Path() else f"{folder.name}/{inside.as_posix()}"
+
+
+def _is_in(path: Path, folders: Set[Path]) -> bool:
+    """Whether a path is one of some folders, or below one."""
+    return not folders.isdisjoint((path, *path.parents))
 
 
 def _run_modified(path: Path) -> float | None:

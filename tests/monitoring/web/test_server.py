@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.notes import NotesError
+from monitoring.notes import Notes, NotesError, write_notes
 from monitoring.web import folders
 from monitoring.web.command import check_folders, is_desktop, lines, listen
 from monitoring.web.details import ControlRefused, RunDetails
@@ -307,6 +307,41 @@ def test_a_run_that_hangs_is_told_and_holds_up_nobody(
         assert index.problems() == [f"{tmp_path / 'results/hangs'} does not answer"]
         answers.set()
         wait_until(lambda: len(index.rows) == 3 and not index.problems(), "the run that answers again")
+    finally:
+        answers.set()
+        index.close()
+
+
+def test_a_folder_that_hangs_keeps_its_runs_until_it_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mounted/first", "own/second"):
+        with opened(tmp_path / "results" / name, config={}) as run:
+            run.log_step(1, train_loss=1.0)
+    answers, mounted, looked = threading.Event(), tmp_path / "results/mounted", folders._run_modified
+    answers.set()
+
+    def hanging(path: Path) -> float | None:
+        if path == mounted:
+            answers.wait()
+        return looked(path)
+
+    monkeypatch.setattr(folders, "_run_modified", hanging)
+    monkeypatch.setattr(folders, "HANGS_AFTER", 0.2)
+    index = RunIndex([tmp_path / "results"])
+    try:
+        wait_until(lambda: len(index.rows) == 2, "both")
+        answers.clear()
+        wait_until(lambda: index.problems() == [f"{mounted} does not answer"], "the sentence")
+        assert [index.hangs(row.directory) for row in index.rows.values()] == [
+            "mounted" in run_id for run_id in index.rows
+        ]
+        version = index.version
+        write_notes(tmp_path / "results/own/second", Notes(("seen",)))
+        wait_until(lambda: index.version > version, "the other run goes on")
+        assert len(index.rows) == 2
+        answers.set()
+        wait_until(lambda: not index.problems(), "that it answers again")
     finally:
         answers.set()
         index.close()

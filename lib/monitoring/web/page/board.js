@@ -211,7 +211,8 @@ export class Board {
         line.dash = same ? [[7, 4], [2, 3], [10, 3, 2, 3]][(same - 1) % 3] : null;
       }
       chart.set({ lines, marks: this.marks(name), isOne, isLog: view.log === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
-      if (!lines.length && this.lacksX) chart.note.textContent = `these runs do not say how many ${view.x} a step has`;
+      if (!lines.length && this.problems?.length) chart.note.textContent = this.problems[0].replace(/^[^:]*: /, "");
+      else if (!lines.length && this.lacksX) chart.note.textContent = `these runs do not say how many ${view.x} a step has`;
     }
   }
 

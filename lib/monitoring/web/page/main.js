@@ -139,4 +139,4 @@ document.addEventListener("click", (event) => {
 show();
 begin();
 setInterval(() => { if (!document.hidden && shown instanceof Home && store.rows.size) shown.drawTiles([...store.rows.values()]); }, 5000);
-window.kharness = { view, store, now, ago, duration, get shown() { return shown; } };  // for tests and the curious
+window.kharness = { view, store, change, now, ago, duration, get shown() { return shown; } };  // for tests and the curious
