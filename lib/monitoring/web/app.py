@@ -23,7 +23,7 @@ from monitoring.journal.files import ENVIRONMENT_JSON
 from monitoring.web.alone import page_of
 from monitoring.web.charts import Charts
 from monitoring.web.details import RunDetails
-from monitoring.web.files import NoSuchFile, find_in_log, read_log, read_picture
+from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
 from monitoring.web.folders import RunIndex, unreadable
 from monitoring.web.kept_view import KeptView
 from monitoring.web.past import row_then
@@ -140,6 +140,7 @@ class Answers:
             Route("/api/log", self.log),
             Route("/api/environment", self.environment),
             Route("/api/picture", self.picture),
+            Route("/api/trace", self.trace),
             Route("/api/control", self.control, methods=["POST"]),
             Route("/api/notes", self.notes, methods=["POST"]),
             Route("/api/alone", self.alone, methods=["POST"]),
@@ -298,6 +299,7 @@ class Answers:
             try:
                 row = self._named(run_id)
                 read_it = partial(self.charts.windows, x=x, lo=lo, hi=hi, buckets=buckets, moment=moment)
+                read_it = partial(read_it, log_x=content.get("log_x") is True)
                 found[run_id] = await self._patiently(row, lambda: read_it(row, wanted))
             except UserError as error:
                 problems[run_id] = str(error)
@@ -339,6 +341,20 @@ class Answers:
         row, name = self._named(request.query_params.get("id", "")), request.query_params.get("name", "")
         data = await self._patiently(row, lambda: read_picture(row.directory, name))
         return Response(data, media_type="image/png")
+
+    async def trace(self, request: Request) -> Response:
+        """Return a trace of the profiler, which may be long, a part at a time."""
+        from starlette.responses import StreamingResponse
+
+        row, name = self._named(request.query_params.get("id", "")), request.query_params.get("name", "")
+        file = await self._patiently(row, lambda: open_trace(row.directory, name))
+
+        async def parts() -> AsyncIterator[bytes]:
+            with file:
+                while part := await self._patiently(row, lambda: file.read(MOST_BYTES)):
+                    yield part
+
+        return StreamingResponse(parts(), media_type="application/octet-stream")
 
     async def control(self, request: Request) -> Response:
         """Send a request to a running training."""

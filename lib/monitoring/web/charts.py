@@ -51,6 +51,7 @@ class Charts:
         hi: float | None,
         buckets: int,
         moment: float | None = None,
+        log_x: bool = False,
     ) -> dict[str, Any]:
         """Return the metrics of a run and a window of each wanted one; `more` where not all is read yet.
 
@@ -65,7 +66,7 @@ class Charts:
                 then = held.series.value_at(moment)
                 found = {name: info for name, info in found.items() if name in then}
             windows = []
-            asked: Any = {"x": x, "lo": lo, "hi": hi, "buckets": buckets, "until": until}
+            asked: Any = {"x": x, "lo": lo, "hi": hi, "buckets": buckets, "until": until, "log_x": log_x}
             if x in held.series.axes:
                 for one in wanted:
                     name, key = str(one.get("metric")), one.get("key", 0)

@@ -211,8 +211,11 @@ def _predictions(records: Sequence[Record]) -> list[dict[str, Any]]:
     return []
 
 
-def _traces(directory: Path) -> list[str]:
+def _traces(directory: Path) -> list[dict[str, Any]]:
+    """Return the traces of the profiler, the newest first, with their sizes in bytes."""
     try:
-        return sorted(os.listdir(directory / PROFILER))[:MOST]
+        names = names_in(directory / PROFILER, "")
     except OSError:
         return []
+    sizes = [(name, os.path.getsize(directory / PROFILER / name)) for name in names]
+    return [{"name": name, "size": size} for name, size in sorted(sizes, reverse=True)[:MOST]]

@@ -7,6 +7,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+from monitoring.journal.files import PROFILER
 
 # Bytes that one look at a log takes, at most, and of a picture.
 LOG_BYTES = 2**18
@@ -87,6 +90,11 @@ def read_picture(directory: Path, name: str) -> bytes:
     if not data.startswith(PNG):
         raise NoSuchFile(name)
     return data
+
+
+def open_trace(directory: Path, name: str) -> BinaryIO:
+    """Open a trace of the profiler."""
+    return os.fdopen(_open(directory, (PROFILER, name)), "rb")
 
 
 def pictures_in(directory: Path) -> Iterator[str]:

@@ -38,7 +38,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin-allow-popups",  # Perfetto is opened, and spoken to
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }

@@ -129,7 +129,7 @@ class KeptView:
     def _details(self, row: RunRow) -> dict[str, Any]:
         found = self._answers.details.of(self._answers.index.get(row.id) or row, self._moment)
         found["control"]["why_not"] = "this is a saved view"
-        found["pending"] = []
+        found["pending"] = found["traces"] = []
         if not self.run:
             found |= {"logs": [], "pictures": [], "has_environment": False}
         found["logs"] = found["logs"][:LOGS]
@@ -160,7 +160,13 @@ class KeptView:
     def _series(self, drawn: Sequence[RunRow]) -> dict[str, Any]:
         """Every metric of the runs over all of its range, in as many buckets as there is room for."""
         x, charts = self._one("x") or "step", self._answers.charts
-        asked: Any = {"x": x, "lo": None, "hi": None, "moment": self._moment}
+        asked: Any = {
+            "x": x,
+            "lo": None,
+            "hi": None,
+            "moment": self._moment,
+            "log_x": self._one("xlog") == "1",
+        }
         wanted: dict[str, list[dict[str, Any]]] = {}
         for row in drawn:
             while (about := charts.windows(row, [], buckets=1, **asked))["more"]:

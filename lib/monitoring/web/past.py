@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from monitoring.journal.end_status import EndStatus
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import Record, as_number
+from monitoring.journal.records import Record, as_number, records_in
 from monitoring.journal.run_state import RunState, read_end, superseded
 from monitoring.journal.tail import first_place
 from monitoring.web.events import SparseRecords
@@ -33,7 +33,7 @@ def row_then(row: RunRow, moment: float) -> RunRow | None:
         return None
     facts = {
         **row.facts,
-        "status": _status_then(row, state, moment),
+        "status": _status_then(row, state, moment, end),
         "step": state.step,
         "steps": state.num_steps,
         "left": state.seconds_left,
@@ -52,18 +52,27 @@ def row_then(row: RunRow, moment: float) -> RunRow | None:
     return found
 
 
-def _status_then(row: RunRow, state: RunState, moment: float) -> str:
+def _status_then(row: RunRow, state: RunState, moment: float, end: int | None) -> str:
     """How it stood: a process that died without a word is known to be gone once it was silent."""
     if state.status is not None:
         return state.status
     now = str(row.facts["status"])
     if state.last_time is None:
         return "waiting"
-    if moment - state.last_time < patience(state):
+    if moment - state.last_time < patience(state) or _goes_on(row.directory / JOURNAL, end, state.attempt):
         return "running"
     if state.attempt != row.facts["attempt"] or now == "died":
         return "died"
     return "running" if now == "running" and moment >= (row.facts["updated"] or 0.0) else "silent"
+
+
+def _goes_on(journal: Path, end: int | None, attempt: int) -> bool:
+    """Whether the record after the moment is of the same attempt."""
+    if end is None:
+        return False
+    with journal.open("rb") as file:
+        following: Record = next((record for record, _ in records_in(file, end)), {})
+    return following.get("attempt") == attempt
 
 
 def end_then(journal: Path, moment: float) -> int | None:

@@ -158,6 +158,34 @@ def test_smoothing_leaves_a_constant_as_it_is(page: Browser) -> None:
     assert page.value("[...new Set(kharness.shown.board.charts.get('lr').lines[0].smooth)]") == [0.1]
 
 
+def test_a_logarithmic_axis_of_steps_has_the_spike_and_the_first_records(page: Browser) -> None:
+    show(page, "run=results/spiky&xlog=1")
+    page.until(f"{READY} && {CHART}.plot.scales.x.distr === 3 && {CHART}.lines[0].x.length > 100")
+    # buckets are narrow where the axis is wide
+    assert page.value(f"{CHART}.lines[0].x.slice(0, 10)") == [*range(1, 11)]
+    assert page.value(f"Math.max(...{CHART}.lines[0].max)") == SPIKE
+    wait_until(lambda: spike_pixels(page) > 0, "the spike")
+    assert page.value("document.querySelector('[aria-label=\"horizontal axis\"]').value") == "log step"
+
+
+def test_a_trace_of_the_profiler_is_handed_to_perfetto(page: Browser, folder: Path) -> None:
+    """It listens once it was asked; a page in its place notes what it is told."""
+    (folder / "spiky/profiler").mkdir()
+    (folder / "spiky/profiler/step5.trace.json").write_text('{"traceEvents": []}')
+    show(page, "run=results/spiky&tab=traces")
+    page.value("""window.open = (url) => { window.told = [url]; return { postMessage: (what, origin) => {
+        told.push(origin, what);
+        if (what === "PING") dispatchEvent(new MessageEvent("message", { data: "PONG", origin }));
+    } }; }""")
+    click(page, ".tab button", "open in Perfetto")
+    page.until("window.told?.at(-1).perfetto !== undefined")
+    assert page.value("[told[0], told[1], told[2], told.at(-1).perfetto.title]") == [
+        "https://ui.perfetto.dev", "https://ui.perfetto.dev", "PING", "step5.trace.json",
+    ]  # fmt: skip
+    held = "new TextDecoder().decode(told.at(-1).perfetto.buffer)"
+    assert page.value(held) == '{"traceEvents": []}'
+
+
 def test_the_filter_selects_and_says_what_it_does_not_know(page: Browser) -> None:
     page.press("/")
     type_text(page, "optimizer=sgd and val_loss<0.6")

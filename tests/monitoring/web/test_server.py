@@ -116,6 +116,8 @@ def test_browsers_are_told_to_run_nothing_but_ours(server: Server) -> None:
         "/api/picture?id=results/spiky&name=../../secret.png",
         "/api/picture?id=results/spiky&name=folder/linked.png",
         "/api/picture?id=results/spiky&name=no.png",
+        "/api/trace?id=results/spiky&name=../run.json",
+        "/api/trace?id=results/spiky&name=linked.json",
         "/api/environment?id=../results",
     ],
 )
@@ -123,10 +125,12 @@ def test_no_path_leads_out_of_a_run_directory(listed: Server, folder: Path, path
     run = folder / "spiky"
     (folder.parent / "secret.png").write_bytes(b"\x89PNG\r\n\x1a\nsecret")
     (run / "folder").mkdir(exist_ok=True)
+    (run / "profiler").mkdir(exist_ok=True)
     (run / "no.png").write_text("no picture")
     for link, target in (
         (run / "out.log", "/etc/hostname"),
         (run / "folder/linked.png", folder.parent / "secret.png"),
+        (run / "profiler/linked.json", folder.parent / "secret.png"),
     ):
         if not link.is_symlink():
             link.symlink_to(target)

@@ -146,7 +146,7 @@ export class Board {
 
   async ask(names, buckets) {
     const [lo, hi] = view.zoom ?? [null, null];
-    return post("api/series", { x: view.x, lo, hi, buckets, at: view.at, series: this.wanted(names) });
+    return post("api/series", { x: view.x, log_x: view.xlog === "1", lo, hi, buckets, at: view.at, series: this.wanted(names) });
   }
 
   // One request for everything in sight; what is asked for meanwhile is asked once more after it.
@@ -210,7 +210,7 @@ export class Board {
         const same = lines.slice(0, Math.min(at, 40)).filter((other) => isSameColor(other.run.run_id, line.run.run_id)).length;
         line.dash = same ? [[7, 4], [2, 3], [10, 3, 2, 3]][(same - 1) % 3] : null;
       }
-      chart.set({ lines, marks: this.marks(name), isOne, isLog: view.log === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
+      chart.set({ lines, marks: this.marks(name), isOne, isLog: view.log === "1", isLogX: view.xlog === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
       if (!lines.length && this.problems?.length) chart.note.textContent = this.problems[0].replace(/^[^:]*: /, "");
       else if (!lines.length && this.lacksX) chart.note.textContent = `these runs do not say how many ${view.x} a step has`;
     }
@@ -236,15 +236,16 @@ export class Board {
 
 // The controls that all boards share: axis, smoothing, logarithm, zoom, search.
 export function boardBar(extra = []) {
-  const x = h("select", { "aria-label": "horizontal axis", disabled: kept !== null, onchange: (event) => change({ x: event.target.value, zoom: null }) },
-    ["step", "time", "samples", "tokens"].map((name) => h("option", { value: name, selected: view.x === name }, name)));
+  const x = h("select", { "aria-label": "horizontal axis", disabled: kept !== null, onchange: (event) => change({ x: event.target.value.replace("log ", ""), xlog: event.target.value.startsWith("log ") ? "1" : "", zoom: null }) },
+    ["step", "time", "samples", "tokens", "log step", "log time", "log samples", "log tokens"].map((name) => h("option", { value: name, selected: name === (view.xlog ? `log ${view.x}` : view.x) }, name)));
+  x.style.width = "92px";
   const shown = h("output", { class: "number" }, view.smooth ? view.smooth.toFixed(2) : "off");
   const smooth = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(view.smooth), id: "smooth", "aria-label": "smoothing",
     oninput: (event) => { change({ smooth: Number(event.target.value) }); shown.textContent = view.smooth ? view.smooth.toFixed(2) : "off"; } });
-  smooth.style.width = "90px";
+  smooth.style.width = "60px";
   const log = h("button", { type: "button", id: "log", "aria-pressed": String(view.log === "1"), title: "logarithmic vertical axis (l)", onclick: () => change({ log: view.log === "1" ? "" : "1" }) }, "log");
   const zoom = view.zoom ? h("button", { type: "button", title: "show all (Esc, or a double click in a chart)", onclick: () => change({ zoom: null }) }, "whole range") : null;
-  const find = h("input", { type: "search", id: "find", placeholder: "Find a metric", "aria-label": "find a metric", value: view.find, oninput: (event) => change({ find: event.target.value }) });
-  find.style.width = "130px";
+  const find = h("input", { type: "search", id: "find", placeholder: "Find metric", "aria-label": "find a metric", value: view.find, oninput: (event) => change({ find: event.target.value }) });
+  find.style.width = "108px";
   return h("div", { class: "bar" }, ...extra, find, h("span", { class: "grow" }), h("label", {}, "smoothing", smooth, shown), log, h("label", {}, "x", x), zoom);
 }

@@ -22,6 +22,9 @@ export function smoothed(values, weight, x = []) {
   });
 }
 
+// Not up to the next power of ten.
+const asGiven = (_, low, high) => [low, high];
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
@@ -54,11 +57,11 @@ export class Chart {
     this.element.dataset.metric = metric;
   }
 
-  set({ lines, marks, isOne, isLog, weight, zoom, xLabel }) {
+  set({ lines, marks, isOne, isLog, isLogX, weight, zoom, xLabel }) {
     Object.assign(this, { isOne, marks, weight, zoom, xLabel });
     this.lines = lines.map((line) => ({ ...line, smooth: smoothed(line.last, weight, line.x) }));
-    if (isLog !== this.isLog) {
-      this.isLog = isLog;
+    if (isLog !== this.isLog || isLogX !== this.isLogX) {
+      Object.assign(this, { isLog, isLogX });
       this.forget();
     }
     this.range = this.ranges();
@@ -125,7 +128,7 @@ export class Chart {
     for (const line of this.lines) {
       for (let place = 0; place < line.x.length; place++) {
         const x = line.x[place];
-        if (x < from || x > to) continue;
+        if (x < from || x > to || (this.isLogX && x <= 0)) continue;
         const least = line.min ? line.min[place] : line.last[place];
         const most = line.max ? line.max[place] : line.last[place];
         if (x < left) left = x;
@@ -137,7 +140,7 @@ export class Chart {
     }
     if (!(low <= high) || (this.isLog && high <= 0)) return null;
     if (this.zoom) [left, right] = this.zoom;
-    if (left === right) [left, right] = [left - 0.5, right + 0.5];
+    if (left === right) [left, right] = this.isLogX ? [left / 1.1, left * 1.1] : [left - 0.5, right + 0.5];
     const y = this.isLog ? [low / 1.15, high * 1.15] : uPlot.rangeNum(low, high, { min: { pad: 0.06, soft: 0, mode: low >= 0 && low < 0.3 * high ? 1 : 0 }, max: { pad: 0.06 } });
     return { x: [left, right], y };
   }
@@ -150,10 +153,10 @@ export class Chart {
     const options = {
       width: this.plotPlace.clientWidth || 400, height: this.plotPlace.clientHeight || 200, padding: [8, 10, 0, 0],
       legend: { show: false },
-      scales: { x: { time: false, auto: false, min: this.range.x[0], max: this.range.x[1] }, y: { auto: false, distr: this.isLog ? 3 : 1, min: this.range.y[0], max: this.range.y[1] } },
+      scales: { x: { time: false, auto: false, range: asGiven, distr: this.isLogX ? 3 : 1, min: this.range.x[0], max: this.range.x[1] }, y: { auto: false, range: asGiven, distr: this.isLog ? 3 : 1, min: this.range.y[0], max: this.range.y[1] } },
       axes: [
-        { ...axis, size: 26, gap: 3, values: (_, ticks) => ticks.map((tick) => (isTime ? duration(tick) : short(tick))) },
-        { ...axis, size: (_, values) => 14 + 6.4 * Math.max(3, ...(values ?? []).map((text) => (text ?? "").length)), values: (_, ticks) => ticks.map((tick) => (tick === null || !this.isTelling(tick) ? "" : this.tick(tick))) },
+        { ...axis, size: 26, gap: 3, values: (_, ticks) => ticks.map((tick) => (tick === null || (this.isLogX && !this.isTelling(tick, this.range.x)) ? "" : isTime ? duration(tick) : short(tick))) },
+        { ...axis, size: (_, values) => 14 + 6.4 * Math.max(3, ...(values ?? []).map((text) => (text ?? "").length)), values: (_, ticks) => ticks.map((tick) => (tick === null || (this.isLog && !this.isTelling(tick, this.range.y)) ? "" : this.tick(tick))) },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
       cursor: { drag: { x: true, y: false, setScale: false, dist: 4 }, points: { show: false }, sync: { key: "runs", scales: ["x", null] }, y: false },
@@ -170,9 +173,8 @@ export class Chart {
   }
 
   // On a logarithmic axis the powers of ten have names; where there are few of them, others too.
-  isTelling(value) {
-    if (!this.isLog) return true;
-    const decades = Math.log10(this.range.y[1] / this.range.y[0]);
+  isTelling(value, range) {
+    const decades = Math.log10(range[1] / range[0]);
     const first = Number((value / 10 ** Math.floor(Math.log10(value) + 1e-9)).toPrecision(6));
     return decades < 1 ? true : decades < 3 ? [1, 2, 5].includes(first) : first === 1;
   }
@@ -190,7 +192,7 @@ export class Chart {
   // How values become pixels of the canvas.
   place(plot) {
     const { left, top, width, height } = plot.bbox;
-    return { x: (value) => plot.valToPos(value, "x", true), y: (value) => plot.valToPos(value, "y", true), left, top, width, height, ratio: devicePixelRatio || 1 };
+    return { x: (value) => (this.isLogX && value <= 0 ? left - 1e4 : plot.valToPos(value, "x", true)), y: (value) => plot.valToPos(value, "y", true), left, top, width, height, ratio: devicePixelRatio || 1 };
   }
 
   drawLines(context, place) {
@@ -377,7 +379,7 @@ export class Chart {
       if (y < top || y > top + high) continue;
       inner.append(part("line", { x1: left, x2: left + wide, y1: y, y2: y, stroke: css("--grid") }), part("text", { x: left - 6, y: y + 4, "text-anchor": "end", fill: css("--soft") }, this.tick(tick)));
     }
-    for (const tick of ticks(...this.range.x, false)) {
+    for (const tick of ticks(...this.range.x, this.isLogX)) {
       const x = place.x(tick);
       inner.append(part("line", { x1: x, x2: x, y1: top, y2: top + high, stroke: css("--grid") }), part("text", { x, y: top + high + 16, "text-anchor": "middle", fill: css("--soft") }, this.xLabel === "time" ? duration(tick) : short(tick)));
     }

@@ -208,7 +208,7 @@ export class Home {
     const has = (...some) => names === null || some.some((name) => names.includes(name));
     if (has("where")) this.filter();
     if (has("sort", "cols", "base", "sel", "where")) this.rows();
-    if (has("panel", "log", "x", "zoom", "seeds") || (has("sel") && view.panel === "differences")) this.drawPanel();
+    if (has("panel", "log", "x", "xlog", "zoom", "seeds") || (has("sel") && view.panel === "differences")) this.drawPanel();
     else if (has("smooth")) this.board.draw();
     else if (has("sel", "fold", "big", "find")) this.board.update();
   }

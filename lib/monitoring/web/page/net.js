@@ -36,6 +36,12 @@ export async function post(path, content) {
   return kept ? keptAnswer(path, content) : answer(await send(path, content));
 }
 
+export async function blobOf(path, parameters) {
+  if (kept) throw new Error("this was not kept in the saved view");
+  const response = await fetch(`${path}?${new URLSearchParams(parameters)}`, { credentials: "same-origin" });
+  return response.ok ? response.blob() : answer(response);
+}
+
 // A file that the server makes of the view.
 export async function fileOf(path, content) {
   const response = await send(path, content);

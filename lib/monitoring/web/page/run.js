@@ -1,13 +1,14 @@
 // The page of one run: charts, alerts, log, configuration, where it ran, checkpoints, pictures, requests.
 
-import { ago, bytes, copy, date, duration, h, number, replace, say, swatch, withUnit } from "./dom.js";
+import { ago, bytes, copy, date, duration, h, number, replace, save, say, swatch, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { pictureOf } from "./kept.js";
-import { get, now, post, store } from "./net.js";
+import { blobOf, get, now, post, store } from "./net.js";
+import { openInPerfetto, PERFETTO } from "./perfetto.js";
 import { mainMetrics, statusCell, tagPills } from "./table.js";
 import { change, view } from "./view.js";
 
-const TABS = { charts: "Charts", alerts: "Alerts", log: "Log", config: "Configuration", about: "Environment", checkpoints: "Checkpoints", pictures: "Samples", control: "Control" };
+const TABS = { charts: "Charts", alerts: "Alerts", log: "Log", config: "Configuration", about: "Environment", checkpoints: "Checkpoints", traces: "Profiles", pictures: "Samples", control: "Control" };
 
 export class RunPage {
   constructor() {
@@ -99,9 +100,9 @@ export class RunPage {
 
   drawTabs() {
     const details = this.details;
-    const counts = details ? { alerts: details.alerts.length, checkpoints: details.checkpoints.length, pictures: details.pictures.length } : {};
+    const counts = details ? { alerts: details.alerts.length, checkpoints: details.checkpoints.length, traces: details.traces.length, pictures: details.pictures.length } : {};
     const shown = Object.entries(TABS).filter(([name]) => !details || {
-      log: details.logs.length, checkpoints: details.checkpoints.length, pictures: details.pictures.length || details.predictions.length,
+      log: details.logs.length, checkpoints: details.checkpoints.length, traces: details.traces.length, pictures: details.pictures.length || details.predictions.length,
       control: !details.control.why_not || details.changes.length || details.facts.status === "running",
     }[name] !== 0 && !(name === "control" && details.control.why_not && !details.changes.length && details.facts.status !== "running"));
     this.names = shown.map(([name]) => name);
@@ -237,14 +238,14 @@ export class RunPage {
     }
     const table = (title, values) => {
       const found = Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
-      if (found.length) cards.push(h("div", { class: "card" }, h("h2", {}, title), h("table", { class: "plain" }, h("tbody", {}, found.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "value" }, text(value))))))));
+      if (found.length) cards.push(h("div", { class: "card" }, h("h2", {}, title), h("table", { class: "plain" }, h("tbody", {}, found.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "value" }, name.endsWith("_bytes") && typeof value === "number" ? bytes(value) : text(value))))))));
     };
     const { git, hardware, versions, command: _, ...rest } = last;
     table("Git", git);
     table("Machine", hardware);
     table("Versions", versions);
     table("Newest attempt", { ...rest, started: date(rest.started) });
-    const { model, optimizer, dataset, schedule, event: _event, time, automatic: _auto, ...others } = start;
+    const { model, optimizer, dataset, schedule, event: _event, time, automatic: _auto, hardware: _own, versions: _same, git: _too, ...others } = start;
     table("Model", typeof model === "object" ? model : { model });
     table("Optimizer", optimizer);
     table("Data", typeof dataset === "object" ? dataset : { dataset });
@@ -266,6 +267,24 @@ export class RunPage {
   checkpoints() {
     const rows = [...this.details.checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value" }, String(one.checkpoint_path ?? ""), one.best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", {}, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
     return h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["step", "file", "why", "written", "SHA-256 of weights"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)));
+  }
+
+  traces() {
+    const rows = this.details.traces.map(({ name, size }) => h("tr", {}, h("td", { class: "value" }, name), h("td", { class: "number" }, bytes(size)),
+      h("td", {}, h("button", { type: "button", onclick: () => this.trace(name, openInPerfetto) }, "open in Perfetto"), " ", h("button", { type: "button", onclick: () => this.trace(name, save) }, "save"))));
+    return [h("p", { class: "soft small" }, "Perfetto is a page of its own, ui.perfetto.dev: the trace goes from this browser to that page and is sent nowhere. Without a network save it, and open it in any viewer of Chrome traces."),
+      h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("tbody", {}, rows)))];
+  }
+
+  async trace(name, use) {
+    // a window that is opened later than its click is blocked
+    const target = use === openInPerfetto ? window.open(PERFETTO) : null;
+    try {
+      await use(name, await blobOf("api/trace", { id: this.id, name }), target);
+    } catch (error) {
+      target?.close();
+      say(error.message);
+    }
   }
 
   pictures() {
@@ -333,7 +352,7 @@ export class RunPage {
   onView(names) {
     if (names === null || names.includes("tab")) { this.logPart = null; this.drawn = ""; this.drawTab(); return; }
     if (names.includes("base")) { this.headText = ""; this.drawn = ""; this.drawHead(); }
-    if (names.some((name) => ["log", "x", "zoom"].includes(name))) this.isBarOld = true;
+    if (names.some((name) => ["log", "x", "xlog", "zoom"].includes(name))) this.isBarOld = true;
     if (names.length === 1 && names[0] === "smooth") this.board.draw();
     else this.drawTab();
   }
@@ -356,5 +375,3 @@ function text(value) {
   if (value === null || value === undefined) return "–";
   return typeof value === "object" ? JSON.stringify(value, null, 1) : String(value);
 }
-
-export { bytes };
