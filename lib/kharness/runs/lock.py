@@ -17,8 +17,8 @@ from kharness.runs.files import RUNNER_LOCK
 from monitoring.host import file_locks
 from monitoring.host.process import process_started
 
-TRIES = 5
-PAUSE = 0.02
+# Seconds for which `holder` may have the lock: it takes it for a moment, too.
+PATIENCE = 0.08
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RunnerLock:
         except OSError as error:
             raise _unusable(path, error) from error
         try:
-            is_ours = _try_lock(self._fd)
+            is_ours = file_locks.try_lock(self._fd, seconds=PATIENCE)
         except OSError as error:
             os.close(self._fd)
             raise _unusable(path, error) from error
@@ -95,15 +95,6 @@ def holder(directory: Path) -> LockHolder | None:
     finally:
         os.close(fd)
     return None if found is None or found.is_gone else found
-
-
-def _try_lock(fd: int) -> bool:
-    # `holder` takes it for a moment, too.
-    for _ in range(TRIES - 1):
-        if file_locks.try_lock(fd):
-            return True
-        time.sleep(PAUSE)
-    return file_locks.try_lock(fd)
 
 
 def _read(fd: int) -> LockHolder | None:

@@ -24,6 +24,7 @@ from typing import BinaryIO
 from monitoring.errors import RunDirectoryError, unwritable
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import MIB
+from monitoring.host.process import is_collected
 from monitoring.journal.encoding.archive import archive_path, archives
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.encoding.json_form import strict_line
@@ -152,12 +153,8 @@ class MetricsLog:
             )
 
     def _is_compressing(self) -> bool:
-        if self._compressing is not None:
-            try:
-                if os.waitpid(self._compressing, os.WNOHANG)[0]:
-                    self._compressing = None
-            except ChildProcessError:  # already reaped, by other code of this process
-                self._compressing = None
+        if self._compressing is not None and is_collected(self._compressing):
+            self._compressing = None
         return self._compressing is not None
 
 

@@ -10,16 +10,25 @@ import contextlib
 import fcntl
 import functools
 import os
+import time
 from collections.abc import Collection
 
+# Seconds between looks at a lock that is waited for.
+LOOK_EVERY = 0.01
 
-def try_lock(fd: int) -> bool:
-    """Lock the file; False if another open file has it locked."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # the second where a network's file system answers so
-        return False
-    return True
+
+def try_lock(fd: int, *, seconds: float = 0.0) -> bool:
+    """Lock the file; False if another open file has it locked, and keeps it so long."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # the second where a network's file system answers so
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOOK_EVERY)
+        else:
+            return True
 
 
 def is_locked(fd: int) -> bool:

@@ -70,6 +70,14 @@ def is_alive(attempt: Mapping[str, Any]) -> bool:
     return bool(process_started(attempt["pid"]) == attempt["pid_started"])
 
 
+def is_collected(pid: int) -> bool:
+    """Whether a child of this process has ended; it is reaped then, if other code has not done so."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
 def own_age() -> float:
     """Seconds since this process began; by the clock since the boot, which is never set."""
     started = process_started(os.getpid()) or 0.0

@@ -260,14 +260,11 @@ def _lock(fd: int, path: Path) -> None:
         # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference cycles,
         # and keeps its journal open until these are collected.
         gc.collect()
-        until = time.monotonic() + PATIENCE
-        while not try_lock(fd):
-            if time.monotonic() > until:
-                raise RunBusyError(
-                    f"{path} is being written by another process",
-                    hint="end that one first, or give this run a directory of its own",
-                )
-            time.sleep(0.01)
+        if not try_lock(fd, seconds=PATIENCE):
+            raise RunBusyError(
+                f"{path} is being written by another process",
+                hint="end that one first, or give this run a directory of its own",
+            )
     except OSError:
         return  # a file system without locks: the run directory is the user's to keep apart
 

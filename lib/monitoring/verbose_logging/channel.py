@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from monitoring.host.backoff import Backoff
+from monitoring.host.process import is_collected
 from monitoring.journal.encoding.json_form import plain
 from monitoring.journal.records import JSON_LINE
 from monitoring.verbose_logging.log_file import ErrorLog
@@ -126,7 +127,7 @@ class Channel:
         pid = self._pid
         self._release()
         deadline = time.monotonic() + seconds
-        while not _is_collected(pid) and time.monotonic() < deadline:
+        while not is_collected(pid) and time.monotonic() < deadline:
             time.sleep(RETRY_EVERY)
 
     def _encoded(self, events: Sequence[tuple[Any, ...]], offset: float) -> bytes:
@@ -189,7 +190,7 @@ class Channel:
         self._errors.add("the process that writes the log has ended; another is started", error)
         pid = self._pid
         self._release()
-        _is_collected(pid)
+        is_collected(pid)
 
     def _release(self) -> None:
         pipe, answers = self._pipe, self._answers
@@ -205,13 +206,6 @@ def _close(*descriptors: int) -> None:
     for descriptor in descriptors:
         with contextlib.suppress(OSError):  # closed by other code of this process
             os.close(descriptor)
-
-
-def _is_collected(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # already reaped, by other code of this process
-        return True
 
 
 def _nonfinite(logs: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ def test_lock_that_a_child_of_a_killed_process_still_shares_is_waited_for(
         os.waitpid(child, 0)
         monkeypatch.undo()
 
-    monkeypatch.setattr("monitoring.journal.journal.time.sleep", ends_meanwhile)
+    monkeypatch.setattr("monitoring.host.file_locks.time.sleep", ends_meanwhile)
     try:
         Journal(path).close()
     finally:
