@@ -6,13 +6,18 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+import kharness
 
 from ....slurm_cluster import SlurmCluster, missing
 from ....waiting import wait_until
@@ -85,6 +90,24 @@ def test_a_matrix_is_few_arrays_and_few_questions(
     asked = dict(re.findall(r"^\s*(REQUEST_\w+)\s.*count:(\d+)", slurm.ask("sdiag"), flags=re.M))
     assert int(asked["REQUEST_SUBMIT_BATCH_JOB"]) == 2
     assert int(asked.get("REQUEST_JOB_INFO", 0)) + int(asked.get("REQUEST_JOB_USER_INFO", 0)) <= 6
+
+
+def test_a_model_outside_of_the_tree(slurm: SlurmCluster, root: Path, tmp_path: Path) -> None:
+    """`make M=DIR`: the nodes find its options, its code and its results."""
+    folder = tmp_path / "my model"
+    shutil.copytree(root / "examples/mymodel", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    asked = [f"M={folder}", *ON_SLURM, "CONFIG_MATRIX_AXES=SEED=3", "NUM_EPOCHS=1", "CONFIG_REPORT_GRAPHS=n"]
+    done = subprocess.run(
+        [sys.executable, root / "scripts/test_matrix.py", *asked],
+        env={**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = kharness.runs(folder / "results")
+    assert (run.config["MODEL"], run.config["SEED"], run.status) == ("mymodel", 3, "complete")
+    assert "job" in status(run.directory)["attempts"][0]["slot"]
 
 
 def test_left_in_the_queue_and_taken_over(
