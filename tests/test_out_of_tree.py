@@ -229,7 +229,9 @@ def test_presets_are_its_own_and_those_that_span_models(
     joined("")
     folder = tmp_path / "mymodel"
     configure(["list-defconfigs", f"M={folder}"], ROOT)
-    listed = re.findall(r"^(\S.*)/$|^  (\w+)$", capsys.readouterr().out, flags=re.M)
+    said = capsys.readouterr().out
+    assert " ".join(said.split()).endswith(f"Run: `make M={folder} test_matrix`")
+    listed = re.findall(r"^(\S.*)/$|^  (\w+)$", said, flags=re.M)
     assert [title or name for title, name in listed] == [
         *("Any model, in defconfigs", "everything", "optimizers", "pruning"),
         *(f"My model, in {folder}/defconfigs", "default"),

@@ -16,7 +16,11 @@ from kharness.config.tree import CONFIG, Tree
 
 DEFAULT = "default"
 _NEEDS = "Needs: "
-_COLUMNS, _INDENT = 80, " " * 6
+_INDENT = " " * 6
+# A path or a command is never broken.
+_WRAPPED = textwrap.TextWrapper(
+    80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
+)
 
 
 def preset_files(root: Path) -> list[Path]:
@@ -56,18 +60,18 @@ def find_preset(root: Path, asked: str) -> Path:
     )
 
 
-def listing(tree: Tree) -> Iterator[str]:
-    """Every preset below its model: the first comment of its file, and what it needs."""
+def listing(tree: Tree, matrix: str = "make test_matrix") -> Iterator[str]:
+    """Every preset below its model: the first comment of its file, what it needs, how its `matrix` is run."""
     for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
         model = "Any model" if folder == tree.root else _prompt(tree, folder.name)
         yield f"{model}, in {tree.shown(folder / 'defconfigs')}/"
         for path in paths:
             yield f"  {path.name}"
-            for text in _described(tree, path):
-                yield from textwrap.wrap(text, _COLUMNS, initial_indent=_INDENT, subsequent_indent=_INDENT)
+            for text in _described(tree, path, matrix):
+                yield from _WRAPPED.wrap(text)
 
 
-def _described(tree: Tree, path: Path) -> list[str]:
+def _described(tree: Tree, path: Path, matrix: str) -> list[str]:
     """Return a preset's description, its needs (`Needs:` line and dataset), and the target for its axes."""
     comments = [line[2:] for line in read_text(path, tree.shown(path)).splitlines() if line.startswith("# ")]
     comments = [line for line in comments if not line.endswith(" is not set")]
@@ -78,7 +82,7 @@ def _described(tree: Tree, path: Path) -> list[str]:
     if dataset and "`make data`" in _entry(tree, dataset)[1]:
         needs.append("`make data` once")
     axes = any(assignment.symbol == "MATRIX_AXES" for assignment in resolved.asked)
-    run = ["Run: `make test_matrix`"] if axes else []
+    run = [f"Run: `{matrix}`"] if axes else []
     return [about, ". ".join([f"{_NEEDS}{', '.join(needs)}"] * bool(needs) + run)]
 
 

@@ -12,6 +12,7 @@ from kharness.config.assignment import Layer, Origin, origin_text
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.make import variables as make_variables
+from kharness.config.make.typed import typed_make
 from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.presets import DEFAULT, default_preset, find_preset, listing, starting_layer
@@ -123,7 +124,7 @@ def savedefconfig(request: Request) -> None:
 
 def list_defconfigs(request: Request) -> None:
     """Every preset: what it is and what it needs."""
-    print("\n".join(listing(request.tree)))
+    print("\n".join(listing(request.tree, typed_make("test_matrix"))))
 
 
 def listnewconfig(request: Request) -> None:
