@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     """
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
-    # after a week of training a bug in a statistic must not cost the files of the report
-    made, nothing = partial(report_lines, summary), list[str]()
-    lines = guarded("comparison", made, nothing, summary.warnings.append, raises=ReportError)
+    lines = _guarded(summary, "comparison", partial(report_lines, summary))
     say("\n".join([*lines, *verdict]))
     try:
         written = write_all(summary)
@@ -191,5 +189,15 @@ def report_lines(summary: Summary) -> list[str]:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {on_one_line(line)}" for line in known]
     lines += map(on_one_line, summary.part("caveats", partial(caveat_lines, summary), []))
-    compared = map(on_one_line, comparison_lines(summary.conclusions))
-    return [*summary.part("GPUs", partial(gpu_summary_lines, summary), []), *lines, *compared]
+    compared = _guarded(summary, "verdicts", lambda: comparison_lines(summary.conclusions))
+    gpus = summary.part("GPUs", partial(gpu_summary_lines, summary), [])
+    return [*gpus, *lines, *map(on_one_line, compared)]
+
+
+def _guarded(summary: Summary, name: str, lines: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Return lines for the terminal; a failure is a warning, but for what a user can fix.
+
+    After a week of training a bug in a statistic must cost neither the table nor the files of the report.
+    """
+    nothing: Sequence[str] = []
+    return guarded(name, lines, nothing, summary.warnings.append, raises=ReportError)
