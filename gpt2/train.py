@@ -30,7 +30,7 @@ from kharness.training.loop import Training, open_training
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
+    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
     with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
         model, splits, options = training.model, training.data, training.options
         if training.evaluation_is_due:  # before the first step

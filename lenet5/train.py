@@ -29,7 +29,7 @@ from lenet5.model import LeNet5
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
+    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
     with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
         splits, turns = training.data, training.world.turns
         for indices in training.steps():

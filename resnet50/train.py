@@ -29,7 +29,7 @@ from resnet50.model import build_model
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
+    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
         splits, options, turns = training.data, training.options, training.world.turns
         smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.MICRO_BATCH_SIZE or options.BATCH_SIZE
