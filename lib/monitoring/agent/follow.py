@@ -218,6 +218,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     directory: Path = given.directory
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
         os.nice(NICENESS)
+    # before a tracker imports numpy, which starts a thread for each core and takes 40 MB of addresses for
+    # each; where these are limited (ulimit -v) the library ends the process. No follower multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         with contextlib.suppress(OSError, ValueError):  # standard error is no file
             faulthandler.enable()  # a tracker's C library that aborts leaves its stack in agent.log
