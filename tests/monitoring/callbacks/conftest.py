@@ -21,9 +21,17 @@ def example(root: Path, name: str) -> str:
 
 
 def launch(
-    warm: WarmPython, arguments: Sequence[object], folder: Path, framework: str, processes: int
+    warm: WarmPython,
+    arguments: Sequence[object],
+    folder: Path,
+    framework: str,
+    processes: int,
+    codes: Sequence[int] = (),
 ) -> None:
-    """As torchrun starts a program, but that Lightning starts its processes itself."""
+    """As torchrun starts a program, but that Lightning starts its processes itself.
+
+    `codes` are the exit codes that are expected, if not all 0.
+    """
     environments: list[dict[str, str]] = [{}]
     if framework == "lightning":
         environments = [{"DEVICES": str(processes)}]
@@ -36,5 +44,6 @@ def launch(
         with (folder / f"output{number}.txt").open("w") as output:
             given = {**os.environ, **OFFLINE, **environment}
             started.append(warm.start(arguments, cwd=folder, env=given, stdout=output, stderr=output))
-    codes = [process.wait(600) for process in started]
-    assert not any(codes), (folder / f"output{[*map(bool, codes)].index(True)}.txt").read_text()[-4000:]
+    ended = [process.wait(600) for process in started]
+    last = [(folder / f"output{number}.txt").read_text()[-4000:] for number in range(len(started))]
+    assert ended == [*(codes or [0] * len(started))], "\n".join(last)

@@ -63,8 +63,8 @@ OWN_STORIES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "text": {"text": "1 val@2 2 3 complete"},
     },
 }
-# Where the framework itself ends the other processes after an error, or leaves them waiting.
-ONE_PROCESS = {("lightning", "caught"), ("hugging_face", "pruned")}
+# Where the framework leaves the other processes waiting; what is recorded of two has a test of its own.
+ONE_PROCESS = {("hugging_face", "pruned")}
 
 
 def cases(framework: str, processes: int) -> list[str]:
@@ -225,6 +225,20 @@ def test_a_resumed_training_says_what_it_does_again(trained: Run, framework: str
     assert (second["attempt"], second["resumed_from"]["global_step"]) == (2, 2)
     third = next(record["seq"] for record in records if record.get("global_step") == 3)
     assert second["supersedes"] == {"first_seq": third, "last_seq": second["seq"] - 1}
+
+
+def test_a_trial_that_is_pruned_is_interrupted_also_where_others_wait_for_it(
+    warm_frameworks: WarmPython, tmp_path: Path
+) -> None:
+    """The Trainer tells its first process alone of it; the others fail once that one is gone."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAMS["hugging_face"])
+    launch(warm_frameworks, [program, "pruned"], tmp_path, "hugging_face", 2, codes=[0, 1])
+    runs = runs_of(tmp_path, "pruned")
+    assert {name: story(records) for name, records in runs.items()} == OWN_STORIES["hugging_face"]["pruned"]
+    of_rank_1 = runs_of(tmp_path, "pruned", "metrics.rank0001.jsonl")
+    assert story(of_rank_1["pruned"]) == "1 val@1 2 val@2 complete"
+    assert story(of_rank_1["pruned-2"]).startswith("1 val@1 failed (")
 
 
 def test_a_program_that_is_run_again_is_a_new_run(warm_frameworks: WarmPython, tmp_path: Path) -> None:
