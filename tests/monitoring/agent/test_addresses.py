@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from monitoring.agent.delivery import DeliveryProgress, read_progress
+from monitoring.agent.progress import DeliveryProgress, read_progress
 
 from ...waiting import wait_until
 from ..conftest import agent_of

@@ -10,14 +10,14 @@ comparison's error follows from those of the strata that it lies in; docs/statis
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kharness.report.judging.statistics import mean_square_p
+from kharness.report.judging.statistics import largest_t, mean_square_p
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +35,16 @@ FEW_SEEDS = 5
 
 POOL_LEVEL_OF_FEW = 0.5
 
+UNSURE_LEVEL = 0.1
+"""Level above which a stratum that is not pooled is only suspected of varying more than the pool."""
+
+UNSURE_TIMES = 9
+"""Times the pool's mean square that such a stratum has at most: chosen by simulation so that nothing more is
+claimed falsely."""
+
+NARROWER_LEVEL = 0.05
+"""Familywise level, over the rows, at which the narrower of two errors is chosen."""
+
 MISSING_LEVEL = 0.1
 """Level of the test per axis where combinations are missing; its consequence, errors from own pairs, costs
 more."""
@@ -48,6 +58,8 @@ class _Stratum:
     square: float
     """Mean square, in units of the variance of one run."""
     degrees: float
+    is_unsure: bool = False
+    """Whether it is only suspected of varying more than the pool."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +81,35 @@ class SplitPlot:
     def error(self, weights: Sequence[float]) -> tuple[float, float]:
         """Return the variance of one seed's contrast (rows times weights, which add up to zero), and its
         degrees of freedom (Satterthwaite 1946).
+
+        With few seeds a stratum has few degrees of freedom. One that is only suspected has its own mean
+        square, or UNSURE_TIMES that of the pool with the pool's degrees: whichever makes the narrower
+        interval.
         """
         parts = {axes: float((part**2).sum()) for axes, part in _parts(self._grid(np.asarray(weights)))}
-        inside = sum(parts.values()) - sum(parts[one.axes] for one in self.apart)
-        terms = [(parts[one.axes] * one.square, one.degrees) for one in self.apart]
+        found = self._mixed(parts, self.apart)
+        most = self.pool.square * UNSURE_TIMES
+        bounded = [
+            replace(one, square=most, degrees=self.pool.degrees) if one.is_unsure else one
+            for one in self.apart
+        ]
+        return min(found, self._mixed(parts, bounded), key=self._half) if bounded != self.apart else found
+
+    def _mixed(
+        self, parts: Mapping[tuple[int, ...], float], apart: Sequence[_Stratum]
+    ) -> tuple[float, float]:
+        inside = sum(parts.values()) - sum(parts[one.axes] for one in apart)
+        terms = [(parts[one.axes] * one.square, one.degrees) for one in apart]
         terms.append((inside * self.pool.square, self.pool.degrees))
         variance = math.fsum(term for term, _ in terms)
         if variance <= 0:
             return 0.0, self.pool.degrees
         return variance, variance**2 / math.fsum(term**2 / degrees for term, degrees in terms)
+
+    def _half(self, error: tuple[float, float]) -> float:
+        """Return half of an interval, but for a factor."""
+        variance, degrees = error
+        return math.sqrt(variance) * largest_t(1, degrees, NARROWER_LEVEL / len(self.places))
 
     def errors_of_rows(self) -> list[tuple[float, float]]:
         """Return `error` of each later row minus the first; it depends only on the axes in which the two
@@ -248,7 +280,7 @@ def _pooled(strata: Sequence[_Stratum], level: float) -> tuple[_Stratum, Sequenc
         for one in (one for one in strata if len(one.axes) == order):
             p = mean_square_p(one.square, one.degrees, pool.square * pool.degrees, pool.degrees)
             if p < level:
-                apart.append(one)
+                apart.append(replace(one, is_unsure=p >= UNSURE_LEVEL))
             else:
                 total, degrees = total + one.square * one.degrees, degrees + one.degrees
         pool = _Stratum(pool.axes, total / degrees, degrees)
