@@ -48,6 +48,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "gpu_sample": ({"CONTESTANTS": ["kharness, 30 values"], "SECONDS": 1}, []),
     "killed_slurm": ({"STEPS": 60, "SEEDS": 1}, ["2"]),
     "long_runs": ({}, ["100", "2"]),
+    "other_launchers": ({}, ["1", "2"]),
     "plan_matrix": ({}, ["4", "1"]),
     "matrix_page": ({"SEEDS": 2}, ["4", "1"]),
     "pooling": ({}, ["2", "3", "5"]),

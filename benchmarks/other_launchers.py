@@ -1,0 +1,109 @@
+"""Launching beside other tools: from the command to the program, and what a run of several costs.
+
+python benchmarks/other_launchers.py [PAIRS] [RUNS]
+
+In turns: the program alone, `kharness run` and `matrix`; and those of these that are found: Guild AI's
+`guild` (GUILD=path of the command), Hydra with its own and joblib's launcher (HYDRA=path of a Python that
+has hydra-core and hydra-joblib-launcher). `wandb agent` takes its runs from a server, so it is not among
+them. Medians of PAIRS (5): milliseconds from the command to the program's first line, and the CPU
+milliseconds that each of RUNS (8) runs, one at a time, adds to those of one, the program's own among them.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+PAIRS, RUNS = 5, 8
+
+PROGRAM = """
+import argparse, os, time
+with open(os.environ["STARTED"], "a") as file:
+    file.write(f"{time.time()}\\n")
+parser = argparse.ArgumentParser()
+parser.add_argument("--x", type=int, default=0)
+print("step 1 loss", 1 + parser.parse_args().x)
+"""
+OF_HYDRA = """
+import os, time, hydra
+
+@hydra.main(version_base=None, config_path=None)
+def main(config):
+    with open(os.environ["STARTED"], "a") as file:
+        file.write(f"{time.time()}\\n")
+    print("step 1 loss", 1 + config.x)
+
+main()
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a row per tool."""
+    pairs, runs = (*map(int, arguments), *(PAIRS, RUNS)[len(arguments) :])[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "program.py").write_text(PROGRAM)
+        (place / "of_hydra.py").write_text(OF_HYDRA)
+        (place / "guild").mkdir()
+        rows = commands(runs)
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
+        for _ in range(pairs):
+            for name, (one, many) in rows.items():
+                first, cpu = launched(one, place)
+                each = (launched(many, place)[1] - cpu) / (runs - 1) if many else cpu
+                found[name].append((first, each))
+        print(f"{'':16}  ms to the program  CPU ms per run")
+        for name, measured in found.items():
+            first, each = (1000 * statistics.median(column) for column in zip(*measured, strict=True))
+            print(f"{name:16}  {first:17.0f}  {each:14.0f}")
+
+
+def commands(runs: int) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the command of one run and that of several, by the name of the tool."""
+    program = [sys.executable, "program.py"]
+    kharness = [sys.executable, "-m", "kharness"]
+    values = ",".join(map(str, range(1, runs + 1)))
+    filled = ["--", *program, "--x", "{x}"]
+    rows: dict[str, tuple[list[str], list[str]]] = {
+        "alone": (program, []),
+        "kharness run": ([*kharness, "run", "--", *program], []),
+        "kharness matrix": (
+            [*kharness, "matrix", "-a", "x=1", *filled],
+            [*kharness, "matrix", "-a", f"x={values}", *filled],
+        ),
+    }
+    if guild := os.environ.get("GUILD"):
+        run = [guild, "run", "-y", "program.py"]
+        rows["guild run"] = ([*run, "x=1"], [*run, f"x=[{values}]"])
+    if hydra := os.environ.get("HYDRA"):
+        run = [hydra, "of_hydra.py", "--multirun"]
+        for name in ("basic", "joblib"):
+            of = [*run, f"hydra/launcher={name}", *(["hydra.launcher.n_jobs=1"] if name == "joblib" else [])]
+            rows[f"hydra {name}"] = ([*of, "+x=1"], [*of, f"+x={values}"])
+    return rows
+
+
+def launched(command: Sequence[str], place: Path) -> tuple[float, float]:
+    """Seconds from a command to the first line of its program, and CPU seconds of both."""
+    started = place / "started"
+    started.unlink(missing_ok=True)
+    environment = {**os.environ, "STARTED": str(started), "GUILD_HOME": str(place / "guild")}
+    begun = time.time()
+    process = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (0, 3), command
+    first = float(started.read_text().splitlines()[0])
+    return first - begun, used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
