@@ -19,11 +19,13 @@ print("job", os.environ["SLURM_JOB_ID"])
 """
 
 
-def test_runs_are_jobs_with_the_options_that_were_given(tmp_path: Path) -> None:
+def test_runs_are_jobs_with_the_options_that_were_given(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     if reason := missing():
         pytest.skip(f"no Slurm here: {reason}")
-    (tmp_path / "cluster").mkdir()
-    cluster = SlurmCluster(tmp_path / "cluster")
+    # its sockets are in it: the name of this test is longer than a socket's path may be
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
     command = [sys.executable, "-m", "kharness", "matrix", "-a", "x=1,2", "--launcher", "slurm"]
     options = ["--launcher-option", "time_limit=5", "--launcher-option", "memory_mb=50"]
     try:
