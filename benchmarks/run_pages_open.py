@@ -81,20 +81,23 @@ def long(browser: Browser, folder: Path, rounds: int) -> Found:
             ours.ready(browser)
             address = f"{ours.url}#run={folder.name}/{names[0]}"
             add(found, "never opened: first chart, ms", seen(browser, address, OURS))
-            began = time.perf_counter()
-            browser.until(f"{CHART}?.lines.length && !{CHART}.lines[0].coarse")
-            add(found, "never opened: all read, s", time.perf_counter() - began)
-            redraw = "kharness.shown.board.draw(); await new Promise(done => setTimeout(done))"
-            add(found, "redraw of the charts in sight, ms", timed(browser, redraw))
-            zoom = f"""{CHART}.callbacks.zoom([5000, 5200]);
-                while (!({CHART}.lines[0].exact)) await new Promise(done => setTimeout(done))"""
-            add(found, "zoom to records, ms", timed(browser, zoom))
     with Ours(folder) as ours:
         ours.ready(browser)
+        seen(browser, f"{ours.url}#run={folder.name}/{names[0]}", OURS)
+        began = time.perf_counter()
+        browser.until(f"{CHART}?.lines.length && !{CHART}.lines[0].coarse")
+        add(found, "never opened: all read, s", time.perf_counter() - began)
+        redraw = "kharness.shown.board.draw(); await new Promise(done => setTimeout(done))"
+        zoom = f"""{CHART}.callbacks.zoom([5000 + 1000 * %d, 5200 + 1000 * %d]);
+            while (!({CHART}.lines[0].exact)) await new Promise(done => setTimeout(done))"""
+        for number in range(rounds):
+            add(found, "redraw of the charts in sight, ms", timed(browser, redraw))
+            add(found, "zoom to records, ms", timed(browser, zoom % (number, number)))
+            browser.value(f"{CHART}.callbacks.zoom(null)")
+            browser.until(f"!{CHART}.lines[0].exact")
         chosen = "&".join(f"sel={folder.name}/{name}" for name in names)
         seen(browser, f"{ours.url}#{chosen}", OURS)
-        done = f"{CHART}?.lines.length === {len(names)} && {CHART}.lines.every(line => !line.coarse)"
-        browser.until(done)
+        browser.until(f"{CHART}?.lines.length === {len(names)} && {CHART}.lines.every(line => !line.coarse)")
         add(found, "server with all of them read, MB", ours.memory())
         with recording(folder / "live"):
             browser.until("kharness.store.rows.size === " + str(len(names) + 1))

@@ -12,6 +12,7 @@ import pytest
 from monitoring.control import ControlFile, ControlRequest
 from monitoring.notes import Notes, read_notes, write_notes
 
+from ...accessibility import violations
 from ...browser import Browser, needs_browser
 from ...waiting import wait_until
 from .conftest import MARKUP, MODEL, SPIKE, SPIKE_STEP, Server, opened
@@ -415,6 +416,7 @@ def test_the_slider_shows_runs_as_they_stood(page: Browser) -> None:
     assert "val_loss" not in page.value("[...kharness.shown.board.charts.keys()]")
     page.call("Page.reload")
     page.until(f"{READY} && {CHART}.lines[0].x.at(-1) === {step}")
+    assert violations(page) == []
     page.value("document.querySelector('.moment input').focus()")
     page.press("End")
     page.until(f"{CHART}.lines[0].x.at(-1) === 20000 && !location.hash.includes('at=')")
