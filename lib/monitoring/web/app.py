@@ -21,7 +21,7 @@ from monitoring.host.small_file import text_of
 from monitoring.journal.fields import row_of
 from monitoring.journal.files import ENVIRONMENT_JSON
 from monitoring.web.alone import page_of
-from monitoring.web.charts import Charts
+from monitoring.web.charts import AT_ONCE, Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
 from monitoring.web.folders import RunIndex, unreadable
@@ -299,7 +299,7 @@ class Answers:
             try:
                 row = self._named(run_id)
                 read_it = partial(self.charts.windows, x=x, lo=lo, hi=hi, buckets=buckets, moment=moment)
-                read_it = partial(read_it, log_x=content.get("log_x") is True)
+                read_it = partial(read_it, log_x=content.get("log_x") is True, seconds=AT_ONCE / len(by_run))
                 found[run_id] = await self._patiently(row, lambda: read_it(row, wanted))
             except UserError as error:
                 problems[run_id] = str(error)

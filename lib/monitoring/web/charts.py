@@ -17,7 +17,7 @@ from monitoring.web.rows import RunRow
 # Runs whose series are held; those that were looked at longest ago go first.
 MOST_HELD = 200
 
-# Seconds of reading before what is there is drawn; the page asks for the rest.
+# Seconds of reading, of all runs of a request, before what is there is drawn; the page asks for the rest.
 AT_ONCE = 0.15
 
 X_AXES = get_args(X)
@@ -52,15 +52,16 @@ class Charts:
         buckets: int,
         moment: float | None = None,
         log_x: bool = False,
+        seconds: float = AT_ONCE,
     ) -> dict[str, Any]:
         """Return the metrics of a run and a window of each wanted one; `more` where not all is read yet.
 
-        With a `moment`, UTC epoch seconds, they are those of then.
+        With a `moment`, UTC epoch seconds, they are those of then. It is read for so many `seconds` at most.
         """
         held = self._of(row, None if moment is None else attempt_then(row, moment))
         until = math.inf if moment is None else moment
         with held.lock:
-            more = held.series.refresh(AT_ONCE)
+            more = held.series.refresh(seconds)
             found = held.series.metrics
             if moment is not None:
                 then = held.series.value_at(moment)
