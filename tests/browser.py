@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -95,7 +96,8 @@ class Browser:
 
     def close(self) -> None:
         self._session = ""
-        self.call("Browser.close")
+        with contextlib.suppress(AssertionError):  # it may end before it has answered
+            self.call("Browser.close")
         self._process.wait()
         os.close(self._to)
         os.close(self._from)
