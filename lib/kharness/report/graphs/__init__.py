@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,14 +32,16 @@ FAILED = ".failed"
 
 @dataclass(frozen=True)
 class Numbers:
-    """A graph's numbers as a table; an empty cell is a null."""
+    """A graph's numbers as a table, whose rows may be read once; an empty cell is a null."""
 
     header: Sequence[str]
-    rows: Sequence[Sequence[str | int | float | None]]
+    rows: Iterable[Sequence[str | int | float | None]]
 
     def csv(self) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows(self.rows)
         return text.getvalue()
 
 

@@ -78,6 +78,7 @@ def png(figure: Figure) -> bytes:
     drawn.draw()
     # Nothing shines through, and a fourth channel takes half as long again to compress.
     image = Image.frombuffer("RGBA", drawn.get_width_height(), drawn.buffer_rgba()).convert("RGB")
+    drawn.forget()
     buffer = io.BytesIO()
     # Level 4 takes half as long again for six bytes in a hundred.
     image.save(buffer, format="png", dpi=(DPI, DPI), compress_level=3)

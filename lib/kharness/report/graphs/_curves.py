@@ -119,11 +119,11 @@ def curve_numbers(found: Sequence[Curve], value_name: str, *, extremes: bool = F
     num = 4 if extremes else 2
     return Numbers(
         ["variant", "run", "num_runs", "global_step", *(value_name, "lowest", "highest")[: num - 1]],
-        [
+        (
             [curve.variant, curve.run, curve.num_runs, *point[:num]]
             for curve in found
             for point in zip(curve.steps, curve.values, curve.lows, curve.highs, strict=True)
-        ],
+        ),
     )
 
 

@@ -65,6 +65,11 @@ def canvas_class() -> type[FigureCanvasAgg]:
                 self._of_size[key] = WordsAtOnce(*key)  # type: ignore[no-untyped-call]
             return self._of_size[key]
 
+        def forget(self) -> None:
+            """Give the pixels back at once: a figure is freed some pictures later."""
+            self._of_size.clear()
+            del self.renderer
+
     return Canvas
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kharness.report.judging.blocks import among_all_pairs, contrasts, own_pairs, set_aside_by_each
+from kharness.report.judging.blocks import Outliers, among_all_pairs, contrasts, outliers_of_each, own_pairs
 from kharness.report.judging.evidence import Spending
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import NO_IMAGES, Images, widened
@@ -85,7 +85,7 @@ def all_pairs(
     weight = images.weight(spending.of_images(spending.alpha, math.comb(size, 2)))
     less = set()
     table = np.array([*rows.values()], dtype=float)
-    asides: Sequence[tuple[int, ...]] | None = None
+    outliers: Sequence[Outliers] = ()
     for i, name in enumerate(names):
         means, variances = own_pairs(table, i)
         # Of many variants most pairs end here: a half width is never less than the guard, and takes longer.
@@ -93,13 +93,13 @@ def all_pairs(
         beyond = np.flatnonzero((means < 0) & (-means > least)).tolist()
         if not beyond:  # the other way round some may be below
             continue
-        if asides is None:
-            asides = set_aside_by_each(table)
+        if not outliers:
+            outliers = outliers_of_each(table)
         order = [i, *range(i), *range(i + 1, len(names))]
         levels = [cells[names[row]] for row in order] if cells else []
         wanted = [row - (row > i) for row in beyond]
         for row, contrast in zip(
-            beyond, contrasts(table[order], levels, wanted=wanted, aside=asides[i]), strict=True
+            beyond, contrasts(table[order], levels, wanted=wanted, outliers=outliers[i]), strict=True
         ):
             if not (contrast.variance or weight):
                 continue

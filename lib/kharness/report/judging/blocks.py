@@ -139,21 +139,21 @@ def contrasts(
     cells: Sequence[Cell] = (),
     *,
     wanted: Sequence[int] | None = None,
-    aside: tuple[int, ...] | None = None,
+    outliers: Outliers | None = None,
 ) -> list[Contrast]:
     """Return the contrast of each variant (rows after the first) with the baseline (first row); columns are
     seeds, three or more.
 
     `cells` are the levels of each row where variants are combinations of several axes. Of `wanted` variants
-    alone, if given, in their order; `aside` is what `set_aside_by_each` has found, where it is known.
+    alone, if given, in their order; `outliers` are what `outliers_of_each` has found, where they are known.
     """
     table = np.asarray(values, dtype=float)
     differences = table[1:] - table[0]
     rounding = _rounding(table)
     own = np.where((found := differences.var(axis=1, ddof=1)) > rounding, found, 0.0)
     layout = _Layout(table, tuple(cells), rounding)
-    aside = _set_aside(layout) if aside is None else aside
-    errors = _errors(layout, aside, own.tolist())
+    aside = _set_aside(layout) if outliers is None else outliers.aside
+    errors = _errors(layout, aside, own.tolist(), outliers.wild if outliers and not aside else None)
     pooled = sum(error[3] in POOLED for error in errors)
     spent = (SET_ASIDE_SHARE if aside else 1) / layout.others
     means = differences.mean(axis=1)
@@ -259,15 +259,25 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
     return tuple(sorted(out[:wild]))
 
 
-def set_aside_by_each(table: NDArray[np.float64]) -> list[tuple[int, ...]]:
-    """Return for each row as the baseline which others `contrasts` sets aside, as indices among these.
+@dataclass(frozen=True)
+class Outliers:
+    """The variants that vary more than the others, as indices among these, by two levels of the same test."""
+
+    aside: tuple[int, ...]
+    """At SET_ASIDE_LEVEL."""
+    wild: tuple[int, ...]
+    """At VARIANTS_LEVEL."""
+
+
+def outliers_of_each(table: NDArray[np.float64]) -> list[Outliers]:
+    """Return for each row as the baseline which of the others vary more, as `contrasts` finds them.
 
     The steps of all baselines are taken at once, which takes a tenth of the time of one after another.
     """
     rows, pairs = table.shape
     degrees, steps = pairs - 1, min((rows - 1) // 2, rows - 3)
-    if pairs < SET_ASIDE_SEEDS or steps < 1:
-        return [()] * rows
+    if steps < 1:
+        return [Outliers((), ())] * rows
     rest = table - table.mean(axis=1, keepdims=True)
     # Around the medians: one that varies beyond all measure does not make large numbers of the others.
     rest -= np.median(rest, axis=0)
@@ -286,27 +296,34 @@ def set_aside_by_each(table: NDArray[np.float64]) -> list[tuple[int, ...]]:
         of_others[step] = np.maximum(there @ squares - left * shifts - most[step] * degrees, 0.0)
         there[all_rows, out[step]] = False
     number = (rows - 1 - np.arange(steps, dtype=float))[:, None]
-    found = mean_square_ps(most, degrees, of_others, (number - 2) * degrees) < SET_ASIDE_LEVEL / number
-    last = np.where(found.any(axis=0), steps - found[::-1].argmax(axis=0), 0)
-    return [
-        tuple(sorted(one - (one > baseline) for one in out[: last[baseline], baseline].tolist()))
-        for baseline in range(rows)
-    ]
+    ps = mean_square_ps(most, degrees, of_others, (number - 2) * degrees)
+
+    def beyond(level: float) -> list[tuple[int, ...]]:
+        found = ps < level / number
+        last = np.where(found.any(axis=0), steps - found[::-1].argmax(axis=0), 0)
+        return [tuple(sorted(one - (one > i) for one in out[: last[i], i].tolist())) for i in range(rows)]
+
+    aside = beyond(SET_ASIDE_LEVEL) if pairs >= SET_ASIDE_SEEDS else [()] * rows
+    return list(map(Outliers, aside, beyond(VARIANTS_LEVEL)))
 
 
-def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float]) -> list[_Error]:
+def _errors(
+    layout: _Layout, aside: tuple[int, ...], own: Sequence[float], wild: tuple[int, ...] | None
+) -> list[_Error]:
     """Return the error of each comparison: the pool's, or that of its own pairs where the variant was left
     out.
     """
     kept = [i for i in range(layout.others) if i not in aside]
     errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
-    of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept])
+    of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept], wild)
     for i, error in zip(kept, of_kept, strict=True):
         errors[i] = error
     return errors
 
 
-def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
+def _errors_of_kept(
+    layout: _Layout, own: Sequence[float], wild: tuple[int, ...] | None = None
+) -> list[_Error]:
     n, m = layout.pairs, layout.others
     pairs = [_by_pairs(layout, variance, "paired") for variance in own]
     # Without residuals, there is nothing to pool or to test.
@@ -325,7 +342,7 @@ def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
         return [_pool(layout)] * m
     ps = _ps_of_more(layout)
     if min(ps) < VARIANTS_LEVEL / m or _vary_unlike(layout.table[1:]):
-        return _each_apart(layout, own)
+        return _each_apart(layout, own, _wild(layout, VARIANTS_LEVEL) if wild is None else wild)
     pool = _pool(layout)
     return [
         _by_pairs(layout, variance, "variant_apart") if p < OWN_PAIRS_LEVEL and variance > pool[0] else pool
@@ -371,12 +388,12 @@ def _pool(layout: _Layout) -> _Error:
     return _baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()
 
 
-def _each_apart(layout: _Layout, own: Sequence[float]) -> list[_Error]:
+def _each_apart(layout: _Layout, own: Sequence[float], wild: tuple[int, ...]) -> list[_Error]:
     """Return for each variant its own variance, compared as independent groups are (Welch 1947).
 
     Outliers keep their own pairs: next to them, all others would seem to vary alike.
     """
-    n, wild = layout.pairs, _wild(layout, VARIANTS_LEVEL)
+    n = layout.pairs
     errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
     quiet = [i for i in range(layout.others) if i not in wild]
     base, *others = _own_variances(layout.keeping(quiet).table).tolist()

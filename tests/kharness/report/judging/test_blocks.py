@@ -333,15 +333,15 @@ def test_what_is_set_aside_is_left_out_one_after_another() -> None:
 
 
 @pytest.mark.parametrize(("rows", "seeds", "beyond"), [(3, 5, 1), (4, 5, 1), (30, 6, 1e9), (40, 4, 1)])
-def test_what_each_baseline_sets_aside_is_the_same_all_at_once(rows: int, seeds: int, beyond: float) -> None:
+def test_outliers_of_each_baseline_are_the_same_all_at_once(rows: int, seeds: int, beyond: float) -> None:
     rng = np.random.default_rng(rows)
     spreads = np.exp(rng.normal(size=(rows, 1)))
     table = rng.normal(size=(rows, seeds)) * spreads + rng.normal(size=(rows, 1)) + rng.normal(size=seeds)
     table[-1] *= beyond
-    one_by_one = [blocks._set_aside(blocks._Layout(np.roll(table, -i, axis=0))) for i in range(rows)]
-    places = [tuple(sorted((i + 1 + one) % rows for one in aside)) for i, aside in enumerate(one_by_one)]
-    at_once = [
-        tuple(one + (one >= i) for one in aside) for i, aside in enumerate(blocks.set_aside_by_each(table))
-    ]
-    assert at_once == places
-    assert any(places) == (rows in (4, 30))
+    one_by_one = [blocks._Layout(table[[i, *range(i), *range(i + 1, rows)]]) for i in range(rows)]
+    aside, wild = (
+        [get(one) for one in one_by_one]
+        for get in (blocks._set_aside, lambda one: blocks._wild(one, blocks.VARIANTS_LEVEL))
+    )
+    assert blocks.outliers_of_each(table) == list(map(blocks.Outliers, aside, wild))
+    assert (any(aside), any(wild)) == (rows in (4, 30), rows > 3)
