@@ -35,7 +35,7 @@ else:
 METRICS = ("train_loss", "lr", "grad_norm", "tokens_per_sec", "accuracy")
 
 # It runs in the root of the tree, where it finds the tests' browser: the servers, the browser and the clock.
-OPEN = Path(__file__).with_name("run_pages_open.py")
+OPEN = Path(__file__).parent / "in_browser" / "dashboards.py"
 
 
 def main(argv: list[str]) -> int:
