@@ -1,6 +1,6 @@
 """Opens dashboards in Chromium for run_pages: prints what each took, as JSON.
 
-python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS   (in the root of the tree)
+python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS   (in the root)
 """
 
 from __future__ import annotations
