@@ -63,6 +63,14 @@ def test_a_clear_winner_is_the_first_sentence(tmp_path: Path, make: Make) -> Non
     assert picture.caption == "difference from sgd in test accuracy, in points; right is better"
 
 
+def test_a_variant_that_has_not_begun_is_of_the_same_workload(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adamw"], "SEED": ["1"]})
+    start = {**START, "config": {"MODEL": "lenet5"}}
+    made.add({"OPTIMIZER": "sgd", "SEED": "1"}, [start, *make.training([2.0, 1.0], [0.5], 0.5)[1:]])
+    made.plan({"OPTIMIZER": "adamw", "SEED": "1"})
+    assert headline(collect(made.directory)).title == "LeNet-5 on MNIST (subset): sgd, adamw; 1 seed each"
+
+
 def test_an_open_question_comes_with_what_seeds_could_show_and_the_next_command(
     tmp_path: Path, make: Make
 ) -> None:

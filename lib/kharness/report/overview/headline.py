@@ -57,7 +57,9 @@ def headline(summary: Summary, sweep: SweepFacts | None = None) -> Headline:
 def human_title(summary: Summary) -> str:
     """Return `LeNet-5 on MNIST (subset): sgd, adam, adamw; 2 seeds each`."""
     workloads = [" on ".join(map(spoken, name.split(", "))) for name in workloads_of(summary)]
-    known = [name for name in workloads if name != "runs"]
+    # A variant that has not begun is on a dataset that is not recorded yet.
+    begun = [name for name in workloads if not any(one.startswith(f"{name} on ") for one in workloads)]
+    known = [name for name in begun if name != "runs"]
     if not summary.plan:
         return _title_of_run(summary, known)
     about = listed(known) if len(known) <= _MOST_NAMED else counted(len(known), "workload")
