@@ -23,6 +23,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests.slurm_cluster import SlurmCluster, missing  # noqa: E402
 
+WATCHED = 60
+"""Seconds for which a runner that stays is counted."""
+
 # Requests to the controller that a matrix makes.
 SUBMITS, ASKS = "REQUEST_SUBMIT_BATCH_JOB", ("REQUEST_JOB_INFO", "REQUEST_JOB_USER_INFO")
 
@@ -48,13 +51,16 @@ def main(argv: list[str]) -> int:
             measured(cluster, "plan and submit", ["test_matrix", axes, *on, *to])
             measured(cluster, "make status", ["status", *to])
             measured(cluster, "make continue DETACH=y", ["continue", "DETACH=y", *to])
+            measured(
+                cluster, f"make continue for {WATCHED} s", ["continue", "DETACH=n", *to], seconds=WATCHED
+            )
             files = sum(len(names) for _, _, names in os.walk(f"{output}/results"))
             print(f"files: {files / cells:.1f} per cell")
     return 0
 
 
-def measured(cluster: SlurmCluster, label: str, command: list[str]) -> None:
-    """Run a script as make does, and print what it and its children took."""
+def measured(cluster: SlurmCluster, label: str, command: list[str], *, seconds: float = 0) -> None:
+    """Run a script as make does, and print what it and its children took; it is killed after `seconds`."""
     script, *arguments = command
     cluster.ask("sdiag", "--reset")
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -64,10 +70,13 @@ def measured(cluster: SlurmCluster, label: str, command: list[str]) -> None:
         env={**os.environ, **cluster.environment, "PYTHONPATH": str(ROOT / "lib")},
         stdout=subprocess.DEVNULL,
     )
+    if seconds:
+        time.sleep(seconds)
+        process.kill()
     _, status, own = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode != 0:
+    if process.returncode != 0 and not seconds:
         raise SystemExit(f"{label}: exit code {process.returncode}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts = {

@@ -55,7 +55,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "power_bound": ({}, ["200"]),
     "report_matrix": ({"SEEDS": [5]}, ["4", "30"]),
     "series": ({}, ["2000", "500", "1"]),
-    "slurm_matrix": ({}, ["2"]),
+    "slurm_matrix": ({"WATCHED": 1}, ["2"]),
     "statistics": ({"VARIANTS": [2]}, ["1", "normal"]),
     "telemetry_timer": ({"CALLS": 10, "ROUNDS": 1}, []),
 }

@@ -18,6 +18,7 @@ from kharness.matrix.running.signals import Signals
 from kharness.runs.causes import FREE, RETRYABLE, Stop
 from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
+from kharness.runs.jobs.job_file import attempts_without_step
 from kharness.runs.launch import Launch, Launcher, Slot
 from kharness.runs.status import COMPLETE, RunStatus
 from monitoring.host.other_work import MachineWork
@@ -243,6 +244,10 @@ class _Matrix:
     def _may_retry(self, run: ActiveRun, outcome: Outcome) -> bool:
         name, step = run.launch.name, run.state.step or 0
         if outcome.status == COMPLETE or self.signals.stops or self.stopping:
+            return False
+        # Those that the scheduler itself has started again count, too.
+        noted = attempts_without_step(run.launch.directory) if self._schedules else 0
+        if noted >= self._free.MOST and outcome.attempt.cause in FREE:
             return False
         if self._schedules and outcome.attempt.cause in FREE and self._free.may_go_on(name, outcome, step):
             self._tried[name] -= 1

@@ -18,6 +18,31 @@ from kharness.runs.launch import Exit, JobStart
 START, END, REFUSED_REQUEUE = "start", "end", "requeue_refused"
 
 
+STEP_MARK = ".slurm_step"
+"""The step after which jobs ended on request, and how many did so in turn; in the run directory."""
+
+
+def attempts_without_step(directory: Path) -> int:
+    """Count the attempts in turn that have ended on request at one step, as the last job noted it."""
+    return _read_mark(directory)[1]
+
+
+def note_step(directory: Path, step: int) -> int:
+    """Note that a job has ended on request after `step`; returns how many in turn have ended there."""
+    before, count = _read_mark(directory)
+    count = count + 1 if step == before else 1
+    (directory / STEP_MARK).write_text(f"{step} {count}")
+    return count
+
+
+def _read_mark(directory: Path) -> tuple[int, int]:
+    try:
+        step, count = map(int, (directory / STEP_MARK).read_text().split())
+    except (FileNotFoundError, ValueError):
+        return -1, 0
+    return step, count
+
+
 def append(directory: Path, event: Mapping[str, object]) -> None:
     """Add one line, which a reader sees whole or not at all."""
     fd = os.open(directory / JOB_JSONL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

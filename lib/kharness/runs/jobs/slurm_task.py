@@ -287,18 +287,11 @@ def _left_for(asked: Sequence[int], signal_seconds: float) -> tuple[str, str] | 
 
 def _without_step(directory: Path) -> int:
     """How many attempts in turn, this one included, have ended where the one before them had."""
+    from kharness.runs.jobs.job_file import note_step
     from monitoring.journal.files import JOURNAL
     from monitoring.journal.run_state import read_end
 
-    mark = directory / ".slurm_step"
-    step = read_end(directory / JOURNAL).step or 0
-    try:
-        before, count = map(int, mark.read_text().split())
-    except (FileNotFoundError, ValueError):
-        before, count = -1, 0
-    count = count + 1 if step == before else 1
-    mark.write_text(f"{step} {count}")
-    return count
+    return note_step(directory, read_end(directory / JOURNAL).step or 0)
 
 
 def _requeue(directory: Path, known: Mapping[str, object]) -> None:

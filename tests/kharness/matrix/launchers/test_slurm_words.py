@@ -18,7 +18,7 @@ from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of
 from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
 from kharness.runs.errors import MatrixError
-from kharness.runs.jobs.job_file import append, read_starts
+from kharness.runs.jobs.job_file import STEP_MARK, append, attempts_without_step, note_step, read_starts
 from kharness.runs.jobs.job_status import attempts_of
 from kharness.runs.launch import Exit, JobStart, Launch, Slot
 from kharness.runs.status import Attempt
@@ -230,3 +230,12 @@ def test_the_accounts_say_why_a_job_is_gone(state: str, cause: str, reason: str)
     assert stale is not None
     assert (stale.cause, stale.signal) == ("node_failed", 9)
     assert "has noted no end" in str(stale.reason)
+
+
+def test_attempts_at_one_step_are_counted_over_jobs(tmp_path: Path) -> None:
+    """By the jobs and by the runner, which submits none that has come to no step three times."""
+    assert attempts_without_step(tmp_path) == 0
+    assert [note_step(tmp_path, step) for step in (0, 0, 5, 5, 5)] == [1, 2, 1, 2, 3]
+    assert attempts_without_step(tmp_path) == 3
+    (tmp_path / STEP_MARK).write_text("cut o")
+    assert attempts_without_step(tmp_path) == 0
