@@ -5,7 +5,8 @@ python benchmarks/bridge.py [PAIRS] [STEPS]
 Of a program that prints a date: from the command to that date, CPU time and memory of the bridge (its agent,
 a process of its own, left out). Of one that computes and prints STEPS (20,000) lines as nanoGPT does: its own
 CPU time. Then how long a journal of STEPS records takes to be made of a file of JSON lines. Medians of PAIRS
-(10).
+(10). At last the bridge's CPU time per second of a program that prints a step per second, once it has run for
+a minute.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PAIRS, STEPS = 10, 20_000
+SETTLED, WATCHED = 65.0, 20.0
 
 PRINTS = """
 import resource, sys
@@ -29,6 +31,13 @@ for step in range(int(sys.argv[1])):
     print(f"iter {step}: loss {1 / (step + 1):.4f}, time 1.00ms")
 used = resource.getrusage(resource.RUSAGE_SELF)
 print("cpu", used.ru_utime + used.ru_stime)
+"""
+
+SLOWLY = """
+import time
+for step in range(1, 1000):
+    print("step", step, "loss", 1 / step, flush=True)
+    time.sleep(1)
 """
 
 
@@ -55,6 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"CPU of a program that prints {steps} lines: {median(ratios):.3f} of that alone")
         seconds = imported(place, steps)
         print(f"import of {steps} records   {seconds:6.2f} s CPU, {1e6 * seconds / steps:.0f} us per record")
+        print(f"CPU of the bridge of a log at 1 Hz {1e3 * watching(place / 'watched'):.2f} ms per second")
 
 
 def bridge(directory: Path, *command: str) -> tuple[float, float]:
@@ -92,6 +102,27 @@ def printing(directory: Path | None, steps: int) -> float:
         bridge(directory, *command)
         text = (directory / "output.log").read_text()
     return float(text.rpartition("cpu ")[2])
+
+
+def watching(directory: Path) -> float:
+    """CPU seconds of a bridge per second of a program that prints once a second."""
+    command = [sys.executable, "-c", SLOWLY]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command],
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(SETTLED)
+    before = cpu_of(process.pid)
+    time.sleep(WATCHED)
+    used = cpu_of(process.pid) - before
+    process.terminate()
+    process.wait()
+    return used / WATCHED
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process so far, by the scheduler's nanoseconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def imported(place: Path, steps: int) -> float:

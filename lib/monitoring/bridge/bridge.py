@@ -38,8 +38,6 @@ from monitoring.spool import SPOOL
 if TYPE_CHECKING:
     from monitoring.bridge.following import Bridge
 
-# Seconds between two looks at the sources.
-LOOK_EVERY = 1.0
 # After so many seconds one line says what was found.
 TELL_AFTER = 60.0
 
@@ -87,7 +85,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     from monitoring.journal.journal import say  # now that the program runs
 
     tell_at, is_told = time.monotonic() + TELL_AFTER, False
-    while not script.wait(LOOK_EVERY):
+    while not script.wait(bridge.look_every):
         bridge.look()
         if time.monotonic() >= tell_at:
             tell_at, is_told = math.inf, bridge.has_found

@@ -18,8 +18,11 @@ from monitoring.bridge.standing import Standing, read_known, write_known
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
 
-# Seconds between two searches for new sources.
-FIND_EVERY = 2.0
+# Seconds between two looks at the sources, and between two searches for new ones: in the first minute, in
+# which stores are made and people watch, and later, where a hundred programs are to cost next to nothing.
+LOOK_EVERY, FIND_EVERY = 1.0, 2.0
+SETTLED_AFTER = 60.0
+LOOK_LATER, FIND_LATER = 2.0, 10.0
 # Seconds that the sources have after the program's end; and, where something may still write them (what the
 # program has left running, W&B's own process), without anything new before the end is believed.
 DRAIN, QUIET = 20.0, 1.0
@@ -51,6 +54,7 @@ class Bridge:
         if attempt.number > 1:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
+        self._settled_at = time.monotonic() + SETTLED_AFTER
         self._said_at_end: Mapping[str, object] = {}
         """The end record of a Run of the program."""
 
@@ -65,7 +69,7 @@ class Bridge:
         now = self.watched
         listed = {Path(entry["path"]) for entry in self._listed}
         # The killed bridge had found what was older than its last search.
-        until = self._file.stat().st_mtime + FIND_EVERY + 1 if self._listed else math.inf
+        until = self._file.stat().st_mtime + FIND_LATER + 1 if self._listed else math.inf
         begun = {path for path, followed in self._followed() if followed.read_to}
         self._standing = {path: one for path, one in self._before.items() if path not in begun}
         self.watched = replace(now, started=since, until=until, before={}, own_files=listed)
@@ -89,10 +93,15 @@ class Bridge:
         for number, entry in enumerate(self._listed):
             yield Path(entry["path"]), self.recorder.sources[number]
 
+    @property
+    def look_every(self) -> float:
+        """Seconds until the next look."""
+        return LOOK_EVERY if time.monotonic() < self._settled_at else LOOK_LATER
+
     def look(self) -> bool:
         """Read what is new, and record what is decided; whether there was anything new."""
-        if time.monotonic() >= self._next_find:
-            self._next_find = time.monotonic() + FIND_EVERY
+        if (now := time.monotonic()) >= self._next_find:
+            self._next_find = now + (FIND_EVERY if now < self._settled_at else FIND_LATER)
             self._find()
         is_new = self._read()
         self.recorder.record(time.time())
