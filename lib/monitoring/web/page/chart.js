@@ -84,8 +84,8 @@ export class Chart {
       this.plot.setData(this.data(), false);
       this.plot.setScale("x", { min: this.range.x[0], max: this.range.x[1] });
       this.plot.setScale("y", { min: this.range.y[0], max: this.range.y[1] });
+      this.plot.redraw(false, true);  // axes as wide as their numbers; after the batch it would draw all once more
     });
-    this.plot.redraw(false, true);
   }
 
   // Of what every run has measured once, a value each: no line to draw.
@@ -117,7 +117,7 @@ export class Chart {
     if (width && (width !== this.plot.width || height !== this.plot.height)) this.plot.setSize({ width, height });
   }
 
-  get buckets() { return Math.max(100, Math.min(1500, Math.round(this.plotPlace.clientWidth || 400))); }
+  get buckets() { return Math.max(100, Math.min(1500, Math.round(this.plot?.width || this.plotPlace.clientWidth || 400))); }
 
   data() { return [[this.range.x[0], this.range.x[1]], [this.range.y[0], this.range.y[1]]]; }
 
@@ -192,7 +192,9 @@ export class Chart {
   // How values become pixels of the canvas.
   place(plot) {
     const { left, top, width, height } = plot.bbox;
-    return { x: (value) => (this.isLogX && value <= 0 ? left - 1e4 : plot.valToPos(value, "x", true)), y: (value) => plot.valToPos(value, "y", true), left, top, width, height, ratio: devicePixelRatio || 1 };
+    const x = straight(this.range.x, (value) => plot.valToPos(value, "x", true), this.isLogX);
+    const y = straight(this.range.y, (value) => plot.valToPos(value, "y", true), this.isLog);
+    return { x: (value) => (this.isLogX && value <= 0 ? left - 1e4 : x(value)), y, left, top, width, height, ratio: devicePixelRatio || 1 };
   }
 
   drawLines(context, place) {
@@ -396,6 +398,14 @@ export class Chart {
     });
     return new XMLSerializer().serializeToString(svg);
   }
+}
+
+// What uPlot computes of each value by looking up its scale, which is a straight line or that of a logarithm.
+function straight([low, high], exact, isLog) {
+  const own = isLog ? Math.log10 : Number;
+  const start = exact(low);
+  const slope = (exact(high) - start) / (own(high) - own(low));
+  return (value) => start + slope * (own(value) - own(low));
 }
 
 const short = (value) => {
