@@ -508,7 +508,7 @@ async def _content(request: Request) -> Mapping[str, Any]:
 
 def _whole(request: Request, name: str) -> int:
     text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 16 else 0
+    return int(text) if text.isdecimal() and len(text) < 17 else 0
 
 
 def _moment(value: object) -> float | None:

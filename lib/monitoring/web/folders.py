@@ -47,8 +47,9 @@ class RunIndex:
     def __init__(self, folders: Sequence[Path]) -> None:
         self.version = 0
         """Rises with each change of a row."""
-        self.epoch = 0
-        """Rises where all rows have to be sent anew: another option differs between runs."""
+        self.epoch = time.time_ns() // 1000
+        """Rises where all rows have to be sent anew: another option differs between runs. It begins with the
+        time, in µs, for a page may have rows of a server before this one, of the same version."""
         self.lock = threading.Lock()
         self.rows: dict[str, RunRow] = {}
         self.gone: dict[str, int] = {}
@@ -85,10 +86,8 @@ class RunIndex:
 
     def asked(self) -> None:
         """Note that somebody looks: without anybody nothing is read."""
-        idle = time.monotonic() - self._asked > IDLE_AFTER
         self._asked = time.monotonic()
-        if idle:
-            self._wake.set()
+        self._wake.set()
 
     def get(self, run_id: str) -> RunRow | None:
         """Return the row of a run that was found below the folders; no other path has an id."""
@@ -131,9 +130,9 @@ class RunIndex:
                 self.is_complete = len(self._read_once) == len(self._folders)
             else:
                 self._read_live(folder, turn)
-            if time.monotonic() - self._asked > IDLE_AFTER:
+            self._wake.clear()  # before the look: whoever asks after it wakes this thread
+            if time.monotonic() - self._asked > IDLE_AFTER and not self._closed:
                 self._wake.wait()
-                self._wake.clear()
                 next_all = 0.0
             else:
                 time.sleep(LIVE_EVERY)

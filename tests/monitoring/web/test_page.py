@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ def page(browser: Browser, server: Server) -> Iterator[Browser]:
     # nothing was refused by the policy, and no script failed
     bad = [event for event in browser.events if event["method"] == "Runtime.exceptionThrown"]
     assert bad == []
+    assert [event for event in browser.events if "Content Security" in json.dumps(event)] == []
     assert browser.value("document.title") != "owned"
 
 
@@ -44,15 +45,16 @@ def show(page: Browser, address: str) -> None:
     page.value(f"location.hash = {address!r}")
 
 
-def click(page: Browser, selector: str, text: str = "") -> None:
-    """Click the first element with a text, in its middle, with the mouse."""
+def click(page: Browser, selector: str, text: str = "", meanwhile: Callable[[], object] = str) -> None:
+    """Click the first element with a text, in its middle, with the mouse; `meanwhile` it is pressed."""
     found = f"[...document.querySelectorAll({selector!r})].find(one => one.innerText.includes({text!r}))"
     page.until(f"{found} !== undefined", f"{selector} {text}")
     page.value(f"{found}.scrollIntoView({{block: 'nearest'}})")
     box: dict[str, float] = page.value(f"{found}.getBoundingClientRect().toJSON()")
     place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    for kind in ("mousePressed", "mouseReleased"):
+    for kind, then in (("mousePressed", meanwhile), ("mouseReleased", str)):
         page.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        then()
 
 
 def type_text(page: Browser, text: str) -> None:
@@ -233,10 +235,17 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
     run = opened(folder / "live", config={"OPTIMIZER": "sgd", "LEARNING_RATE": 0.1, "SEED": 2})
     try:
         run.start(model=MODEL, training={"num_steps": 100})
-        for step in range(1, 6):
+        for step in range(1, 5):
             run.log_step(step, train_loss=1 / step)
         page.until(f"{NAMES}.includes('live')")
-        click(page, ".runs td.pinned a", "live")
+
+        def another(step: int, place: str) -> None:
+            """The run goes on while the mouse is pressed, which the page shows."""
+            run.log_step(step, train_loss=1 / step)
+            page.until(f"[...document.querySelectorAll({place!r})].some(one => one.value === {step / 100})")
+
+        click(page, ".runs td.pinned a", "live", meanwhile=lambda: another(5, ".runs progress"))
+        assert page.value("kharness.view.run") == "results/live"
         page.until(f"{READY} && {CHART}.lines[0].x.length === 5")
         for step in range(6, 21):
             run.log_step(step, train_loss=1 / step)
@@ -244,7 +253,8 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
         assert page.value(f"{CHART}.lines[0].last.at(-1)") == 0.05
         page.until("document.querySelector('.run-head progress')?.value === 0.2")
 
-        click(page, ".tabs button", "Control")
+        click(page, ".tabs button", "Control", meanwhile=lambda: another(21, ".run-head progress"))
+        assert page.value("kharness.view.tab") == "control"
         page.until("document.querySelector('.ask input[name=log_every]') !== null")
         page.value("document.querySelector('.ask input[name=log_every]').focus()")
         type_text(page, "100")

@@ -16,6 +16,7 @@ import pytest
 
 from monitoring.notes import Notes, NotesError, write_notes
 from monitoring.web import folders
+from monitoring.web.app import Answers
 from monitoring.web.command import check_folders, is_desktop, lines, listen
 from monitoring.web.details import ControlRefused, RunDetails
 from monitoring.web.folders import RunIndex
@@ -234,6 +235,19 @@ def test_a_damaged_run_is_a_sentence_and_the_others_go_on(tmp_path: Path) -> Non
     assert "cannot be read" in str(index.rows["results/bad"].facts["problem"])
     assert index.problems() == [f"{tmp_path / 'missing'} does not exist"]
     index.close()
+
+
+def test_a_page_of_another_server_is_sent_all_rows(tmp_path: Path) -> None:
+    """Their versions may be the same while the rows are not, as after a restart."""
+    with opened(tmp_path / "run", config={}) as run:
+        run.log_step(1, train_loss=1.0)
+    before, after = (RunIndex([tmp_path / "run"]) for _ in range(2))
+    wait_until(lambda: before.is_complete and after.is_complete, "the run")
+    old, new = (Answers(index).changes(before.version, before.epoch) for index in (before, after))
+    assert (old["version"], old["whole"], len(old["rows"])) == (new["version"], False, 0)
+    assert (new["whole"], len(new["rows"])) == (True, 1)
+    before.close()
+    after.close()
 
 
 def test_two_folders_of_one_name_and_a_run_by_itself(tmp_path: Path) -> None:

@@ -14,6 +14,45 @@ export function h(tag, properties = {}, ...children) {
 
 export const replace = (element, ...children) => element.replaceChildren(...children.flat().filter(Boolean));
 
+const partOf = (node) => node.dataset?.part ?? node.dataset?.id ?? "";
+const CLICKED = "a, button, input, select, textarea, form, summary";
+
+// Makes the children those that are given, and leaves in its place what is there already: whoever presses a link while
+// a run is being written clicks it, and no focus is lost. Its listeners stay, too, so they look at the view as it is;
+// what can be clicked and has changed is the same only by its name, data-part or data-id.
+export function update(element, ...children) {
+  const wanted = children.flat().filter(Boolean);
+  const parts = new Map([...element.children].filter(partOf).map((one) => [partOf(one), one]));
+  for (const one of wanted) parts.delete(partOf(one));
+  for (const one of parts.values()) one.remove();
+  let old = element.firstChild;
+  for (const one of wanted) {
+    const moved = partOf(one) && old && partOf(old) !== partOf(one) ? [...element.children].find((other) => partOf(other) === partOf(one)) : null;
+    const kept = moved ?? old;
+    if (moved) element.insertBefore(moved, old);
+    else if (!old || (partOf(old) && partOf(old) !== partOf(one))) { element.insertBefore(one, old); continue; }
+    else old = old.nextSibling;
+    if (kept === one) continue;
+    if (kept.nodeName !== one.nodeName || partOf(kept) !== partOf(one) || (!partOf(one) && one.matches?.(CLICKED) && !kept.isEqualNode(one))) kept.replaceWith(one);
+    else if (one.nodeType === Node.TEXT_NODE) { if (kept.data !== one.data) kept.data = one.data; }
+    else {
+      for (const { name } of [...kept.attributes]) if (!one.hasAttribute(name)) kept.removeAttribute(name);
+      for (const { name, value } of one.attributes) {
+        if (kept.getAttribute(name) === value) continue;
+        if (name === "style") kept.style.cssText = value;  // the policy refuses the attribute
+        else kept.setAttribute(name, value);
+      }
+      if (one.type === "checkbox") kept.checked = one.checked;
+      update(kept, ...one.childNodes);
+    }
+  }
+  while (old) {
+    const next = old.nextSibling;
+    old.remove();
+    old = next;
+  }
+}
+
 export function say(text) {
   const said = document.getElementById("said");
   said.textContent = text;

@@ -1,7 +1,7 @@
 // The first page: what runs, is it healthy, is it better; the table of runs, and the charts of those chosen.
 
 import { panels, sections } from "./additions.js";
-import { ago, duration, h, swatch, withUnit } from "./dom.js";
+import { ago, duration, h, swatch, update, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { now, post, store } from "./net.js";
 import { columns, columnTitle, everyColumn, mainMetrics, RunTable, sorted, tellingOptions } from "./table.js";
@@ -82,10 +82,7 @@ export class Home {
       tile("Complete", having("complete").length, "", "", "status=complete"),
       this.verdict(rows),
     ];
-    const text = JSON.stringify(tiles.map((one) => one?.outerHTML));
-    if (text === this.tilesText) return;
-    this.tilesText = text;
-    this.tiles.replaceChildren(...tiles.filter(Boolean));
+    update(this.tiles, tiles);
   }
 
   // The best run by the first metric that says which way is better, and how far it is from the baseline.

@@ -1,6 +1,6 @@
 // The page of one run: charts, alerts, log, configuration, where it ran, checkpoints, pictures, requests.
 
-import { ago, bytes, copy, date, duration, h, number, replace, save, say, swatch, withUnit } from "./dom.js";
+import { ago, bytes, copy, date, duration, h, number, replace, save, say, swatch, update, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { pictureOf } from "./kept.js";
 import { blobOf, get, now, post, store } from "./net.js";
@@ -67,13 +67,10 @@ export class RunPage {
     if (row.status === "running") tile("Time left", duration(row.left === null ? null : Math.max(0, row.left - Math.max(0, now() - row.updated))), row.pace ? `${number(row.pace, 3)} steps/s` : "");
     tile("Duration", duration(row.seconds), `seen ${ago(row.updated, now())}`);
     for (const name of mainMetrics().filter((one) => one in row.metrics).slice(0, 3)) tile(name, withUnit(row.metrics[name], store.metrics[name].unit));
-    const changed = JSON.stringify([row.status, row.errors, row.warnings, row.tags, row.note, this.isNoting, isBase, facts.map((one) => one.textContent), this.problem]);
-    if (changed === this.headText) return;
-    this.headText = changed;
-    replace(this.head, h("div", { class: "title" }, back, swatch(row.run_id), h("h1", {}, row.name), h("span", {}, [...statusCell(row).childNodes]), tagPills(row),
-      h("button", { type: "button", "aria-pressed": String(isBase), onclick: () => change({ base: isBase ? "" : row.id }) }, isBase ? "★ baseline" : "☆ baseline"),
+    update(this.head, h("div", { class: "title" }, back, swatch(row.run_id), h("h1", {}, row.name), h("span", {}, [...statusCell(row).childNodes]), tagPills(row),
+      h("button", { type: "button", "data-part": "base", "aria-pressed": String(isBase), onclick: () => change({ base: view.base === this.id ? "" : this.id }) }, isBase ? "★ baseline" : "☆ baseline"),
       h("button", { type: "button", class: "quiet", title: "copy the directory", onclick: () => copy(this.details?.directory ?? row.id) }, "copy path"),
-      store.isReadOnly ? null : h("button", { type: "button", class: "quiet", "aria-expanded": String(Boolean(this.isNoting)), onclick: () => { this.isNoting = !this.isNoting; this.drawHead(); } }, row.tags || row.note ? "edit note" : "add note")),
+      store.isReadOnly ? null : h("button", { type: "button", class: "quiet", "data-part": "note", "aria-expanded": String(Boolean(this.isNoting)), onclick: () => { this.isNoting = !this.isNoting; this.drawHead(); } }, row.tags || row.note ? "edit note" : "add note")),
       row.note && !this.isNoting ? h("p", { class: "note" }, row.note) : null,
       this.isNoting ? this.noteForm(row) : null,
       row.problem || this.problem ? h("p", { class: "pill error" }, row.problem || this.problem) : null,
@@ -106,7 +103,7 @@ export class RunPage {
       control: !details.control.why_not || details.changes.length || details.facts.status === "running",
     }[name] !== 0 && !(name === "control" && details.control.why_not && !details.changes.length && details.facts.status !== "running"));
     this.names = shown.map(([name]) => name);
-    replace(this.tabs, shown.map(([name, title]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(view.tab === name), onclick: () => change({ tab: name }) }, title, counts[name] ? h("span", { class: "soft" }, ` ${counts[name]}`) : null)));
+    update(this.tabs, shown.map(([name, title]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "data-part": name, "aria-selected": String(view.tab === name), onclick: () => change({ tab: name }) }, title, counts[name] ? h("span", { class: "soft" }, ` ${counts[name]}`) : null)));
   }
 
   drawTab() {
@@ -121,7 +118,8 @@ export class RunPage {
     }
     if (!this.details) { replace(this.body, h("div", { class: "empty" }, this.problem || "reading …")); return; }
     if (view.tab === "log" && this.logPart && this.body.contains(this.logElement)) return;
-    const content = JSON.stringify([view.tab, this.details]);
+    const { facts, metrics, ...others } = this.details;  // no part shows these, which change with each record
+    const content = JSON.stringify([view.tab, facts.status, others]);
     if (content === this.drawn && this.body.childElementCount) return;
     this.drawn = content;
     const top = this.body.scrollTop;
@@ -351,7 +349,7 @@ export class RunPage {
 
   onView(names) {
     if (names === null || names.includes("tab")) { this.logPart = null; this.drawn = ""; this.drawTab(); return; }
-    if (names.includes("base")) { this.headText = ""; this.drawn = ""; this.drawHead(); }
+    if (names.includes("base")) { this.drawn = ""; this.drawHead(); }
     if (names.some((name) => ["log", "x", "xlog", "zoom"].includes(name))) this.isBarOld = true;
     if (names.length === 1 && names[0] === "smooth") this.board.draw();
     else this.drawTab();

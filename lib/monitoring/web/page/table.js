@@ -1,6 +1,6 @@
 // The table of runs: thousands of rows, of which only those in sight are drawn.
 
-import { color, duration, h, number, swatch, withUnit } from "./dom.js";
+import { color, duration, h, number, swatch, update, withUnit } from "./dom.js";
 import { addressOf, change, view } from "./view.js";
 import { now, store } from "./net.js";
 
@@ -177,18 +177,15 @@ export class RunTable {
     const range = `${first}:${last}`;
     if (range === this.drawn) return;
     this.drawn = range;
-    const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-    const focusedPart = document.activeElement?.dataset?.part;
     const shown = columns();
-    const spacer = (count) => {
+    const spacer = (count, part) => {
       const own = h("td", { colspan: String(shown.length + 1) });
       own.style.height = `${count * ROW}px`;
-      return count ? h("tr", { class: "spacer", "aria-hidden": "true" }, own) : null;
+      return count ? h("tr", { class: "spacer", "aria-hidden": "true", "data-part": part }, own) : null;
     };
     const rows = [];
     for (let place = first; place < last; place++) rows.push(this.row(this.rows[place], place, shown));
-    this.body.replaceChildren(...[spacer(first), ...rows, spacer(this.rows.length - last)].filter(Boolean));
-    if (focused && focusedPart) this.body.querySelector(`tr[data-id="${CSS.escape(focused)}"] [data-part="${focusedPart}"]`)?.focus({ preventScroll: true });
+    update(this.body, spacer(first, "above"), ...rows, spacer(this.rows.length - last, "below"));
   }
 
   row(row, place, shown) {
@@ -199,7 +196,7 @@ export class RunTable {
     if (isOn) check.style.accentColor = color(row.run_id);
     const link = h("a", { href: addressOf({ run: row.id, tab: "charts", zoom: null }), title: row.problem ? `${row.id}: ${row.problem}` : row.id }, h("bdi", {}, row.name));
     link.dataset.part = "link";
-    const star = h("button", { type: "button", class: "quiet", "aria-pressed": String(isBase), title: isBase ? "no longer the baseline" : "compare others with this run", "aria-label": `baseline: ${row.name}`, onclick: () => change({ base: isBase ? "" : row.id }) }, isBase ? "★" : "☆");
+    const star = h("button", { type: "button", class: "quiet", "aria-pressed": String(isBase), title: isBase ? "no longer the baseline" : "compare others with this run", "aria-label": `baseline: ${row.name}`, onclick: () => change({ base: view.base === row.id ? "" : row.id }) }, isBase ? "★" : "☆");
     star.dataset.part = "star";
     const name = h("td", { class: "pinned" }, h("span", { class: "who" }, check, swatch(row.run_id, isOn), link, star));
     const element = h("tr", { class: place === this.current ? "current" : "", "aria-rowindex": String(place + 2) }, name, shown.map((column) => cell(row, column)));
