@@ -49,8 +49,11 @@ def test_why_jobs_ended_is_known_by_the_accounts(checkout: Checkout, slurm: Slur
     code, output = checkout.run("test_matrix", *arguments, "DETACH=y", environment=there)
     assert code == 0, output
     wait_until(both_have_stepped, "both")
+    lost, cancelled = lost.resolve(), cancelled.resolve()
     slurm.ask("scontrol", "update", f"jobid={job(lost)['job']}", "requeue=0")
     slurm.crash(node := job(lost)["node"])
+    # An operator sees it at once, the controller within half a minute.
+    slurm.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=crashed")
     wait_until(lambda: "NODE_FAIL" in slurm.ask("sacct", "-n", "-X", "-o", "State"), "the accounts")
     slurm.start_node(node)
     watcher = checkout.start("continue", env=there)
@@ -64,13 +67,14 @@ def test_why_jobs_ended_is_known_by_the_accounts(checkout: Checkout, slurm: Slur
     assert reason(cancelled).startswith(f"its job was cancelled by root on {job(cancelled)['node']}")
     slurm.stop_accounting()
     slurm.ask("scancel", job(lost)["job"])
+    small = ["CONFIG_LAUNCHER_SLURM_MEMORY_MB=1", "CONFIG_MATRIX_AXES=SEED=3"]
+    other = checkout.start("test_matrix", *ON_SLURM, *small, env=there)
     output = watcher.communicate(timeout=600)[0]
     assert watcher.returncode == 3, output
     assert "note: the accounts do not say why jobs have ended: " in output
     # The queue forgets after two seconds here, so that nobody can say who it was.
     assert attempts(lost, "exit_code")[1:] == [(75,)]
-    small = ["CONFIG_LAUNCHER_SLURM_MEMORY_MB=1", "CONFIG_MATRIX_AXES=SEED=3"]
-    code, output = checkout.run("test_matrix", *ON_SLURM, *small, environment=there)
-    assert code == 3, output
+    output = other.communicate(timeout=600)[0]
+    assert other.returncode == 3, output
     assert attempts(checkout.latest / "seed-3", "cause") == [("out_of_memory",)]
     assert reason(checkout.latest / "seed-3").endswith(" memory limit")
