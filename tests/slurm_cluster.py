@@ -219,6 +219,17 @@ class SlurmCluster:
         """All processes of a node are gone at once."""
         self._end(self._nodes.pop(name), signal.SIGKILL)
 
+    def hide(self, folder: Path) -> None:
+        """Have the nodes see another folder there, an empty one, until `show`."""
+        self._on_nodes("mount", "-t", "tmpfs", "none", str(folder))
+
+    def show(self, folder: Path) -> None:
+        self._on_nodes("umount", str(folder))
+
+    def _on_nodes(self, *command: str) -> None:
+        for process in self._nodes.values():
+            subprocess.run(["nsenter", "-m", "-t", str(process.pid), *command], check=True)
+
     def idle(self) -> list[str]:
         return self.ask("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split()
 

@@ -100,6 +100,8 @@ def supervise(
                     watcher=watcher,
                     adopted=adopted,
                 )
+                if (refusal := launcher.refusal()) is not None:
+                    raise refusal
             except Detached as left:
                 tell_detached(directory, left)
                 return 0

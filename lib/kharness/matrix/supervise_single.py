@@ -96,6 +96,8 @@ def _outcome_of_single(
             limits=Limits(detach=bool(settings.get("MATRIX_DETACH", False))),
             adopted=[(launch, adopted)] if adopted else [],
         )
+        if (refusal := launcher.refusal()) is not None:
+            raise refusal
     return outcomes[launch.name]
 
 

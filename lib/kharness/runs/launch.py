@@ -12,6 +12,7 @@ from signal import SIGTERM
 from typing import Protocol
 
 from kharness.config.places import COMMAND, COMMAND_SCRIPT, TRAIN, model_folder
+from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_STOPPED
 
 FROM_SCRATCH = "--from-scratch"
@@ -242,3 +243,6 @@ class Scheduling(Launcher, Protocol):
 
     def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
         """How those have ended that do not run any more, where the scheduler knows more than their files."""
+
+    def refusal(self) -> MatrixError | None:
+        """Why none of it can run here, as its first jobs have shown; then all of them have ended."""

@@ -190,6 +190,10 @@ class Guarded:
         )
         return found
 
+    def refusal(self) -> MatrixError | None:
+        """See Scheduling."""
+        return self._scheduling.refusal() if hasattr(self._launcher, "refusal") else None
+
     @property
     def _scheduling(self) -> Scheduling:
         return cast(Scheduling, self._launcher)

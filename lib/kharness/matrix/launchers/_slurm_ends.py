@@ -107,6 +107,16 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int, has_begun:
     return Exit(None, signal.SIGKILL, ended, cause, f"{how} on {last.node}")
 
 
+def unseen_on(rows: Sequence[Row]) -> str:
+    """The nodes that could not open the log of a job, for these rows of jobs of which none has begun.
+
+    Empty where there are none, or where a job runs on another node, which may begin yet.
+    """
+    failed = {row.nodes for row in rows if (row.state, row.reason) == ("FAILED", "JobLaunchFailure")}
+    others = {row.nodes for row in rows if row.state in ("RUNNING", "CONFIGURING")} - failed
+    return "" if others else ", ".join(sorted(failed))
+
+
 def _vanished(last: JobStart | None) -> Exit:
     if last is None:
         return Exit(None, None, time.time(), LAUNCH_FAILED, "its job is not in the queue, and never started")

@@ -37,10 +37,12 @@ from kharness.matrix.launchers._slurm_ends import (
     PATIENT,
     end_of,
     needs_accounts,
+    unseen_on,
     waiting_words,
     was_cancelled,
 )
 from kharness.matrix.launchers._slurm_limits import ClusterLimits, check_words, read_limits, refuse
+from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import LAUNCH_FAILED, REFUSED
 from kharness.runs.files import JOB_JSONL
 from kharness.runs.jobs.job_file import read_starts
@@ -201,10 +203,13 @@ class Slurm:
         self._timing = _Timing()
         self._turn = 0
         self._keeps_accounts = True
+        self._refusal: MatrixError | None = None
 
     # Submission
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
+        if self._refusal is not None:
+            raise self._refusal
         if self._limits is None:
             self._limits = read_limits()
         request = self._options.request(launch, self._limits)
@@ -365,6 +370,10 @@ class Slurm:
         scancel([f"{rows[key].job}_{key[1]}" for key in late])
         return {key: row for key, row in rows.items() if key not in late}
 
+    def refusal(self) -> MatrixError | None:
+        """See Scheduling."""
+        return self._refusal
+
     def filenos(self) -> Sequence[int]:
         return ()
 
@@ -432,11 +441,31 @@ class Slurm:
                 known.row = row
             known.over = 0 if row is not None and row.is_active else known.over + 1
             self._read_file(id, known)
+        if not self._begun and (nodes := unseen_on([one.row for one in self._jobs.values() if one.row])):
+            self._refuse_all(nodes)
+            return
         self._ask_accounts({id: known for id, known in live.items() if known.over})
         for id, known in live.items():
             self._judge(id, known)
         self._timing.every = ASK_EVERY if changed else min(1.5 * self._timing.every, ASK_SELDOM)
         self._timing.ask = asked + self._timing.every
+
+    def _refuse_all(self, nodes: str) -> None:
+        """End all jobs, of which none has begun: these nodes do not see where they are to write."""
+        known = next(iter(self._jobs.values()))
+        self._refusal = refusal = MatrixError(
+            f"RESULTS_DIR: {nodes} cannot write to {folder_of(known.launch)}, where the logs of its jobs are",
+            hint="set RESULTS_DIR to a folder that all nodes mount; where only these do not: "
+            f"CONFIG_LAUNCHER_SLURM_SBATCH=--exclude={nodes.replace(', ', ',')}",
+        )
+        self._open.clear()
+        self._waves.clear()
+        for id, known in self._jobs.items():
+            if known.exit is None:
+                known.exit = Exit(None, None, time.time(), REFUSED, str(refusal))
+                if known.row is not None and known.row.is_active:
+                    self._to_end[_task(id, known)] = None
+        self._send_cancels()
 
     def _ask_accounts(self, over: Mapping[str, _Known]) -> None:
         """Take from sacct, where there is one, what it alone knows of jobs that are over."""

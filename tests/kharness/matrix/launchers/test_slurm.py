@@ -267,6 +267,37 @@ def test_what_slurm_would_refuse_is_refused_first(
     assert re.search(r"sbatch --test-only: Job \d+ to start at ", output), output
 
 
+def test_results_that_nodes_do_not_see(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """The first job that cannot open its log takes those along that wait; none is left for `continue`."""
+    slurm.ask("scontrol", "update", "partition=closed", "state=down")
+    runner = checkout.start(
+        "test_matrix", *ON_SLURM, TWO, "CONFIG_LAUNCHER_SLURM_PARTITION=closed", env=on_slurm
+    )
+    wait_until(lambda: "PENDING" in slurm.jobs().values(), "the array")
+    folder = checkout.latest
+    slurm.hide(folder.parent)
+    first, second = sorted(job for job, state in slurm.jobs().items() if state == "PENDING")
+    slurm.ask("scontrol", "uhold", second)
+    slurm.ask("scontrol", "update", "partition=closed", "state=up")
+    output = runner.communicate(timeout=600)[0]
+    slurm.show(folder.parent)
+    assert runner.returncode == 2, output
+    (node,) = re.findall(r"^error: RESULTS_DIR: (node\d) ", output, flags=re.M)
+    error = f"RESULTS_DIR: {node} cannot write to {folder}/.slurm, where the logs of its jobs are"
+    assert output.splitlines()[-2:] == [
+        f"error: {error}",
+        "hint: set RESULTS_DIR to a folder that all nodes mount; where only these do not: "
+        f"CONFIG_LAUNCHER_SLURM_SBATCH=--exclude={node}",
+    ]
+    both = [folder / name for name in ("seed-1", "seed-2")]
+    assert [attempts(run, "cause", "reason") for run in both] == [[("refused", error)]] * 2
+    assert [slurm.jobs()[job] for job in (first, second)] == ["FAILED", "CANCELLED"]
+    code, output = checkout.run("continue", environment=on_slurm)
+    assert (code, checkout.statuses()) == (0, {"seed-1": "complete", "seed-2": "complete"}), output
+
+
 def test_a_single_training_is_a_job(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:

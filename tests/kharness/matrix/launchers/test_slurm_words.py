@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from kharness.matrix.launchers._slurm_arrays import (
     name_and_index,
 )
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
-from kharness.matrix.launchers._slurm_ends import end_of, waiting_words
+from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
 from kharness.runs.errors import MatrixError
 from kharness.runs.jobs.job_file import STEP_MARK, append, attempts_without_step, note_step, read_starts
@@ -67,6 +68,15 @@ def test_how_a_job_has_ended(
 ) -> None:
     end = end_of(found, starts, over=over)
     assert (None if end is None else (end.cause, end.signal)) == expected
+
+
+def test_nodes_that_cannot_open_logs() -> None:
+    """A job on another node may begin yet; one on the same node cannot."""
+    failed = replace(row("FAILED", "JobLaunchFailure"), nodes="node2")
+    assert unseen_on([row("PENDING"), failed, failed]) == "node2"
+    assert unseen_on([replace(row("RUNNING"), nodes="node2"), failed]) == "node2"
+    assert unseen_on([row("RUNNING"), failed]) == ""
+    assert unseen_on([row("FAILED", "NonZeroExitCode")]) == ""
 
 
 def test_tasks_are_named_together() -> None:
