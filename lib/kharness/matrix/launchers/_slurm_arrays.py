@@ -7,8 +7,8 @@ from a file. Indices begin at 0, for MaxArraySize limits the index, not the size
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class Array:
         """An empty one for a matrix, whose name nobody else has."""
         folder = folder_of(launch)
         shown = _PLAIN.sub("-", folder.parent.name)[:60]
-        return cls(folder, launch.root, request, f"{shown}-{secrets.token_hex(4)}", of_task)
+        return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}", of_task)
 
     def needs_task(self, launch: Launch) -> bool:
         """Whether it would be the first of another task."""
