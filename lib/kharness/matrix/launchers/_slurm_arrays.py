@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kharness.runs.files import OUTPUT_LOG, SLURM
+from kharness.runs.files import JOB_JSONL, OUTPUT_LOG, SLURM
 from kharness.runs.jobs.slurm_task import KILL, LEAVE, STOP_FILE, VOID
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.rundir import has_plan
@@ -176,6 +176,11 @@ def folder_of(launch: Launch) -> Path:
     """Where the files for Slurm of a cell's matrix are, or those of a single training."""
     parent = launch.directory.parent
     return (parent if has_plan(parent) else launch.directory) / SLURM
+
+
+def has_begun_there(folder: Path) -> bool:
+    """Whether a job of the matrix or the training whose files for Slurm these are has ever begun."""
+    return any(any(folder.parent.glob(pattern)) for pattern in (JOB_JSONL, f"*/{JOB_JSONL}"))
 
 
 def name_and_index(job_id: str) -> tuple[str, int]:

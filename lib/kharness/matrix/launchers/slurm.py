@@ -17,6 +17,7 @@ from kharness.matrix.launchers._slurm_arrays import (
     TaskCells,
     TaskRequest,
     folder_of,
+    has_begun_there,
     is_packed,
     leave_stop,
     make_void,
@@ -204,6 +205,8 @@ class Slurm:
         self._turn = 0
         self._keeps_accounts = True
         self._refusal: MatrixError | None = None
+        self._is_seen = False
+        """Whether jobs of an earlier runner have begun."""
 
     # Submission
 
@@ -441,8 +444,7 @@ class Slurm:
                 known.row = row
             known.over = 0 if row is not None and row.is_active else known.over + 1
             self._read_file(id, known)
-        if not self._begun and (nodes := unseen_on([one.row for one in self._jobs.values() if one.row])):
-            self._refuse_all(nodes)
+        if self._refuse_unseen():
             return
         self._ask_accounts({id: known for id, known in live.items() if known.over})
         for id, known in live.items():
@@ -450,11 +452,19 @@ class Slurm:
         self._timing.every = ASK_EVERY if changed else min(1.5 * self._timing.every, ASK_SELDOM)
         self._timing.ask = asked + self._timing.every
 
-    def _refuse_all(self, nodes: str) -> None:
-        """End all jobs, of which none has begun: these nodes do not see where they are to write."""
-        known = next(iter(self._jobs.values()))
+    def _refuse_unseen(self) -> bool:
+        """Whether all jobs are ended, as nodes do not see where they write, and none has ever begun."""
+        if self._is_seen or self._begun:
+            return False
+        nodes = unseen_on([known.row for known in self._jobs.values() if known.row])
+        if not nodes:
+            return False
+        folder = folder_of(next(iter(self._jobs.values())).launch)
+        if has_begun_there(folder):  # on another node, for an earlier runner
+            self._is_seen = True
+            return False
         self._refusal = refusal = MatrixError(
-            f"RESULTS_DIR: {nodes} cannot write to {folder_of(known.launch)}, where the logs of its jobs are",
+            f"RESULTS_DIR: {nodes} cannot write to {folder}, where the logs of its jobs are",
             hint="set RESULTS_DIR to a folder that all nodes mount; where only these do not: "
             f"CONFIG_LAUNCHER_SLURM_SBATCH=--exclude={nodes.replace(', ', ',')}",
         )
@@ -466,6 +476,7 @@ class Slurm:
                 if known.row is not None and known.row.is_active:
                     self._to_end[_task(id, known)] = None
         self._send_cancels()
+        return True
 
     def _ask_accounts(self, over: Mapping[str, _Known]) -> None:
         """Take from sacct, where there is one, what it alone knows of jobs that are over."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kharness.matrix.launchers import slurm
 from kharness.matrix.launchers._slurm_arrays import (
     JOB_SECONDS,
     Array,
@@ -18,10 +19,11 @@ from kharness.matrix.launchers._slurm_arrays import (
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
 from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
 from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
+from kharness.matrix.launchers.slurm import Options
 from kharness.runs.errors import MatrixError
 from kharness.runs.jobs.job_file import STEP_MARK, append, attempts_without_step, note_step, read_starts
 from kharness.runs.jobs.job_status import attempts_of
-from kharness.runs.launch import Exit, JobStart, Launch, Slot
+from kharness.runs.launch import Exit, Job, JobStart, Launch, Slot
 from kharness.runs.status import Attempt
 
 STARTED = JobStart("7_0", 0, "node1", 100.0, 0)
@@ -77,6 +79,28 @@ def test_nodes_that_cannot_open_logs() -> None:
     assert unseen_on([replace(row("RUNNING"), nodes="node2"), failed]) == "node2"
     assert unseen_on([row("RUNNING"), failed]) == ""
     assert unseen_on([row("FAILED", "NonZeroExitCode")]) == ""
+
+
+OPTIONS = Options(
+    "", "", "", "", 0, 0, 60, "", jobs=0, gpus_per_cell=1, cells_per_job=1, timeout=0, fork_server=False
+)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_folder_that_other_nodes_see(
+    earlier: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a job has begun before, one node that does not see it costs the cells that it gets."""
+    monkeypatch.setattr(slurm, "squeue", lambda names: {("m", 0): row("FAILED", "JobLaunchFailure")})
+    launch, job = Launch("run", tmp_path, tmp_path, "model", {}), Job("slurm", "m.0", "", None, 0.0)
+    if earlier:
+        append(tmp_path, {"event": "start", "submission": "before.0"})
+    launcher = slurm.open_launcher(OPTIONS, print)
+    launcher.adopt(launch, job)
+    end = launcher.poll(job)
+    assert (end and end.cause, launcher.refusal() is None) == (
+        (None, True) if earlier else ("refused", False)
+    )
 
 
 def test_tasks_are_named_together() -> None:
