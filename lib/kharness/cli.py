@@ -215,7 +215,10 @@ def target(name: str, words: Sequence[str]) -> int:
     named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))
     given = []
     for word in words:
-        variable = "" if "=" in word else next(named, None)
+        is_variable = (
+            "=" in word and word.partition("=")[0].isidentifier()
+        )  # results/latest:lr=0.1 is a place
+        variable = "" if is_variable else next(named, None)
         if variable is None:
             raise MatrixError(f"{word} is one name too many", hint=f"kharness {name} [NAME=value …]")
         given.append(f"{variable}={word}" if variable else word)

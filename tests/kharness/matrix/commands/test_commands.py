@@ -100,6 +100,8 @@ def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
     assert "10 runs: 10 complete" in kharness(folder, "status").stdout
     run = "results/latest/lr-{}_seed-1"
     assert "configuration: LR 1 -> 2" in kharness(folder, "compare", run.format(1), run.format(2)).stdout
+    compared = kharness(folder, "compare", "results/latest:lr=1", "results/latest:lr=2").stdout
+    assert "configuration: LR 1 -> 2" in compared
     assert "iter 1: loss" in kharness(folder, "logs", "CELL=lr-1_seed-1").stdout
     for name in ("gputop", "watch"):  # one script: what it says without a terminal
         assert kharness(folder, name).stderr.startswith("error: the dashboard needs a terminal")
