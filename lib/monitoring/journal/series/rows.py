@@ -81,12 +81,12 @@ class Rows:
         """A column of full length; all NaN for a metric that no row has."""
         return self._column(name, len(self)) if name in self.columns else array("d", [math.nan] * len(self))
 
-    def points(self, name: str) -> tuple[array[int], array[float]]:
+    def points(self, name: str) -> tuple[Sequence[int], array[float]]:
         """The rows that have a metric and its values there, NaN where it was not finite."""
         values, lost = self.column(name), self.lost.get(name)
         # NaN anywhere makes the sum NaN: one pass in C instead of a loop.
         if not lost and not math.isnan(sum(values)):
-            return array("q", range(len(values))), values
+            return range(len(values)), values
         kept = set(lost or ())
         rows = array("q", [row for row, value in enumerate(values) if value == value or row in kept])
         return rows, array("d", [values[row] for row in rows])

@@ -101,6 +101,7 @@ class RunSeries:
         self._samples: dict[tuple[str, str], SampleJournal] = {}
         self._seen: tuple[int, ...] = ()
         self._index: tuple[int, dict[str, tuple[str, dict[Key, _Column]]]] = (-1, {})
+        self._known: tuple[int, dict[str, SeriesInfo]] = (-1, {})
 
     def refresh(self, seconds: float | None = None) -> bool:
         """Read what was appended, for about so many seconds at most; True while more is left to read.
@@ -125,7 +126,10 @@ class RunSeries:
     @property
     def metrics(self) -> Mapping[str, SeriesInfo]:
         """Every metric by name, those of steps first."""
-        return {name: self._info(name, kind, columns) for name, (kind, columns) in self._columns().items()}
+        if self._known[0] != self.version:
+            columns = self._columns()
+            self._known = (self.version, {name: self._info(name, *of) for name, of in columns.items()})
+        return self._known[1]
 
     def metric(self, name: str, *, key: Key | None = None) -> SeriesInfo:
         """A metric with what its records come to on one rank, GPU or host; KeyError for an unknown one."""
