@@ -97,7 +97,7 @@ class KeptView:
         return self._view.get(name, [""])[-1]
 
     def _rows(self) -> list[RunRow]:
-        """The rows of the table: those that the filter selects, and the baseline."""
+        """The rows of the table: those that the filter selects and nobody has hidden, and the baseline."""
         rows: Sequence[RunRow | None] = self._answers.all_rows()
         if self._moment is not None:
             rows = [row_then(row, self._moment) for row in rows if row is not None]
@@ -105,6 +105,8 @@ class KeptView:
         named = {self.run, self._one("base")}
         if self.run:
             return [row for row in found if row.id in named]
+        hidden = {*self._view.get("hide", ())}
+        found = [row for row in found if row.id not in hidden]
         if not self._one("where").strip():
             return found
         chosen = {*self._answers.selected(parse_where(self._one("where")), found), *named}

@@ -218,6 +218,41 @@ def test_keys_choose_sort_and_help(page: Browser) -> None:
     page.until("document.getElementById('help').open")
 
 
+def test_a_hidden_run_is_hidden_in_table_charts_and_address(page: Browser) -> None:
+    show(page, "sel=results/spiky&sel=results/failed&sort=name")
+    page.until(f"{READY} && {CHART}.lines.length === 2")
+    click(page, "[aria-label='hide failed']")
+    page.until(f"{READY} && {CHART}.lines.length === 1 && !{NAMES}.includes('failed')")
+    assert "hide=results/failed" in page.value("location.hash")
+    assert page.value("document.querySelector('.tile.bad')") is None
+    page.call("Page.reload")
+    page.until(f"{READY} && {CHART}.lines.length === 1 && {NAMES}.includes('spiky')")
+    assert "failed" not in page.value(NAMES)
+    click(page, "button", "1 hidden")
+    page.until(f"{CHART}.lines.length === 2 && {NAMES}.includes('failed')")
+    assert "hide" not in page.value("location.hash")
+
+
+def test_groups_have_their_mean_and_are_closed_by_a_click(page: Browser) -> None:
+    show(page, "sort=name&cols=m%3Atrain_loss&where=spiky or failed")
+    page.until(f"{NAMES}.length === 2")
+    page.value("document.querySelector('[aria-label=\"group runs by\"]').focus()")
+    page.press("b")  # the first that begins with it: by folder
+    rows = "[...document.querySelectorAll('.runs tbody tr')].map(row => row.innerText.split('\\t').join(' '))"
+    assert page.until(f"kharness.view.group === 'folder' && {rows}")[0] == "▾ results 2 1.5"
+    show(page, page.value("location.hash").replace("group=folder", "group=o%3AOPTIMIZER"))
+    page.until(f"{rows}.length === 4")
+    assert [row.split(" ")[:2] for row in page.value(rows)][::2] == [["▾", "adamw"], ["▾", "sgd"]]
+    click(page, ".runs tr.group button", "adamw")
+    page.until(f"{NAMES}.join() === 'spiky'")
+    assert "closed=adamw" in page.value("location.hash")
+    page.press("j")
+    page.until("document.querySelector('.runs tr.current')?.dataset.id === 'results/spiky'")
+    assert violations(page) == []
+    click(page, ".runs tr.group button", "adamw")
+    page.until(f"{NAMES}.length === 2")
+
+
 def test_an_alert_is_in_the_page_of_its_run_and_on_its_charts(page: Browser) -> None:
     show(page, "run=results/failed")
     page.until(f"{READY} && {CHART}.marks.length")
@@ -316,6 +351,23 @@ def test_the_differences_between_runs(page: Browser) -> None:
         ".map(row => [...row.cells].map(cell => cell.innerText))"
     )
     assert rows[:2] == [["OPTIMIZER", "sgd", "adamw"], ["LEARNING_RATE", "0.1", "0.01"]]
+    page.until("document.querySelector('.diff') !== null")
+    assert page.value("document.querySelector('.diff pre').textContent").splitlines() == [
+        *(
+            "- LEARNING_RATE=0.1",
+            "+ LEARNING_RATE=0.01",
+            '- OPTIMIZER="sgd"',
+            '+ OPTIMIZER="adamw"',
+            "  SEED=1",
+        )
+    ]
+    click(page, ".diff summary", "2 of 3 options differ")
+    assert page.value("document.querySelector('.diff').open")
+    assert violations(page) == []
+    show(page, "sel=results/spiky&sel=results/marked&panel=differences")
+    line = json.dumps(f"+ OPTIMIZER={json.dumps(MARKUP)}")
+    page.until(f"document.querySelector('.diff pre')?.textContent.split('\\n').includes({line})")
+    assert page.value("document.querySelectorAll('img[src=x]').length") == 0
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(page: Browser, folder: Path) -> None:
@@ -437,7 +489,8 @@ def test_a_view_is_saved_as_a_file_that_works_without_a_server(
 ) -> None:
     """One click; names with markup are text in it, and nothing is fetched."""
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-    show(page, "sel=results/spiky&sel=results/marked&smooth=0.5")
+    hidden = "sel=results/failed&hide=results/failed"
+    show(page, f"sel=results/spiky&sel=results/marked&smooth=0.5&{hidden}")
     page.until(f"{READY} && {CHART}.lines.length === 2")
     click(page, "#save-button")
     file = tmp_path / "kharness.html"
@@ -448,6 +501,7 @@ def test_a_view_is_saved_as_a_file_that_works_without_a_server(
         page.open(file.as_uri())
         page.until(f"{READY} && {CHART}.lines.length === 2")
         assert MARKUP in page.value(NAMES)
+        assert not page.value("kharness.store.rows.has('results/failed')")
         assert page.value("document.querySelectorAll('img[src=x]').length") == 0
         click(page, ".runs td.pinned a", "spiky")
         page.until(f"{READY} && {CHART}.lines.length === 1")

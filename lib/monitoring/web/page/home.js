@@ -3,8 +3,8 @@
 import { panels, sections } from "./additions.js";
 import { ago, duration, h, swatch, update, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
-import { now, post, store } from "./net.js";
-import { columns, columnTitle, everyColumn, mainMetrics, RunTable, sorted, tellingOptions } from "./table.js";
+import { get, now, post, store } from "./net.js";
+import { columns, columnTitle, everyColumn, groupings, hideRun, mainMetrics, RunTable, sorted, tellingOptions } from "./table.js";
 import { change, view } from "./view.js";
 
 // So many of the newest are drawn before anybody chooses, never all.
@@ -17,10 +17,12 @@ export class Home {
     this.tiles = h("div", { class: "tiles" });
     this.count = h("span", { class: "soft small" });
     this.all = h("input", { type: "checkbox", "aria-label": "draw all runs of the table, or none", onchange: () => this.selectAll() });
+    this.hidden = h("button", { type: "button", class: "quiet small", title: "show them again", onclick: () => change({ hide: [] }) });
+    this.group = h("select", { "aria-label": "group runs by", onchange: () => change({ group: this.group.value, closed: [] }) });
     this.menu = h("div", { class: "menu" });
     this.panel = h("section", { class: "pane bare", "aria-label": "Charts" });
     const left = h("section", { class: "pane table", "aria-label": "Runs" },
-      h("div", { class: "bar" }, this.all, this.count, h("span", { class: "grow" }), this.menu), this.table.element);
+      h("div", { class: "bar" }, this.all, this.count, this.hidden, h("span", { class: "grow" }), this.group, this.menu), this.table.element);
     this.element = h("div", { class: "home" }, h("h1", { class: "hidden" }, "Runs"), left, this.panel);
     this.board = new Board({ runs: () => this.selected().map((id) => store.rows.get(id)).filter(Boolean) });
     this.sections = sections.map((Section) => new Section());
@@ -36,7 +38,7 @@ export class Home {
 
   // The runs that are drawn: those chosen, else the newest.
   selected() {
-    if (view.sel) return view.sel.filter((id) => store.rows.has(id));
+    if (view.sel) return view.sel.filter((id) => store.rows.has(id) && !view.hide.includes(id));
     const shown = this.shown ?? [];
     return [...shown].sort((a, b) => (b.started ?? 0) - (a.started ?? 0)).slice(0, NEWEST).map((row) => row.id);
   }
@@ -51,8 +53,18 @@ export class Home {
     change({ sel: isAll ? [] : this.shown.map((row) => row.id) });
   }
 
+  get visible() {
+    const hidden = new Set(view.hide);
+    return [...store.rows.values()].filter((row) => !hidden.has(row.id));
+  }
+
   rows() {
-    const rows = [...store.rows.values()];
+    const rows = this.visible;
+    const hidden = store.rows.size - rows.length;
+    this.hidden.hidden = !hidden;
+    this.hidden.textContent = `${hidden} hidden`;
+    update(this.group, ["", ...new Set([...groupings(), ...(view.group ? [view.group] : [])])].map((name) => h("option", { value: name, "data-part": name }, name ? `by ${columnTitle(name)}` : "no groups")));
+    this.group.value = view.group;
     const isAsking = !this.matching && view.where.trim();  // the filter is not answered yet
     this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : isAsking ? [] : rows);
     this.table.show(this.shown);
@@ -60,16 +72,17 @@ export class Home {
     this.count.textContent = `${this.shown.length === rows.length ? "" : `${this.shown.length} of `}${rows.length} run${rows.length === 1 ? "" : "s"}, ${selected.length} drawn`;
     this.all.checked = selected.length > 0 && selected.length >= this.shown.length;
     this.all.indeterminate = selected.length > 0 && selected.length < this.shown.length;
-    if (!rows.length) {
+    if (!store.rows.size) {
       const places = store.folders.map((folder) => h("div", {}, h("code", {}, folder)));
       this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, store.isComplete ? "No run here yet. One that begins is shown by itself." : "reading …", places))));
     } else if (!this.shown.length) {
-      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, isAsking ? "filtering …" : "No run fulfills the filter."))));
+      this.table.body.replaceChildren(h("tr", {}, h("td", { colspan: "20" }, h("div", { class: "empty" }, isAsking ? "filtering …" : rows.length ? "No run fulfills the filter." : "All runs are hidden."))));
     }
-    this.drawTiles(rows);
+    this.drawTiles();
   }
 
-  drawTiles(rows) {
+  drawTiles() {
+    const rows = this.visible;
     const having = (...statuses) => rows.filter((row) => statuses.includes(row.status));
     const running = having("running", "waiting");
     const bad = rows.filter((row) => row.errors || ["failed", "died", "unreadable"].includes(row.status));
@@ -141,7 +154,7 @@ export class Home {
   async addTo(place) {
     const ids = this.selected().slice(0, 50);
     if (ids.length < 2) return;
-    const parts = await Promise.all(panels.map((make) => make(ids).catch(() => null)));
+    const parts = await Promise.all([...panels, ...(ids.length === 2 ? [lineByLine] : [])].map((make) => make(ids).catch(() => null)));
     place.replaceChildren(...parts.filter(Boolean));
   }
 
@@ -204,10 +217,10 @@ export class Home {
   onView(names) {
     const has = (...some) => names === null || some.some((name) => names.includes(name));
     if (has("where")) this.filter();
-    if (has("sort", "cols", "base", "sel", "where")) this.rows();
-    if (has("panel", "log", "x", "xlog", "zoom", "seeds") || (has("sel") && view.panel === "differences")) this.drawPanel();
+    if (has("sort", "cols", "base", "sel", "where", "hide", "group", "closed")) this.rows();
+    if (has("panel", "log", "x", "xlog", "zoom", "seeds") || (has("sel", "hide") && view.panel === "differences")) this.drawPanel();
     else if (has("smooth")) this.board.draw();
-    else if (has("sel", "fold", "big", "find")) this.board.update();
+    else if (has("sel", "hide", "fold", "big", "find")) this.board.update();
   }
 
   onKey(key) {
@@ -215,10 +228,26 @@ export class Home {
     else if (key === "k") this.table.move(-1);
     else if (key === "x" || key === " ") { if (this.table.currentRow) this.select(this.table.currentRow.id); }
     else if (key === "b") { if (this.table.currentRow) change({ base: view.base === this.table.currentRow.id ? "" : this.table.currentRow.id }); }
+    else if (key === "h") { if (this.table.currentRow) hideRun(this.table.currentRow.id); }
     else if (key === "Enter") { if (this.table.currentRow) change({ run: this.table.currentRow.id, tab: "charts", zoom: null }, { isNewPage: true }); }
     else return false;
     return true;
   }
+}
+
+// Two configurations as text, an option a line: what only the first says, what only the second.
+async function lineByLine(ids) {
+  const [first, second] = await Promise.all(ids.map((id) => get("api/run", view.at ? { id, at: view.at } : { id })));
+  const names = [...new Set([...Object.keys(first.options), ...Object.keys(second.options)])].sort();
+  const line = ({ options }, name) => (name in options ? `${name}=${JSON.stringify(options[name])}\n` : null);
+  let same = 0;
+  const lines = names.flatMap((name) => {
+    const [was, is] = [line(first, name), line(second, name)];
+    if (was === is) { same++; return h("span", { class: "soft" }, `  ${was}`); }
+    return [was === null ? null : h("del", {}, `- ${was}`), is === null ? null : h("ins", {}, `+ ${is}`)];
+  });
+  return h("details", { class: "diff" }, h("summary", {}, `Configurations line by line: ${names.length - same} of ${names.length} options differ`),
+    h("pre", { class: "log", tabindex: "0", "aria-label": "configurations line by line" }, lines));
 }
 
 export function setWhere(text) {

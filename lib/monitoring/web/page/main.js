@@ -56,7 +56,7 @@ function tell() {
 }
 
 const KEYS = [
-  ["j k", "next and previous run"], ["Enter", "open the run"], ["x", "draw it, or not"], ["b", "make it the baseline"], ["/", "filter"],
+  ["j k", "next and previous run"], ["Enter", "open the run"], ["x", "draw it, or not"], ["b", "make it the baseline"], ["h", "hide it everywhere"], ["/", "filter"],
   ["s", "smoothing: off, 0.6, 0.9"], ["l", "logarithmic axis"], ["Esc", "whole range; back to all runs"], ["[ ]", "other part of a run's page"], ["c", "copy the point under the pointer"], ["t", "time: how runs stood at a moment"], ["?", "this help"],
 ];
 const WORDS = [
@@ -138,5 +138,5 @@ document.addEventListener("click", (event) => {
 });
 show();
 begin();
-setInterval(() => { if (!document.hidden && shown instanceof Home && store.rows.size) shown.drawTiles([...store.rows.values()]); }, 5000);
+setInterval(() => { if (!document.hidden && shown instanceof Home && store.rows.size) shown.drawTiles(); }, 5000);
 window.kharness = { view, store, change, now, ago, duration, get shown() { return shown; } };  // for tests and the curious

@@ -69,6 +69,7 @@ export function value(row, column) {
   if (column.startsWith("m:")) return row.metrics[column.slice(2)];
   if (column.startsWith("b:")) return row.best?.[column.slice(2)];
   if (column === "status") return STATUS_ORDER.indexOf(row.status);
+  if (column === "folder") return row.id.split("/").slice(0, -1).join("/");  // of a matrix, its runs
   return row[column];
 }
 
@@ -84,6 +85,29 @@ export function sorted(rows) {
     return sign * order || (other.started ?? 0) - (one.started ?? 0) || (one.id < other.id ? -1 : 1);
   });
   return keyed.map(([, row]) => row);
+}
+
+// What rows can be grouped by, and how a group of each is called.
+export const groupings = () => ["folder", "group", "project", "status", ...tellingOptions().map((name) => `o:${name}`)];
+const groupOf = (row) => { const own = view.group === "status" ? row.status : value(row, view.group); return own === undefined || own === null || own === "" ? "–" : String(own); };
+
+// Rows by what they have in a column, each group where its first row is; of a closed one there is its head alone.
+function grouped(rows) {
+  if (!view.group) return rows;
+  const groups = new Map();
+  for (const row of rows) {
+    const name = groupOf(row);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(row);
+  }
+  return [...groups].flatMap(([head, own]) => [{ head, rows: own }, ...(view.closed.includes(head) ? [] : own)]);
+}
+
+// The mean of a group's runs.
+function meanCell(rows, column) {
+  const own = /^[mb]:/.test(column) ? rows.map((row) => value(row, column)).filter(Number.isFinite) : [];
+  const mean = own.reduce((sum, one) => sum + one, 0) / own.length;
+  return own.length ? h("td", { class: "right", title: `mean of ${own.length}` }, withUnit(mean, store.metrics[column.slice(2)]?.unit)) : h("td");
 }
 
 function metricCell(row, column) {
@@ -152,7 +176,7 @@ export class RunTable {
   }
 
   show(rows) {
-    this.rows = rows;
+    this.rows = grouped(rows);
     const shown = columns();
     const heading = (column, title, extra = "") => {
       const isSorted = view.sort.replace("-", "") === column;
@@ -165,7 +189,7 @@ export class RunTable {
       this.drawnHead = head;
       this.head.replaceChildren(h("tr", {}, heading("name", "name", "pinned"), shown.map((column) => heading(column, columnTitle(column)))));
     }
-    this.table.setAttribute("aria-rowcount", rows.length + 1);
+    this.table.setAttribute("aria-rowcount", this.rows.length + 1);
     this.drawn = null;
     this.draw();
   }
@@ -189,6 +213,7 @@ export class RunTable {
   }
 
   row(row, place, shown) {
+    if (row.head !== undefined) return this.group(row, place, shown);
     const isOn = this.isSelected(row.id);
     const isBase = view.base === row.id;
     const check = h("input", { type: "checkbox", checked: isOn, "aria-label": `show ${row.name} in the charts`, onchange: () => this.onSelect(row.id) });
@@ -198,14 +223,29 @@ export class RunTable {
     link.dataset.part = "link";
     const star = h("button", { type: "button", class: "quiet", "aria-pressed": String(isBase), title: isBase ? "no longer the baseline" : "compare others with this run", "aria-label": `baseline: ${row.name}`, onclick: () => change({ base: view.base === row.id ? "" : row.id }) }, isBase ? "★" : "☆");
     star.dataset.part = "star";
-    const name = h("td", { class: "pinned" }, h("span", { class: "who" }, check, swatch(row.run_id, isOn), link, star));
+    const hide = h("button", { type: "button", class: "quiet hide", title: "hide it in table, charts and address (h)", "aria-label": `hide ${row.name}`, onclick: () => hideRun(row.id) }, "⊘");
+    hide.dataset.part = "hide";
+    const name = h("td", { class: "pinned" }, h("span", { class: "who" }, check, swatch(row.run_id, isOn), link, hide, star));
     const element = h("tr", { class: place === this.current ? "current" : "", "aria-rowindex": String(place + 2) }, name, shown.map((column) => cell(row, column)));
     element.dataset.id = row.id;
     return element;
   }
 
+  group({ head, rows }, place, shown) {
+    const isOpen = !view.closed.includes(head);
+    const toggle = h("button", { type: "button", class: "quiet", "aria-expanded": String(isOpen), title: `${isOpen ? "close" : "open"} the group`,
+      onclick: () => change({ closed: view.closed.includes(head) ? view.closed.filter((one) => one !== head) : [...view.closed, head] }) }, h("bdi", {}, `${isOpen ? "▾" : "▸"} ${head}`), h("span", { class: "soft" }, ` ${rows.length}`));
+    toggle.dataset.part = "toggle";
+    const element = h("tr", { class: "group", "aria-rowindex": String(place + 2) }, h("td", { class: "pinned" }, toggle), shown.map((column) => meanCell(rows, column)));
+    element.dataset.id = `group ${head}`;
+    return element;
+  }
+
   move(by) {
-    this.current = Math.max(0, Math.min(this.rows.length - 1, this.current + by));
+    let place = this.current + by;
+    while (this.rows[place]?.head !== undefined) place += by;
+    if (!this.rows[place]) return;
+    this.current = place;
     const top = this.current * ROW;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
@@ -214,5 +254,7 @@ export class RunTable {
     this.draw();
   }
 
-  get currentRow() { return this.rows[this.current]; }
+  get currentRow() { return this.rows[this.current]?.head === undefined ? this.rows[this.current] : undefined; }
 }
+
+export const hideRun = (id) => change({ hide: [...view.hide, id] });

@@ -1,9 +1,9 @@
 // What is looked at stands in the address, whole: a reload, a bookmark and a colleague see the same.
 
-const TEXTS = { where: "", sort: "-started", run: "", matrix: "", tab: "charts", x: "step", base: "", find: "", log: "", xlog: "", panel: "charts", seeds: "" };
-const LISTS = ["sel", "fold", "cols", "big"];
+const TEXTS = { where: "", sort: "-started", run: "", matrix: "", tab: "charts", x: "step", base: "", find: "", log: "", xlog: "", panel: "charts", seeds: "", group: "" };
+const LISTS = ["sel", "fold", "cols", "big", "hide", "closed"];
 
-export const view = { ...TEXTS, smooth: 0, zoom: null, at: null, sel: null, fold: [], cols: null, big: [] };
+export const view = { ...TEXTS, smooth: 0, zoom: null, at: null, sel: null, fold: [], cols: null, big: [], hide: [], closed: [] };
 
 const listeners = [];
 export const onView = (listener) => listeners.push(listener);
