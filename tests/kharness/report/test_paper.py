@@ -14,6 +14,7 @@ from kharness.report.paper import bibliography
 from kharness.report.paper.latex import breakable, escaped
 from kharness.report.paper.paper import write_paper
 from kharness.report.summary import Summary, collect
+from monitoring import Run
 
 from .conftest import Make
 from .test_overview import OPTIMIZERS, START, compared_optimizers
@@ -158,3 +159,30 @@ def test_all_of_it_compiles_and_nothing_is_wider_than_its_column(
     assert "Warning" not in (folder / "preview.blg").read_text()
     log = (folder / "preview.log").read_text(errors="replace")
     assert re.findall(r"^(?:Overfull \\hbox.*|LaTeX Warning.*|! .*)", log, flags=re.M) == []
+
+
+def test_a_single_run_has_its_curves_and_nothing_that_compares(tmp_path: Path) -> None:
+    with Run(tmp_path / "mine", project="p", config={"width": 8}) as run:
+        for step in range(1, 401):
+            run.log_step(step, loss=1 / step, wer=0.5 / step)
+        run.log_eval(200, split="val", eval_loss=0.5)
+        run.log_eval(400, split="val", eval_loss=0.25)
+    names = {path.name for path in write_paper(collect(tmp_path / "mine"))}
+    assert {name for name in names if name.endswith((".pdf", ".tex"))} == {
+        *("loss.pdf", "wer.pdf"),
+        *("appendix.tex", "comparison.tex", "figures.tex", "preview.tex"),
+    }
+    folder = tmp_path / "mine" / "paper"
+    captions = re.findall(r"^\\caption\{(.*)\}$", (folder / "figures.tex").read_text(), flags=re.M)
+    assert captions == [
+        "mine. Loss: last value of several records; area: their range.",
+        "mine. Wer: last value of several records; area: their range.",
+    ]
+
+
+def test_without_a_curve_there_is_no_file_of_figures_and_nothing_reads_it(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
+    made.add({"SEED": "1"}, make.training([2.0], [], 0.5))
+    names = {path.name for path in write_paper(collect(made.directory))}
+    assert "figures.tex" not in names
+    assert "figures" not in (made.directory / "paper" / "preview.tex").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def write_curves(
             if one.ys:
                 axes.plot(one.xs, one.ys, color=color, label=one.label)
         axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.set_ylabel(textwrap.fill(y_label, _LABEL))
         if log:
             _logarithmic(axes)
         names = {one.label for one in lines if one.ys}
@@ -71,9 +72,9 @@ def write_curves(
 def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x_label: str) -> list[Path]:
     """Write PATH.pdf and PATH.svg of differences, one below the other; returns them.
 
-    Of more than MOST_ROWS a page has no room, and the table has them all: nothing is written.
+    Of none nothing is written, nor of more than MOST_ROWS, for which a page has no room: the table has them.
     """
-    if len(rows) > MOST_ROWS:
+    if not 0 < len(rows) <= MOST_ROWS:
         return []
 
     def draw(axes: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.foreign_text import in_markdown
@@ -16,6 +16,8 @@ from kharness.report.paper.appendix import appendix
 from kharness.report.paper.bibliography import bibliography
 from kharness.report.paper.latex import MOST_LINES, breakable, escaped, file_name, latex_figure, latex_table
 from kharness.report.plots.matrix_plots import strands_of_matrix
+from kharness.report.plots.plot import Strand
+from kharness.report.plots.run_plots import curves_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     aggregates_caption,
@@ -29,6 +31,7 @@ from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
 PAPER = "paper"
+FIGURES = "figures.tex"
 STYLE = "paper.mplstyle"
 _FIRST_STYLE = Path(__file__).with_name(STYLE)
 _PREVIEW = Path(__file__).with_name("preview.tex")
@@ -45,9 +48,10 @@ def write_paper(summary: Summary) -> list[Path]:
     if not style.exists():
         write_atomically(style, _FIRST_STYLE.read_bytes())
     figures, captions = _figures(summary, folder, style)
-    texts = {"figures.tex": "\n".join(captions), "references.bib": bibliography(summary)}
+    texts = {FIGURES: "\n".join(captions)} if captions else {}
+    texts["references.bib"] = bibliography(summary)
     found = tables(summary)
-    texts[_PREVIEW.name] = preview(found)
+    texts[_PREVIEW.name] = preview(found, figures=bool(captions))
     for name, (table, caption) in found.items():
         texts[f"{name}.tex"] = latex_table(table, caption=caption, label=name)
         texts[f"{name}.md"] = f"{table.markdown()}\n\n{in_markdown(caption)}\n"
@@ -57,22 +61,26 @@ def write_paper(summary: Summary) -> list[Path]:
     return [style, *figures, *(folder / name for name in texts)]
 
 
-def preview(tables: Mapping[str, tuple[Table, str]]) -> str:
+def preview(tables: Mapping[str, tuple[Table, str]], *, figures: bool) -> str:
     """Return an article that shows all of it; its first lines say how it is compiled."""
     inputs = "\n".join(
         rf"\input{{{name}}}" + (r"\clearpage" if len(table.rows) > MOST_LINES / 4 else "")
         for name, (table, _) in tables.items()
     )
-    return _PREVIEW.read_text().replace("% tables", inputs)
+    text = _PREVIEW.read_text().replace("% tables", inputs)
+    return text if figures else text.replace("\\input{figures}\n\\clearpage\n", "")
 
 
 def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
     """Return tables with their captions, by the names of their files."""
     title = human_title(summary)
-    found = {"comparison": (comparison(summary).without_empty(), f"{title}. {_mean_words(summary)}")}
+    mean = f" {_mean_words(summary)}" if summary.plan else ""
+    found = {"comparison": (comparison(summary).without_empty(), f"{title}.{mean}")}
     options = compared(summary).options
     if options is not None:
-        found["options"] = (options, f"{title}. Settings of each variant.")
+        found["options"] = (options, f"{title}. Settings{' of each variant' if summary.plan else ''}.")
+    if not summary.plan:  # what follows compares
+        return found
     parts = summary.conclusions.by_metric
     for part in parts:
         ending = f"_{file_name(part.metric.name)}" if len(parts) > 1 else ""
@@ -120,28 +128,62 @@ def _mean_words(summary: Summary) -> str:
 
 
 def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], list[str]]:
-    """Draw the differences and every metric's curves; returns the files and the LaTeX of their captions."""
-    title = human_title(summary)
+    """Draw the curves and the differences; returns the files and the LaTeX of their captions."""
+    parts = (_curves_of_matrix, _differences) if summary.plan else (_curves_of_run,)
     files: list[Path] = []
     captions: list[str] = []
-    for metric, strands in strands_of_matrix(summary) if summary.plan else []:
-        lines = [PaperLine(one.label, one.color, one.xs, one.ys, one.lows, one.highs) for one in strands]
-        values = [value for one in strands for value in (*one.ys, *one.lows)]
-        log = metric.kind == "log" and min(values) > 0 and max(values) > 10 * min(values)
-        files += write_curves(
-            folder / file_name(metric.name), lines, style=style, x_label="step", y_label=metric.title, log=log
+    for part in parts:
+        for name, words, written in part(summary, folder, style):
+            files += written
+            captions.append(latex_figure(name, caption=f"{human_title(summary)}. {words}"))
+    return files, captions
+
+
+_Figures = Iterator[tuple[str, str, Sequence[Path]]]
+"""Name, caption and files of each figure."""
+
+
+def _curves_of_run(summary: Summary, folder: Path, style: Path) -> _Figures:
+    """Draw everything that a run recorded more than once, as its page does."""
+    for one in curves_of_run(read_series(summary.cells[0].run.directory)):
+        area = any(strand.lows for strand in one.strands)
+        words = "last value of several records; area: their range" if area else "every record"
+        yield _curve_figure(
+            folder, one.name, one.title, one.strands, log=one.scale == "log", style=style, words=words
         )
+
+
+def _curves_of_matrix(summary: Summary, folder: Path, style: Path) -> _Figures:
+    for metric, strands in strands_of_matrix(summary):
         areas = (
             "areas from the lowest run to the highest"
             if any(one.lows for one in strands)
             else "thin: single runs"
         )
-        captions.append(
-            latex_figure(
-                file_name(metric.name),
-                caption=f"{title}. {metric.title}: means over {_runs(summary)}, {areas}.",
-            )
+        yield _curve_figure(
+            folder,
+            metric.name,
+            metric.title,
+            strands,
+            log=metric.kind == "log",
+            style=style,
+            words=f"means over {_runs(summary)}, {areas}",
         )
+
+
+def _curve_figure(
+    folder: Path, name: str, title: str, strands: Sequence[Strand], *, log: bool, style: Path, words: str
+) -> tuple[str, str, Sequence[Path]]:
+    """Draw a metric; its scale is logarithmic, where that is asked for, over more than a factor of ten."""
+    lines = [PaperLine(one.label, one.color, one.xs, one.ys, one.lows, one.highs) for one in strands]
+    values = [value for one in strands for value in (*one.ys, *one.lows)]
+    log = log and min(values) > 0 and max(values) > 10 * min(values)
+    path = folder / file_name(name)
+    written = write_curves(path, lines, style=style, x_label="step", y_label=title, log=log)
+    return path.name, f"{title}: {words}.", written
+
+
+def _differences(summary: Summary, folder: Path, style: Path) -> _Figures:
     for part in summary.conclusions.by_metric:
         rows = [
             PaperInterval(
@@ -153,15 +195,12 @@ def _figures(summary: Summary, folder: Path, style: Path) -> tuple[list[Path], l
             for one in part.comparisons
             if one.difference is not None
         ]
-        if rows:
-            name = f"differences_{file_name(part.metric.name)}"
-            unit = unit_words(part.metric)
-            label = f"difference in {part.metric.title}{f' ({unit})' if unit else ''}"
-            written = write_intervals(folder / name, rows, style=style, x_label=label)
-            if written:
-                captions.append(latex_figure(name, caption=f"{title}. {difference_words(part)}"))
-            files += written
-    return files, captions
+        name = f"differences_{file_name(part.metric.name)}"
+        unit = unit_words(part.metric)
+        label = f"difference in {part.metric.title}{f' ({unit})' if unit else ''}"
+        written = write_intervals(folder / name, rows, style=style, x_label=label)
+        if written:
+            yield name, difference_words(part), written
 
 
 def _runs(summary: Summary) -> str:
