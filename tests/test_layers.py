@@ -124,7 +124,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.environment": ["locks", "installer", "torch_build", "create", "parts"],
     "kharness.runs": [
-        "bar_line budget errors exit_codes files",
+        "bar_line budget errors exit_codes files seeds_of_run",
         "bundle",
         "journal_tail latest launch output_tail control_changes",
         "lock matrix_plan rundir status",

@@ -19,6 +19,7 @@ from kharness.runs.files import LATEST
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch, Launcher
 from kharness.runs.rundir import has_plan
+from kharness.runs.seeds_of_run import seeds_of_run
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
 from monitoring.host.steady_clock import SteadyClock
@@ -113,7 +114,7 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     elif before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
-        commands[typed_make("test_matrix SEED=1..5")] = "several seeds: better, or noise?"
+        commands[seeds_of_run(launch.directory, 5)] = "several seeds: better, or noise?"
     if launch.asked.get("ENABLE_TRACKIO"):
         commands[typed_make("trackio-view")] = "its dashboard"
     return [

@@ -106,6 +106,51 @@ def test_two_seeds_are_too_few_and_the_command_adds_the_rest(tmp_path: Path, mak
     assert [one.command for one in found.next_runs] == ["make test_matrix NUM_EPOCHS=3 SEED=1..5"]
 
 
+def test_a_cell_is_trained_again_as_this_variant_and_a_matrix_by_its_own_axes(
+    tmp_path: Path, make: Make
+) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "muon"], "SEED": ["1", "2"]})
+    for seed in ("1", "2"):
+        for name in ("sgd", "muon"):
+            run = made.add({"OPTIMIZER": name, "SEED": seed}, make.training([2.0, 1.0], [0.5], 0.5))
+            origins = {
+                "asked": [
+                    {"symbol": "LEARNING_RATE", "value": "0.1", "kind": "config file", "where": ".config:9"},
+                    {
+                        "symbol": "NUM_EPOCHS",
+                        "value": "3",
+                        "kind": "make variable",
+                        "where": "CONFIG_NUM_EPOCHS=3",
+                    },
+                    {
+                        "symbol": f"OPTIMIZER_{name.upper()}",
+                        "value": "y",
+                        "kind": "matrix axis",
+                        "where": "OPTIMIZER=sgd|muon",
+                    },
+                    {"symbol": "SEED", "value": seed, "kind": "matrix axis", "where": "SEED=1..2"},
+                ],
+                "written": {
+                    "OPTIMIZER": f'"{name}"',
+                    "MATRIX_AXES": '"OPTIMIZER=sgd|adamw SEED=1..5"',
+                },
+            }
+            (run / ".config.origins.json").write_text(json.dumps(origins))
+            journal = run / "metrics.jsonl"
+            journal.write_text(journal.read_text().replace('{"SEED": 1}', '{"SEED": 1, "MODEL": "lenet5"}'))
+    assert [(one.words, one.command) for one in headline(collect(run)).next_runs] == [
+        (
+            "One run cannot tell a difference from chance. To train it with 5 seeds",
+            "make test_matrix CONFIG_LEARNING_RATE=0.1 CONFIG_NUM_EPOCHS=3 CONFIG_OPTIMIZER=muon "
+            "CONFIG_MATRIX_AXES=SEED=1..5",
+        )
+    ]
+    (found,) = headline(collect(made.directory)).next_runs
+    assert found.command == (
+        "make test_matrix CONFIG_NUM_EPOCHS=3 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|muon SEED=1..5'"
+    )
+
+
 def test_what_was_compared_has_what_each_optimizer_was_set_to(tmp_path: Path, make: Make) -> None:
     summary = compared_optimizers(tmp_path / "m", make, {"sgd": [0.5], "adamw": [0.55]})
     run = {

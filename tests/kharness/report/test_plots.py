@@ -171,6 +171,14 @@ def test_rows_of_time_begin_at_zero_with_the_fastest(matrix: MatrixDirectory) ->
     ]
 
 
+def test_the_only_variant_with_a_curve_is_named_where_others_are_planned(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "part", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1"]})
+    made.add({"OPTIMIZER": "sgd", "SEED": "1"}, make.training([4.0, 1.0], [0.5], 0.5))
+    made.plan({"OPTIMIZER": "adam", "SEED": "1"})
+    (plot,) = plots_of_matrix(collect(made.directory))
+    assert ([text for _, text, _ in plot.ends], plot.legend) == (["sgd"], [("sgd", 0)])
+
+
 def test_a_run_of_any_script_has_a_page(tmp_path: Path) -> None:
     with Run(tmp_path / "mine", project="p", config={"width": 8}) as run:
         for step in range(1, 6):

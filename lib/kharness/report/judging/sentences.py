@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kharness.report.judging.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.judging.conclusions import Conclusions
-from kharness.report.judging.interim_looks import FEWEST, FIRST_SHARE
+from kharness.report.judging.interim_looks import FEWEST, FIRST_SHARE, PILOT
 from kharness.report.judging.judgment import SHOWN, Comparison, Verdict
 from kharness.report.judging.statistics import POWER, Interval
 from kharness.report.metrics import Metric
@@ -234,8 +234,8 @@ def _looks_words(conclusions: Conclusions) -> str:
     if planned:
         return f"they are given at {planned} seeds, as MATRIX_SEEDS_PLANNED has it, and at no other number"
     return (
-        f"they are given at the planned number of seeds ({FEWEST} at least), which spends "
-        f"{FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest"
+        f"they are given at the planned number of seeds ({PILOT} where fewer than {FEWEST} were), which "
+        f"spends {FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest"
     )
 
 

@@ -13,7 +13,7 @@ from kharness.config.make.typed import typed_make
 from kharness.report.collection import REPLICATE_AXIS, Variant
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
-from kharness.report.overview.next_runs import given_variables
+from kharness.report.overview.next_runs import matrix_command
 from kharness.report.overview.spoken_names import listed, spoken, symbol_words
 from kharness.report.summary import Summary
 from monitoring.alert_sentences import alerts_of
@@ -217,8 +217,8 @@ def _command(summary: Summary, attempts: Sequence[Mapping[str, object]]) -> str:
         return _text(attempts[-1]["command"]) if attempts and attempts[-1].get("command") else ""
     if summary.plan.get("kind") != "matrix":
         return ""
-    given = given_variables(summary)
-    return typed_make(" ".join(["test_matrix", *given])) if summary.cells and given else ""
+    command = matrix_command(summary)
+    return "" if command == typed_make("test_matrix") else command
 
 
 def _alerts(summary: Summary) -> str:

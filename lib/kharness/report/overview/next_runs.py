@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kharness.config.make.typed import typed_make
-from kharness.config.record import read_record
+from kharness.config.record import Record, read_record
 from kharness.report.collection import REPLICATE_AXIS
+from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
+from kharness.runs.seeds_of_run import AXES, TYPED, configured_axes, seeds_of_run
 
-_FIRST_SEEDS = "SEED=1..5"
+_NONE = Record([], {})
 # Where runs are unless RESULTS_DIR says otherwise.
 _RESULTS = "results"
 
@@ -41,15 +44,38 @@ def suggestions(summary: Summary) -> list[Suggestion]:
     return [*found, seeds] if seeds else found
 
 
-def given_variables(summary: Summary) -> list[str]:
-    """Return the `NAME=value` words of make's command line that the runs were begun with."""
-    for cell in summary.cells:
-        record = read_record(cell.run.directory)
-        if record.written:
-            asked = {a.symbol: a.origin.where for a in record.asked if a.origin.kind == "make variable"}
-            words = dict.fromkeys(where for where in asked.values() if "=" in where)
-            return [shlex.quote(word) for word in words]
-    return []
+def matrix_command(summary: Summary, seeds: str = "") -> str:
+    """Return the `make test_matrix` that plans this matrix, with other seeds where they are given.
+
+    It repeats what the command line gave the runs, and the axes where .config has others.
+    """
+    record = next((one for cell in summary.cells if (one := read_record(cell.run.directory)).written), _NONE)
+    given = {
+        one.symbol: shlex.quote(one.origin.where)
+        for one in record.asked
+        if one.origin.kind == TYPED and "=" in one.origin.where
+    }
+    is_typed = given.pop(AXES, None) is not None
+    axes = {
+        axis["symbol"]: axis["values"]
+        for axis in _listed(summary.plan.get("axes"))
+        if not axis.get("included") and not axis.get("fragments")
+    }
+    replicates = axes.pop(REPLICATE_AXIS, [])
+    words = [f"{symbol}={'|'.join(values)}" for symbol, values in axes.items()]
+    configured = configured_axes(record)
+    others = [word for word in configured if not word.startswith(f"{REPLICATE_AXIS}=")]
+    axis = seeds or _axis(replicates, len(replicates))
+    wanted = [f"{REPLICATE_AXIS}={axis}"] if axis else []
+    if is_typed or (configured and sorted(others) != sorted(words)):
+        last = [shlex.quote(f"CONFIG_{AXES}={' '.join([*words, *wanted])}")]
+    else:
+        last = [shlex.quote(word) for word in wanted if seeds or (configured and word not in configured)]
+    return typed_make(" ".join(["test_matrix", *given.values(), *last]))
+
+
+def _listed(axes: object) -> Sequence[Mapping[str, Any]]:
+    return axes if isinstance(axes, list) else []
 
 
 def place_of(summary: Summary) -> str:
@@ -70,8 +96,8 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     if not plan:
         if not _is_of_the_tree(summary) or not summary.cells[0].run.complete:
             return None
-        words = typed_make(" ".join(["test_matrix", *given_variables(summary), _FIRST_SEEDS]))
-        return Suggestion("One run cannot tell a difference from chance; five seeds can", words)
+        words = f"One run cannot tell a difference from chance. To train it with {PILOT} seeds"
+        return Suggestion(words, seeds_of_run(summary.cells[0].run.directory, PILOT))
     if plan.get("kind") != "matrix":
         return None
     waiting = (Verdict.NOT_SHOWN, Verdict.TOO_FEW, Verdict.UNDECIDED)
@@ -81,16 +107,18 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
         return None
     number = min(looks)
     axis = _axis(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
-    command = typed_make(" ".join(["test_matrix", *given_variables(summary), f"{REPLICATE_AXIS}={axis}"]))
-    return Suggestion(f"The next verdicts are given at {number} seeds. To train them", command)
+    words = f"The next verdicts are given at {number} seeds. To train them"
+    return Suggestion(words, matrix_command(summary, axis))
 
 
 def _axis(seeds: Sequence[str], number: int) -> str:
     """Return the seeds that are there with as many more as `number` takes."""
+    if len(seeds) == number == 1 or not number:
+        return "".join(seeds)
     whole = [int(seed) for seed in seeds if seed.isdecimal()]
     if len(whole) == len(seeds) and whole == list(range(whole[0], whole[0] + len(whole))):
         return f"{whole[0]}..{whole[0] + number - 1}"
     more, last = [], max(whole, default=0)
     for seed in range(last + 1, last + 1 + max(0, number - len(seeds))):
         more.append(str(seed))
-    return shlex.quote("|".join([*seeds, *more]))
+    return "|".join([*seeds, *more])

@@ -236,7 +236,10 @@ def _plot(summary: Summary, metric: PlottedMetric, in_color: Sequence[str], chos
     if behind:
         gray = "their range" if behind[0].lows else "a line each"
         said.append(f"In color: {chosen}; of the others {gray} in gray.")
-    return plot_of(metric.name, metric.title, [*behind, *strands], scale=metric.kind, said=said)
+    several = len(summary.variants) > 1
+    return plot_of(
+        metric.name, metric.title, [*behind, *strands], scale=metric.kind, said=said, names_one=several
+    )
 
 
 def _behind(others: Sequence[Curve]) -> Sequence[Strand]:

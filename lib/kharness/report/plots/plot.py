@@ -77,8 +77,13 @@ def plot_of(
     x_label: str = "step",
     scale: Kind | Scale = "linear",
     said: Sequence[str] = (),
+    names_one: bool = False,
 ) -> Plot:
-    """Draw strands in one frame; of a scale that is only named the ends are those of the data."""
+    """Draw strands in one frame; of a scale that is only named the ends are those of the data.
+
+    A single line needs no name, unless it is one of several that could be there (`names_one`).
+    """
+    fewest = 1 if names_one else 2
     values = [value for one in strands for value in (*one.ys, *one.lows, *one.highs) if value == value]
     y = scale if isinstance(scale, Scale) else scale_of(values, scale)
     xs = [value for one in strands if one.xs for value in (one.xs[0], one.xs[-1])]
@@ -94,8 +99,8 @@ def plot_of(
         paths=[path for one in strands for path in _paths(one, x, y)],
         x_ticks=without_neighbors(x.ticks()),
         y_ticks=[(100 - at, text) for at, text in y.ticks(7)],
-        ends=_ends([lines[label] for label in shown], y),
-        legend=[(lines[label].label, lines[label].color) for label in shown if len(shown) > 1],
+        ends=_ends([lines[label] for label in shown], y) if len(shown) >= fewest else [],
+        legend=[(lines[label].label, lines[label].color) for label in shown if len(shown) >= fewest],
         x=x,
         y=y,
         said=said,
@@ -161,7 +166,7 @@ def _outline(points: Sequence[tuple[int, int]]) -> str:
 
 def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
     """Return labels where lines end, moved apart where they would lie on each other."""
-    if len(lines) < 2 or max(len(one.label) for one in lines) > _LONGEST_AT_END:
+    if max(len(one.label) for one in lines) > _LONGEST_AT_END:
         return []
     wanted = sorted(
         (100 - y.at(last) / (SIZE / 100), one.label, one.color)

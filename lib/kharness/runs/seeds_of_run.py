@@ -1,0 +1,52 @@
+"""The command that trains what one run trained again, by several seeds: nothing of it is left to .config."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config.assignment import Assignment
+from kharness.config.config_py import read_affects
+from kharness.config.make.typed import typed_make
+from kharness.config.record import Record, read_record
+
+AXES = "MATRIX_AXES"
+TYPED = "make variable"
+"""Kind of origin of what the command line gave."""
+_SEED, _NAME = "SEED", "TRACKER_RUN_NAME"
+
+
+def seeds_of_run(directory: Path, seeds: int) -> str:
+    """Return the `make test_matrix` that trains what a run trained with so many seeds.
+
+    It names every option that the run was asked for and that changes what is trained, wherever it was asked.
+    """
+    record, affects = read_record(directory), read_affects(directory)
+    words = {}
+    for one in record.asked:
+        is_typed = one.origin.kind == TYPED and "=" in one.origin.where
+        if one.symbol in (_SEED, _NAME) or one.symbol.startswith("MATRIX_"):
+            continue
+        if is_typed or affects.touches(one.symbol, "results", "speed"):
+            words[one.symbol] = one.origin.where if is_typed else _asked_words(one, record)
+    axis = f"{_SEED}=1..{seeds}"
+    # Another axis of .config would train other variants as well.
+    others = [word for word in configured_axes(record) if not word.startswith(f"{_SEED}=")]
+    axes = f"CONFIG_{AXES}={axis}" if others else axis
+    return typed_make(" ".join(["test_matrix", *map(shlex.quote, dict.fromkeys(words.values())), axes]))
+
+
+def _asked_words(one: Assignment, record: Record) -> str:
+    """Return `CONFIG_OPTIMIZER=muon` for the member OPTIMIZER_MUON of a choice, else the symbol itself."""
+    if one.value == "y":
+        for name, text in record.written.items():
+            value = text.strip('"')
+            if text != value and one.symbol == f"{name}_{value.upper().replace('-', '_')}":
+                return f"CONFIG_{name}={value}"
+    return f"CONFIG_{one.symbol}={one.value}"
+
+
+def configured_axes(record: Record) -> Sequence[str]:
+    """Return the axes that .config had, a word each."""
+    return record.written.get(AXES, "").strip('"').split()
