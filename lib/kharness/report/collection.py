@@ -31,6 +31,9 @@ REPLICATE_AXIS = "SEED"
 COMPARISON = "comparison"
 """`kind` of the plan of two places that are compared, beside `matrix` and `sweep`."""
 
+SIDE = "SIDE"
+"""The axis of these two; no option has this name."""
+
 # A label that would name more settings than these ends in an ellipsis.
 _MOST_NAMED = 5
 

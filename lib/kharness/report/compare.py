@@ -122,13 +122,12 @@ def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Varian
             unmatched.append(f"only B has {variant.label}")
             continue
         met.add(partner.label)
-        same = partner.label == variant.label
-        found.append(
-            (
-                replace(variant, label=f"{variant.label} (B)" if same else variant.label),
-                replace(partner, label=f"{partner.label} (A)" if same else partner.label),
-            )
-        )
+        labels = variant.label, partner.label
+        if labels[0] == labels[1] or (variant.values and variant.values == partner.values):
+            # A side without other variants calls its only one by its model.
+            name = labels[0] if len(b.variants) > 1 else labels[1]
+            labels = f"{name} (B)", f"{name} (A)"
+        found.append((replace(variant, label=labels[0]), replace(partner, label=labels[1])))
     return found, [*unmatched, *(f"only A has {v.label}" for v in a.variants if v.label not in met)]
 
 

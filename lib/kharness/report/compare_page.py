@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
-from kharness.report.collection import COMPARISON, CellResult, Collection, Variant
+from kharness.report.collection import COMPARISON, SIDE, CellResult, Collection, Variant
 from kharness.report.compare import Compared, compare
 from kharness.report.judging.conclusions import Conclusions, conclude
 from kharness.report.summary import Summary
 from kharness.report.writing.html import as_html
 from monitoring.journal.atomic_file import write_atomically
 
-SIDE = "SIDE"
-"""The axis of the two places; no option has this name."""
 _LONGEST_NAME = 100
 
 
@@ -57,9 +55,12 @@ def summary_of(compared: Compared) -> ComparisonSummary:
         for pair in compared.pairs
         for one, side, of in ((pair[1], "A", compared.a), (pair[0], "B", compared.b))
     ]
-    first = compared.a if compared.a.axes else compared.b
-    axes = {symbol: values for symbol, values in first.axes.items() if symbol in _symbols(variants)}
     cells = [cell for variant in variants for cell in variant.cells]
+    axes = {
+        symbol: list(values)
+        for symbol in (compared.a.axes if compared.a.axes else compared.b.axes)
+        if (values := dict.fromkeys(cell.values[symbol] for cell in cells if symbol in cell.values))
+    }
     whole = Collection(
         compared.b.directory,
         f"{compared.places[1]} against {compared.places[0]}",
@@ -80,10 +81,6 @@ def _on_side(variant: Variant, side: str, of: Collection) -> Variant:
         for cell in variant.cells
     ]
     return replace(variant, values={SIDE: side, **variant.values}, cells=cells)
-
-
-def _symbols(variants: list[Variant]) -> set[str]:
-    return {symbol for variant in variants for cell in variant.cells for symbol in cell.values}
 
 
 def _name(compared: Compared) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kharness.report.compare import compare
+from kharness.report.compare_page import summary_of
 from kharness.report.judging.baseline import baseline_of
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
@@ -379,3 +381,15 @@ def test_known_failures_stopped_and_unstable_runs_are_told_apart(tmp_path: Path,
         (False, None, "diverges, issue 12"),
         (False, "stopped_early", None),
     ]
+
+
+def test_a_side_with_one_variant_is_named_as_its_namesake(tmp_path: Path, make: Make) -> None:
+    for side, names in {"a": ["sgd", "adam"], "b": ["adam"]}.items():
+        made = make.matrix(tmp_path / side, {"OPTIMIZER": names, "SEED": ["1", "2"]})
+        for name in names:
+            for seed in ("1", "2"):
+                made.add({"OPTIMIZER": name, "SEED": seed}, make.training([2.0, 1.0], [0.5], 0.5))
+    compared = compare(tmp_path / "a", tmp_path / "b")
+    assert [(ours.label, theirs.label) for ours, theirs in compared.pairs] == [("adam (B)", "adam (A)")]
+    summary = summary_of(compared)
+    assert summary.axes == {"SIDE": ["A", "B"], "OPTIMIZER": ["adam"], "SEED": ["1", "2"]}

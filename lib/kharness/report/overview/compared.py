@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed_make
-from kharness.report.collection import REPLICATE_AXIS, Variant
+from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.overview.next_runs import matrix_command
@@ -141,7 +141,7 @@ def facts(summary: Summary) -> Mapping[str, str]:
     complete = [cell.run for cell in summary.cells if cell.run.complete]
     found: dict[str, str] = {
         "model": _models(starts) or str(summary.plan.get("model") or ""),
-        **{symbol_words(symbol): ", ".join(values) for symbol, values in summary.axes.items()},
+        **{symbol_words(name): ", ".join(values) for name, values in summary.axes.items() if name != SIDE},
         "dataset": _distinct(_dataset(start) for start in starts),
         "budget of a run": budget_words(budget_of(complete)) if complete else "",
         "hardware": _distinct(_hardware(attempt) for attempt in attempts),

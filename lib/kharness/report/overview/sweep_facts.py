@@ -134,7 +134,8 @@ def _mattered(known: Sequence[tuple[int, CellResult, float]], symbols: Sequence[
     if not found:
         return None
     header = ["parameter", "share of the ranks (%)", "a larger value"]
-    return Table(header, [[one.symbol, f"{100 * (one.share or 0):.0f}", _way(one)] for one in found], 1)
+    rows = [[one.symbol, f"{100 * (one.share or 0):.0f}", _way(one)] for one in found]
+    return Table(header, rows, 1).without_empty()
 
 
 def _way(one: Importance) -> str:

@@ -36,6 +36,7 @@ _HIDDEN = frozenset(
         "best",
         "checkpoint_bytes",
         "epoch",
+        "first_step",
         "global_step",
         "gpu_mem_allocated",
         "nan_inf_detected",
