@@ -55,7 +55,7 @@ def read_series(directory: Path) -> RunSeries:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What is drawn in one frame of a run's page or paper."""
+    """One frame of a run's page or paper, with its lines."""
 
     name: str
     title: str
