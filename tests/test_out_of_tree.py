@@ -123,8 +123,8 @@ def test_it_trains_there_and_is_reproduced_from_both_revisions(model: Path, scri
     git(model, "commit", "-qm", "first")
     done = script("train.py", f"M={model}", "NUM_EPOCHS=1", "TWO_SPIRALS_WIDTH=9")
     assert done.returncode == 0, done.stdout + done.stderr
-    again = "test_matrix CONFIG_NUM_EPOCHS=1 CONFIG_TWO_SPIRALS_WIDTH=9 CONFIG_MATRIX_AXES=SEED=1..5"
-    assert f"  make M='{model}' {again}  # several seeds" in done.stdout
+    repeated = "test_matrix CONFIG_NUM_EPOCHS=1 CONFIG_TWO_SPIRALS_WIDTH=9 CONFIG_MATRIX_AXES=SEED=1..5"
+    assert f"  make M='{model}' {repeated}  # several seeds" in done.stdout
     (run,) = kharness.runs(model / "results")
     assert (run.status, run.config["MODEL"], run.config["TWO_SPIRALS_WIDTH"]) == (
         "complete",
