@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from PIL import Image
 
 from kharness.report.graphs import GRAPH_MODULES, draw_all, training_loss, validation_accuracy
@@ -260,3 +262,18 @@ def test_reading_a_summary_loads_neither_torch_nor_matplotlib(matrix: MatrixDire
     )
     command = [sys.executable, "-c", program, str(matrix.directory)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_figures_of_many_runs_are_given_back_before_the_next(tmp_path: Path, make: Make) -> None:
+    seeds = [str(seed) for seed in range(200)]
+    made = make.matrix(tmp_path / "many", {"SEED": seeds})
+    made.cells = [{"name": f"seed-{seed}", "values": {"SEED": seed}, "model": "lenet5"} for seed in seeds]
+    made._write_plan()
+    gc.collect()
+    before = sum(isinstance(one, Figure) for one in gc.get_objects())
+    gc.disable()
+    try:
+        assert draw_all(collect(made.directory), ["time_per_step"])
+        assert sum(isinstance(one, Figure) for one in gc.get_objects()) == before
+    finally:
+        gc.enable()

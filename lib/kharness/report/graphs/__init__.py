@@ -8,6 +8,7 @@ that is false. A file whose name begins with an underscore is no graph.
 from __future__ import annotations
 
 import csv
+import gc
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,10 @@ class Graph(Protocol):
     def draw(self, summary: Summary) -> Figure: ...
 
 
+# Runs from which on a figure takes more memory than looking for it takes time.
+_MANY = 200
+
+
 def gpu_graphs() -> list[str]:
     """Those of GPU samples."""
     return [name for name in GRAPH_MODULES.names if "gpu" in name]
@@ -78,6 +83,8 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
         for file, content in zip(files, drawn, strict=False):
             write_atomically(file, content)
             pictures += [file] if file.suffix == ".png" else []
+        if drawn and len(summary.cells) >= _MANY:
+            gc.collect()  # a figure refers to itself, and its pixels stay until then
     return pictures
 
 
