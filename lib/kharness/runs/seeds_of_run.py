@@ -1,10 +1,11 @@
-"""The command that trains what one run trained again, by several seeds: nothing of it is left to .config."""
+"""Commands that train again by several seeds: what one run trained, or anybody's program."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kharness.config.assignment import Assignment
 from kharness.config.config_py import read_affects
@@ -20,7 +21,8 @@ _SEED, _NAME = "SEED", "TRACKER_RUN_NAME"
 def seeds_of_run(directory: Path, seeds: int) -> str:
     """Return the `make test_matrix` that trains what a run trained with so many seeds.
 
-    It names every option that the run was asked for and that changes what is trained, wherever it was asked.
+    It names every option that the run was asked for and that changes what is trained, wherever it was asked:
+    nothing of it is left to .config.
     """
     record, affects = read_record(directory), read_affects(directory)
     words = {}
@@ -35,6 +37,28 @@ def seeds_of_run(directory: Path, seeds: int) -> str:
     others = [word for word in configured_axes(record) if not word.startswith(f"{_SEED}=")]
     axes = f"CONFIG_{AXES}={axis}" if others else axis
     return typed_make(" ".join(["test_matrix", *map(shlex.quote, dict.fromkeys(words.values())), axes]))
+
+
+def matrix_of_program(
+    template: Mapping[str, Any], axes: Sequence[str], seeds: str, better: Sequence[str] = ()
+) -> str:
+    """Return the `kharness matrix` of a command template as matrix.json has it, with axes such as `lr=1,2`.
+
+    A command that took no seed gets one, unless `seeds` is empty.
+    """
+    environment = template["environment"]
+    words = list(template["words"])
+    if seeds and not any("{seed}" in text for text in (*words, *environment.values())):
+        words += ["--seed", "{seed}"]
+    options = {
+        "-a": [*axes, f"{_SEED.lower()}={seeds}"] if seeds else axes,
+        "-e": [f"{name}={value}" for name, value in environment.items()],
+        "--follow": template["follow"],
+        "--pattern": template["patterns"],
+        "--better": better,
+    }
+    given = [word for option, those in options.items() for one in those for word in (option, one)]
+    return shlex.join(["kharness", "matrix", *given, "--", *words])
 
 
 def _asked_words(one: Assignment, record: Record) -> str:

@@ -29,6 +29,7 @@ from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import short_value
+from kharness.runs.seeds_of_run import matrix_of_program
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL
@@ -161,7 +162,10 @@ class Leaderboard:
     def next_command(self) -> str:
         """Command that trains the first row again with other seeds."""
         if self.template:
-            return _matrix_of(self.template, self.rows[0].values, self.objective)
+            values = self.rows[0].values
+            axes = [f"{name.lower()}={value}" for name, value in values.items() if name != REPLICATE]
+            better = f"{self.objective.metric}={'down' if self.objective.minimize else 'up'}"
+            return matrix_of_program(self.template, axes, "101..105", [better])
         values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
         return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={values[name]}" for name in values)]))
 
@@ -204,24 +208,6 @@ def read_leaderboard(directory: Path) -> Leaderboard:
         budget_unit=unit,
         template=plan.template,
     )
-
-
-def _matrix_of(template: Mapping[str, Any], values: Mapping[str, str], objective: Objective) -> str:
-    """Return the command of a matrix of these values with seeds that no sweep has used."""
-    axes = [f"{name.lower()}={value}" for name, value in values.items() if name != REPLICATE]
-    environment = template["environment"]
-    words = list(template["words"])
-    if not any("{seed}" in text for text in (*words, *environment.values())):
-        words += ["--seed", "{seed}"]
-    options = {
-        "-a": [*axes, f"{REPLICATE.lower()}=101..105"],
-        "-e": [f"{name}={value}" for name, value in environment.items()],
-        "--follow": template["follow"],
-        "--pattern": template["patterns"],
-        "--better": [f"{objective.metric}={'down' if objective.minimize else 'up'}"],
-    }
-    given = [word for option, those in options.items() for one in those for word in (option, one)]
-    return shlex.join(["kharness", "matrix", *given, "--", *words])
 
 
 def _row(

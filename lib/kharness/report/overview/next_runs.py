@@ -13,7 +13,7 @@ from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
-from kharness.runs.seeds_of_run import AXES, TYPED, configured_axes, seeds_of_run
+from kharness.runs.seeds_of_run import AXES, TYPED, configured_axes, matrix_of_program, seeds_of_run
 
 _NONE = Record([], {})
 # Where runs are unless RESULTS_DIR says otherwise.
@@ -47,8 +47,11 @@ def suggestions(summary: Summary) -> list[Suggestion]:
 def matrix_command(summary: Summary, seeds: str = "") -> str:
     """Return the `make test_matrix` that plans this matrix, with other seeds where they are given.
 
-    It repeats what the command line gave the runs, and the axes where .config has others.
+    It repeats what the command line gave the runs, and the axes where .config has others. A matrix of
+    anybody's program is planned by `kharness matrix`.
     """
+    if summary.plan.get("template"):
+        return _program_command(summary, seeds)
     record = next((one for cell in summary.cells if (one := read_record(cell.run.directory)).written), _NONE)
     given = {
         one.symbol: shlex.quote(one.origin.where)
@@ -72,6 +75,23 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     else:
         last = [shlex.quote(word) for word in wanted if seeds or (configured and word not in configured)]
     return typed_make(" ".join(["test_matrix", *given.values(), *last]))
+
+
+def _program_command(summary: Summary, seeds: str) -> str:
+    values = dict(summary.axes)
+    replicates = values.pop(REPLICATE_AXIS, [])
+    axis = seeds or _axis(replicates, len(replicates))
+    axes = [f"{name.lower()}={','.join(those)}" for name, those in values.items()]
+    return matrix_of_program(
+        summary.plan["template"], axes, axis.replace("|", ","), better=_directions(summary)
+    )
+
+
+def _directions(summary: Summary) -> list[str]:
+    """Return what the matrix was told of its metrics, as `--better` takes it: `wer=down`."""
+    settings = summary.plan.get("settings")
+    told = str(settings.get("REPORT_BETTER", "")) if isinstance(settings, dict) else ""
+    return [word for word in told.split("; ") if word]
 
 
 def _listed(axes: object) -> Sequence[Mapping[str, Any]]:

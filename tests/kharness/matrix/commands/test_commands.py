@@ -17,6 +17,8 @@ import pytest
 
 from kharness.matrix.commands.axes import grid_of, parse_axis
 from kharness.matrix.planning.template import Template
+from kharness.report.overview.next_runs import matrix_command
+from kharness.report.summary import collect
 from kharness.runs.command import program_name
 from kharness.runs.errors import MatrixError
 from monitoring.journal.lineage import counting
@@ -85,6 +87,15 @@ def test_matrix_ends_in_a_verdict(matrix: tuple[Path, str]) -> None:
     assert re.search(r"lr=2  -0\.0[45]\d\d \(.*\)  better, p < 0\.0001", printed)
     summary = json.loads((folder / "results" / "latest" / "summary.json").read_text())
     assert [len(variant["runs"]) for variant in summary["variants"]] == [5, 5]
+
+
+def test_its_report_names_the_command_that_adds_seeds(matrix: tuple[Path, str]) -> None:
+    summary = collect(matrix[0] / "results" / "latest")
+    program = shlex.join(
+        [sys.executable, str(TRAINS), "--lr", "{lr}", "--seed={seed}", "--out", "{run_dir}/x {{y}}"]
+    )
+    assert matrix_command(summary) == f"kharness matrix -a lr=1,2 -a seed=1..5 -- {program}"
+    assert matrix_command(summary, "1..10") == f"kharness matrix -a lr=1,2 -a seed=1..10 -- {program}"
 
 
 def test_words_arrive_as_they_were_given(matrix: tuple[Path, str]) -> None:
