@@ -50,8 +50,8 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     It repeats what the command line gave the runs, and the axes where .config has others. A matrix of
     anybody's program is planned by `kharness matrix`.
     """
-    if summary.plan.get("template"):
-        return _program_command(summary, seeds)
+    if isinstance(template := summary.plan.get("template"), dict) and template:
+        return _program_command(summary, template, seeds)
     record = next((one for cell in summary.cells if (one := read_record(cell.run.directory)).written), _NONE)
     given = {
         one.symbol: shlex.quote(one.origin.where)
@@ -77,14 +77,12 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     return typed_make(" ".join(["test_matrix", *given.values(), *last]))
 
 
-def _program_command(summary: Summary, seeds: str) -> str:
+def _program_command(summary: Summary, template: Mapping[str, Any], seeds: str) -> str:
     values = dict(summary.axes)
     replicates = values.pop(REPLICATE_AXIS, [])
     axis = seeds or _axis(replicates, len(replicates))
     axes = [f"{name.lower()}={','.join(those)}" for name, those in values.items()]
-    return matrix_of_program(
-        summary.plan["template"], axes, axis.replace("|", ","), better=_directions(summary)
-    )
+    return matrix_of_program(template, axes, axis.replace("|", ","), better=_directions(summary))
 
 
 def _directions(summary: Summary) -> list[str]:

@@ -9,6 +9,9 @@ const MOST_COLUMNS = 12;
 const MAIN_METRICS = ["val_loss", "val_accuracy", "eval_loss", "eval/loss", "val/loss", "test_accuracy", "test_loss", "train_loss", "loss", "train/loss"];
 const STATUS_ORDER = ["running", "waiting", "died", "failed", "unreadable", "silent", "interrupted", "complete"];
 
+// What is around a training, such as a matrix's axes or the trackers, says less of it than its own options.
+const AROUND = /^(MATRIX|SWEEP|REPORT|LAUNCHER|ENABLE|TRACKER|ALERT|NOTIFY|GPU_MONITOR|MACHINE_MONITOR)/;
+
 // A choice's members (OPTIMIZER_SGD=true) say what the choice (OPTIMIZER=sgd) says, and names say nothing.
 export function tellingOptions() {
   const texts = store.options.filter((name) => valuesOf(name).some((value) => typeof value === "string"));
@@ -43,7 +46,7 @@ export function columns() {
 
 function usualColumns() {
   const options = tellingOptions();
-  const rank = (name) => (/seed/i.test(name) ? 2 : typeof valuesOf(name)[0] === "string" ? 0 : 1);
+  const rank = (name) => (AROUND.test(name) ? 3 : /seed/i.test(name) ? 2 : typeof valuesOf(name)[0] === "string" ? 0 : 1);
   options.sort((a, b) => rank(a) - rank(b));
   const tags = [...store.rows.values()].some((row) => row.tags) ? ["tags"] : [];
   return ["status", ...tags, ...options.slice(0, 5).map((name) => `o:${name}`), ...mainMetrics().flatMap((name) => (/^val|^eval/.test(name) ? [`m:${name}`, `b:${name}`] : [`m:${name}`])), "started"].slice(0, MOST_COLUMNS);
