@@ -48,7 +48,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min
 KillWait=5
 MessageTimeout=20
 SlurmctldTimeout=30
-SlurmdTimeout=5
+SlurmdTimeout=10
 ReturnToService=2
 MinJobAge={min_job_age}
 InactiveLimit=0
@@ -205,7 +205,8 @@ class SlurmCluster:
         self.controller = self._daemon("slurmctld", "-D")
 
     def stop_controller(self) -> None:
-        self._end(self.controller, signal.SIGKILL)
+        """It saves what it knows: killed, it forgets the jobs of its last seconds, and ends them later."""
+        self._end(self.controller, signal.SIGTERM)
 
     def stop_munge(self) -> None:
         self._end(self.munge, signal.SIGKILL)
