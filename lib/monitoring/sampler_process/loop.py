@@ -47,8 +47,10 @@ class SamplingLoop:
         root: Path = Path("/"),
         masks: Callable[[], Sequence[Mask]] = tuple,
         simulated: int = 0,
+        without_last: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ending` ends it, after one more sample with `last_sample`.
+        """`ending` ends it, after one more sample with `last_sample`; where that cannot be had,
+        `without_last` is called in its place, before `done` is set.
 
         `masks` are those of further processes; when they change, another process samples. `simulated` GPUs
         replace those of this machine.
@@ -62,6 +64,7 @@ class SamplingLoop:
         self._root = root
         self._masks = masks
         self._simulated = simulated
+        self._without_last = without_last
         self._process: SamplerProcess | None = None
         self._had_gpus = False
         self._absences = Backoff()
@@ -88,7 +91,11 @@ class SamplingLoop:
                 if self._ending.wait(restart.delay) and (was_ending or not self._last_sample):
                     return  # else the end came meanwhile, and one more process takes the last sample
         finally:
-            self.done.set()
+            try:
+                if self._ending.is_set() and not self.done.is_set():
+                    self._without_last()
+            finally:
+                self.done.set()
 
     def give_up(self) -> None:
         """Do without the driver that does not answer; any thread may call it."""

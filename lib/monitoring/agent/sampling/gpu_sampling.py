@@ -50,14 +50,19 @@ class GpuSampling:
         # of all ranks, which say in their start records which GPUs they may use
         self._ranks = RunProcesses(directory, run["attempts"][-1])
         self._loop = SamplingLoop(
-            self, options.interval, self._ending, last_sample=True, masks=self._ranks.masks
+            self,
+            options.interval,
+            self._ending,
+            last_sample=True,
+            masks=self._ranks.masks,
+            without_last=self._end_without_sample,
         )
         self.done = self._loop.done
         self._failure = ""
         self._standing: set[int] = set()
         self._last_failure = ""
         self._devices: Sequence[DeviceInfo] = ()
-        self._was_absent = self._has_end = False
+        self._was_absent = False
         self._told: set[str] = set()
         self._stats: GpuStats | None = None
         self._step: LastStep | None = None
@@ -124,8 +129,6 @@ class GpuSampling:
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Write a record, and alerts of what happened."""
         assert self._stats is not None
-        # before writing: is this the last sample, or must `_end_without_sample` stand in for it?
-        self._has_end = self._ending.is_set()
         self._append(samples)
         if self._stats.removed:
             where = f"the oldest samples were removed: {GpuStatsFiles.where}"
@@ -155,14 +158,13 @@ class GpuSampling:
     def _sample(self) -> None:
         try:
             self._loop.run()
-            # no driver answered for the last sample: the time until the end still counts, as unmeasured
-            if self._devices and self._ending.is_set() and not self._has_end:
-                self._end_without_sample()
         finally:
             self._close()
 
     def _end_without_sample(self) -> None:
-        """Count the time since the last sample as unmeasured, in a last record."""
+        """Count the time since the last sample as unmeasured, in a last record; no driver answered for it."""
+        if not self._devices:
+            return
         with contextlib.suppress(MonitoringError, OSError):  # reported when it failed first
             self._open(self._devices)
             self._append([device.sample("error", self._last_failure) for device in self._devices])
