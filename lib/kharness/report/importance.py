@@ -25,7 +25,7 @@ class Importance:
 
     symbol: str
     share: float | None
-    """From 0 to 1; None where too few trials, or a single value, say nothing."""
+    """A share, 0 to 1; None where too few trials, or a single value, say nothing."""
     rises: bool | None
     """Whether a larger value has the larger objective; None for names, and where it is neither."""
     groups: int

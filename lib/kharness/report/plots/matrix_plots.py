@@ -39,7 +39,7 @@ class PlottedMetric:
 
 
 _Along = Callable[[float], float]
-"""From a step to where it stands on an axis."""
+"""Function from a step to its place on an axis."""
 
 
 @dataclass(frozen=True)

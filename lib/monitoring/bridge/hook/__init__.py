@@ -11,7 +11,7 @@ from pathlib import Path
 
 PATH = "PYTHONPATH"
 ENDING = ".hook.jsonl"
-"""Of a file in the spool, which one process of the program writes."""
+"""End of the name of a file in the spool, which one process of the program writes."""
 
 
 def hooked(environment: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from kharness.report.summary import collect
 
 from ....made_once import made_once
 from ....warm_python import WarmPython
+from .ranks import run_ranks
 
 SIZE = 3
 # Place -> the phase that it is in, without and with forward and backward apart.
@@ -80,17 +81,7 @@ def trained(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: Wa
             for case in left:
                 shutil.rmtree(folder / case["name"], ignore_errors=True)
             (folder / "cases.json").write_text(json.dumps(left))
-            ranks = [
-                warm_torch.start(
-                    [root / "tests/data/delays/train.py", folder],
-                    env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(SIZE)},
-                    stderr=subprocess.PIPE,
-                )
-                for rank in range(SIZE)
-            ]
-            for rank in ranks:
-                _, said = rank.communicate(timeout=600)
-                assert rank.returncode == 0, said
+            run_ranks(warm_torch, root / "tests/data/delays/train.py", folder, SIZE)
             left = [case for case in left if UNSTEADY in told(folder, case)[0]]
             if not left:
                 break

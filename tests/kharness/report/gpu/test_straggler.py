@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from monitoring.journal.alerts import Alerts
 from monitoring.terminal.run_view import RunView
 
 from ....warm_python import WarmPython
+from .ranks import run_ranks
 
 SIZE = 4
 CONFIG = {"ALERT_STRAGGLER_RECORDS": 5}
@@ -33,17 +32,7 @@ SLOW = {
 def trained(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Path:
     """Four runs by tests/data/straggler/train.py: in each another rank and phase is slow."""
     folder = tmp_path_factory.mktemp("straggler")
-    ranks = [
-        warm_torch.start(
-            [root / "tests/data/straggler/train.py", folder],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(SIZE)},
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(SIZE)
-    ]
-    for rank in ranks:
-        _, said = rank.communicate(timeout=600)
-        assert rank.returncode == 0, said
+    run_ranks(warm_torch, root / "tests/data/straggler/train.py", folder, SIZE)
     return folder
 
 
