@@ -140,7 +140,7 @@ gpu-report: $(setup)		## report how evenly the GPUs were used, and draw it: RUN=
 	@$(python) scripts/gpu_report.py
 
 .PHONY: reproduce
-reproduce: $(setup)		## train a past run again and say whether it is bit-equal: RUN=dir [ANYWAY=y]
+reproduce: $(setup)		## train a past run again and say whether it is bit-equal: RUN=dir (default: the newest) ANYWAY=y
 	@$(python) scripts/reproduce.py
 
 .PHONY: compare

@@ -1,4 +1,6 @@
-"""Run a past run again and say whether it is bit-equal: reproduce.py RUN=dir [ANYWAY=y] [TRACKER=…].
+"""Run a past run again and say whether it is bit-equal: reproduce.py [RUN=dir] [ANYWAY=y] [TRACKER=…].
+
+Without RUN= the newest; of a matrix or a sweep its first complete run.
 
 Exit codes: 0 bit-equal, 3 not, 2 if the run cannot be rebuilt.
 """
@@ -18,10 +20,10 @@ from kharness.matrix.reproduce.bit_equal import differences_here, machine_differ
 from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.reproduce.verdict import has_ended_alike, say_not_compared, say_verdict
+from kharness.matrix.selected_runs import complete_run
 from kharness.matrix.supervise_single import supervise_single
 from kharness.runs.command import read_command
 from kharness.runs.control_changes import EXPECTED_DATA
-from kharness.runs.errors import MatrixError
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Slot
 from kharness.runs.lock import RunnerLock
@@ -32,10 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: Sequence[str]) -> int:
     """Rebuild, run, compare."""
     variables = make_variables.given(argv, os.environ, "reproduce", root=ROOT)
-    if not variables.get("RUN"):
-        raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
     anyway, trackers = variables.get("ANYWAY", "n") == "y", variables.get("TRACKER", "none")
-    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    asked = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    directory = complete_run(asked, ROOT)
     if read_command(directory) is not None:
         return reproduce_command(directory, trackers=trackers, anyway=anyway)
     past = ReproducedRun.read(directory)

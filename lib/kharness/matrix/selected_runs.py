@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.config_py import ConfigValues
+from kharness.config.make.typed import typed
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.runs.command import COMMAND_JSON, command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
+from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import has_other_sources, known_failures, read_matrix_json, sources_of
 from kharness.runs.rundir import has_plan
+from kharness.runs.status import COMPLETE, read_status
 from monitoring.counts import counted
 from monitoring.journal.files import RUN_JSON
 from monitoring.outside import MODEL_GIT
@@ -81,6 +84,23 @@ def find(directory: Path, root: Path, chosen: str = "") -> SelectedRuns:
     if place.is_matrix:
         return _matrix(place.directory, root, parse_filter(f"{chosen} {place.cell}"))
     return _single(directory, root)
+
+
+def complete_run(directory: Path, root: Path) -> Path:
+    """The run in `directory`; of a matrix or a sweep the first complete one, which is printed.
+
+    MatrixError for a matrix without one, and for what `find` refuses.
+    """
+    if not has_plan(directory):
+        return directory
+    found = find(directory, root)
+    for member in found.members:
+        if read_status(member.launch.directory).status == COMPLETE:
+            print(f"of {shown(directory)} the first complete run, {member.name}", flush=True)
+            return member.launch.directory
+    raise MatrixError(
+        f"{directory} has no complete run", hint=f"finish it: {typed('continue', shown(directory))}"
+    )
 
 
 def member_named(found: SelectedRuns, name: str) -> Member:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from kharness.config.generate import write_files
 from kharness.config.options import Options
 from kharness.config.places import asked_path, output
 from kharness.config.project_name import run_name
-from kharness.runs.rundir import has_plan, numbered
+from kharness.runs.rundir import has_plan, link_latest, numbered
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import TrainingError
 from monitoring import Run
@@ -31,12 +31,15 @@ def open_run(
 ) -> Iterator[Run]:
     """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
+    A new one is the newest: `latest` in RESULTS_DIR points at it.
+
     The directory holds the configuration that is trained with before the caller continues. `identity` goes
     into run.json. Each rank opens the same directory and writes its own journal. TrainingError if no
     directory can be made; one that another process trains stays as it is. A run that is not followed has no
     tracker, exporter or monitor.
     """
     name = run_name(options.values, root, datetime.now(UTC))
+    is_new = directory is None
     if directory is None:
         directory = world.of_main(_new_directory(options, name, root) if world.is_main else None)
         assert directory is not None
@@ -57,6 +60,9 @@ def open_run(
         # Not before: now nobody else writes here.
         if world.is_main:
             write_files(options.files(), directory)
+            if is_new:
+                with suppress(OSError):  # a file system without links: the run trains all the same
+                    link_latest(directory)
         yield run
 
 

@@ -75,6 +75,7 @@ def test_new_run_is_named_by_its_template_and_holds_its_config(root: Path, tmp_p
     }
     assert (tmp_path / "lenet5-adam-7" / ".config").read_text() == asked.resolved.text
     assert "OPTIMIZER = 'adam'" in (tmp_path / "lenet5-adam-7" / "config.py").read_text()
+    assert (tmp_path / "latest").readlink() == Path("lenet5-adam-7")
 
 
 def test_cell_is_grouped_by_its_matrix(root: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kharness.matrix.planning.single import withdraw_refused
 from kharness.matrix.planning.template import Template
 from kharness.matrix.reproduce.revision import Code, GitState, code_of
 from kharness.matrix.reproduce.verdict import has_ended_alike, say_not_compared, say_verdict
+from kharness.matrix.selected_runs import complete_run
 from kharness.matrix.supervise_single import supervise_single
 from kharness.runs.command import Command, command_launch, read_command
 from kharness.runs.errors import MatrixError
@@ -42,11 +43,9 @@ COMPUTING = ("torch", "torchvision", "numpy", "triton", "jax", "transformers", "
 
 
 def reproduce_asked(given: Sequence[str]) -> int:
-    """Run again what `RUN=` names, without a checkout. MatrixError for a training of one."""
+    """Run again what `RUN=` names, without it the newest. MatrixError for a training of a checkout."""
     variables = make_variables.given(given, {}, "reproduce")
-    if not variables.get("RUN"):
-        raise MatrixError("there is no run", hint="for example kharness reproduce results/latest")
-    directory = asked_directory(variables, Path.cwd())
+    directory = complete_run(asked_directory(variables, Path.cwd()), Path.cwd())
     if read_command(directory) is None:
         raise MatrixError(
             f"{directory} has no command to run again", hint="a training of a checkout: make reproduce there"

@@ -85,10 +85,11 @@ def cell(repository: Path, call: Call) -> Path:
 
 def test_a_cell_is_run_again_in_the_code_that_it_had(repository: Path, cell: Path, call: Call) -> None:
     revision = git(repository, "rev-parse", "HEAD")[:12]
-    here, again = call(repository, "reproduce", cell), cell.with_name(f"{cell.name}_reproduced")
+    here, again = call(repository, "reproduce"), cell.with_name(f"{cell.name}_reproduced")
     assert (here.code, here.said) == (
         0,
         [
+            f"of results/{cell.parent.name} the first complete run, {cell.name}",
             f"code: revision {revision}, as it is here",
             "folder: .",
             "not known: the data that the program read",

@@ -257,7 +257,7 @@ def test_configuration_that_is_gone_is_that_of_the_start_record(
 
 @pytest.mark.parametrize(
     ("variables", "error"),
-    [([], "RUN is not given"), (["RUN={results}"], "{results} is not a run that has begun: ")],
+    [([], "results/latest does not exist"), (["RUN={results}"], "{results} is not a run that has begun: ")],
     ids=["none", "no run"],
 )
 def test_what_is_no_run_is_refused(
@@ -265,6 +265,7 @@ def test_what_is_no_run_is_refused(
 ) -> None:
     results = str(run.parent)
     given = [variable.format(results=results) for variable in variables]
-    done = warm_torch.run([checkout / "scripts/reproduce.py", *given], env=environment_of(checkout))
+    command = [checkout / "scripts/reproduce.py", *given]
+    done = warm_torch.run(command, cwd=checkout, env=environment_of(checkout))
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {error.format(results=results)}")
