@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.launchers import slurm
+from kharness.matrix.launchers import _slurm_looking, slurm
 from kharness.matrix.launchers._slurm_arrays import (
     JOB_SECONDS,
     Array,
@@ -91,7 +91,7 @@ def test_a_folder_that_other_nodes_see(
     earlier: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a job has begun before, one node that does not see it costs the cells that it gets."""
-    monkeypatch.setattr(slurm, "squeue", lambda names: {("m", 0): row("FAILED", "JobLaunchFailure")})
+    monkeypatch.setattr(_slurm_looking, "squeue", lambda names: {("m", 0): row("FAILED", "JobLaunchFailure")})
     launch, job = Launch("run", tmp_path, tmp_path, "model", {}), Job("slurm", "m.0", "", None, 0.0)
     if earlier:
         append(tmp_path, {"event": "start", "submission": "before.0"})

@@ -1,0 +1,152 @@
+"""How jobs on Slurm stand: known by their own files, one question about all, and the accounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from kharness.matrix.launchers._slurm_arrays import folder_of, has_begun_there, name_and_index
+from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, sacct, squeue
+from kharness.matrix.launchers._slurm_ends import (
+    PATIENT,
+    end_of,
+    needs_accounts,
+    unseen_on,
+    was_cancelled,
+)
+from kharness.matrix.launchers._slurm_jobs import ASK_EVERY, ASK_SELDOM, KnownJob, KnownJobs, TaskKey
+from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import LAUNCH_FAILED, REFUSED
+from kharness.runs.jobs.job_file import read_starts
+from kharness.runs.launch import Exit, Job, JobStart, Launch
+
+# Files of so many running jobs are looked at, so often.
+FILES_AT_ONCE = 64
+FILES_EVERY = 1.0
+
+
+class Looking:
+    """Looks at files each second, and asks Slurm at most every ten."""
+
+    def __init__(self, jobs: KnownJobs) -> None:
+        self._jobs = jobs
+        self.refusal: MatrixError | None = None
+        """Why none of it can run here; then all jobs have ended."""
+        self._next_files = 0.0
+        self._turn = 0
+        self._keeps_accounts = True
+        self._is_seen = False
+        """Whether jobs of an earlier runner have begun."""
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_files:
+            self._next_files = now + FILES_EVERY
+            self._look_at_files()
+        if now >= self._jobs.next_question:
+            self._ask()
+
+    def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> dict[str, Exit]:
+        """How jobs of earlier runners have ended that noted no end, as the accounts have it."""
+        starts = {job.id: read_starts(launch.directory, job.id) for launch, job in pairs}
+        open_ends = {id: found for id, found in starts.items() if needs_accounts(None, found)}
+        rows = self._in_accounts(open_ends)
+        found = {}
+        for id, its in open_ends.items():
+            row = rows.get(name_and_index(id))
+            if row is not None and (end := end_of(row, its, over=PATIENT)) is not None:
+                found[id] = end
+        return found
+
+    def _look_at_files(self) -> None:
+        """Those of some running jobs, and of others the next time."""
+        live = self._jobs.live()
+        if len(live) > FILES_AT_ONCE:
+            begun = self._turn = self._turn % len(live)
+            live = [*live, *live][begun : begun + FILES_AT_ONCE]
+            self._turn += FILES_AT_ONCE
+        for job in live:
+            if self._jobs.read_file(job):
+                self._judge(job)
+
+    def _ask(self) -> None:
+        """Ask Slurm about all that has not ended."""
+        live, jobs = self._jobs.live(), self._jobs
+        asked = time.monotonic()
+        try:
+            rows = squeue(sorted({job.task[0] for job in live}))
+        except SlurmRefused as error:
+            jobs.pause = ASK_SELDOM
+            jobs.next_question = asked + jobs.pause
+            jobs.say_once(f"note: Slurm does not say how the jobs are: {error}")
+            return
+        changed = False
+        for job in live:
+            row = rows.get(job.task)
+            if row is not None:
+                changed = changed or job.row is None or row.state != job.row.state
+                job.row = row
+            job.over = 0 if row is not None and row.is_active else job.over + 1
+            jobs.read_file(job)
+        if self._refuse_unseen():
+            return
+        self._ask_accounts([job for job in live if job.over])
+        for job in live:
+            self._judge(job)
+        jobs.pause = ASK_EVERY if changed else min(1.5 * jobs.pause, ASK_SELDOM)
+        jobs.next_question = asked + jobs.pause
+
+    def _refuse_unseen(self) -> bool:
+        """Whether all jobs are ended, as nodes do not see where they write, and none has ever begun."""
+        if self._is_seen or self._jobs.begun:
+            return False
+        jobs = self._jobs.by_id.values()
+        nodes = unseen_on([job.row for job in jobs if job.row])
+        if not nodes:
+            return False
+        folder = folder_of(next(iter(jobs)).launch)
+        if has_begun_there(folder):  # on another node, for an earlier runner
+            self._is_seen = True
+            return False
+        self.refusal = refusal = MatrixError(
+            f"RESULTS_DIR: {nodes} cannot write to {folder}, where the logs of its jobs are",
+            hint="set RESULTS_DIR to a folder that all nodes mount; where only these do not: "
+            f"CONFIG_LAUNCHER_SLURM_SBATCH=--exclude={nodes.replace(', ', ',')}",
+        )
+        for job in jobs:
+            if job.exit is None:
+                job.exit = Exit(None, None, time.time(), REFUSED, str(refusal))
+                if job.row is not None and job.row.is_active:
+                    self._jobs.to_end[job.slurm_id] = None
+        return True
+
+    def _ask_accounts(self, over: Sequence[KnownJob]) -> None:
+        """Take from sacct, where there is one, what it alone knows of jobs that are over."""
+        asked = [job for job in over if needs_accounts(job.row, job.starts)]
+        rows = self._in_accounts({job.id: job.starts for job in asked})
+        for job in asked:
+            job.row = rows.get(job.task, job.row)
+
+    def _in_accounts(self, ids: Mapping[str, Sequence[JobStart]]) -> dict[TaskKey, Row]:
+        """The rows that sacct has for these; none where it does not answer, which is a note."""
+        if not self._keeps_accounts or not ids:
+            return {}
+        times = [starts[0].started for starts in ids.values() if starts]
+        try:
+            rows = sacct(sorted({name_and_index(id)[0] for id in ids}), min(times, default=time.time()))
+        except SlurmRefused as error:
+            self._jobs.say_once(f"note: the accounts do not say why jobs have ended: {error}")
+            return {}
+        self._keeps_accounts = rows is not None
+        return rows or {}
+
+    def _judge(self, job: KnownJob) -> None:
+        if self._keeps_accounts and not job.over and was_cancelled(job.starts):
+            return  # who has done it the accounts say, once it is over
+        job.exit = end_of(job.row, job.starts, over=job.over, has_begun=job.task in self._jobs.begun)
+        if job.exit is None or job.exit.cause != LAUNCH_FAILED or job.row is None:
+            return
+        if job.row.is_active and not job.over:  # held, or waiting for what never comes
+            self._jobs.to_end[job.slurm_id] = None
+        if job.row.nodes and not job.starts:
+            self._jobs.note_bad_start(job.row.nodes, job.task)
