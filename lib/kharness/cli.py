@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -91,20 +91,27 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
     from kharness.matrix.commands.early import EarlyBridge
 
-    bridge = None if options.dry_run else EarlyBridge()
-    from kharness.matrix.commands.forked import LocalForked
+    settings = _settings_of_job(options)
+    bridge = None if options.dry_run or settings else EarlyBridge()
     from kharness.matrix.commands.given import prepare_run, preview_run
     from kharness.matrix.supervise_single import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
-    given = _given(options, words)
-    if bridge is None:
+    given = _given(options, words, settings)
+    if options.dry_run:
         return dry_run(preview_run(given))
-    launch = prepare_run(given)
+    if bridge is None:
+        from kharness.matrix.commands.launching import prepare_job
+
+        launch, launcher = prepare_job(given), None
+    else:
+        from kharness.matrix.commands.forked import LocalForked
+
+        launch, launcher = prepare_run(given), LocalForked(bridge)
     print(f"run: {shown(launch.directory)}", flush=True)
     with RunnerLock(launch.directory):
-        return supervise_single(launch, root=Path.cwd(), launcher=LocalForked(bridge))
+        return supervise_single(launch, root=Path.cwd(), settings=settings, launcher=launcher)
 
 
 def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -178,7 +185,8 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     found = find(opened(directory).resolve(), Path.cwd())
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
-        return continue_found(found, found.settings, root=Path.cwd(), report=report)
+        settings = {**found.settings, "MATRIX_DETACH": False}  # whoever continues watches on
+        return continue_found(found, settings, root=Path.cwd(), report=report)
 
 
 def report(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -331,7 +339,18 @@ def dry_run(launches: Sequence[Launch]) -> int:
     return 0
 
 
-def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
+def _settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
+    """Return the settings of the launcher of a single run; {} on this machine, where it starts sooner."""
+    if options.launcher == "local" and not (options.launcher_option or options.detach):
+        return {}
+    from kharness.matrix.commands.launching import launcher_settings
+
+    return launcher_settings(options.launcher, options.launcher_option, jobs=None, detach=options.detach)
+
+
+def _given(
+    options: argparse.Namespace, words: Sequence[str], settings: Mapping[str, Value] | None = None
+) -> Given:
     from kharness.matrix.commands.given import Given
     from kharness.matrix.planning.template import Template
 
@@ -356,6 +375,7 @@ def _given(options: argparse.Namespace, words: Sequence[str]) -> Given:
         patterns=options.pattern,
         trackers={name: {} for name in options.tracker},
         hook=options.hook,
+        settings=settings or {},
     )
 
 

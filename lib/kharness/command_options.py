@@ -14,20 +14,10 @@ Call = Callable[[argparse.Namespace, Sequence[str]], int]
 
 # Options of `run`, `matrix` and `sweep`: kharness.toml has them all.
 OF_RUN = (
-    "--env",
-    "--follow",
-    "--hook",
-    "--offline",
-    "--pattern",
-    "--project",
-    "--render",
-    "--resume-with",
-    "--tracker",
+    *("--detach", "--env", "--follow", "--hook", "--launcher", "--launcher-option", "--offline"),
+    *("--pattern", "--project", "--render", "--resume-with", "--tracker"),
 )
-OF_MATRIX = (
-    *("--axis", "--baseline", "--better", "--budget", "--detach", "--jobs", "--launcher"),
-    *("--launcher-option", "--metric", "--retries", "--timeout"),
-)
+OF_MATRIX = ("--axis", "--baseline", "--better", "--budget", "--jobs", "--metric", "--retries", "--timeout")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
@@ -107,6 +97,10 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="W&B keeps the program's runs on this disk")
     parser.add_argument("--hook", action="store_true",
                         help="record calls of wandb, trackio and others in the program")  # fmt: skip
+    parser.add_argument("--launcher", default="local", metavar="NAME", help="slurm: each run is a job of it")
+    parser.add_argument("--launcher-option", action="append", default=[], metavar="NAME=VALUE",
+                        help="partition=gpu, time_limit=2:00:00 …")  # fmt: skip
+    parser.add_argument("--detach", action="store_true", help="leave once a cluster has all of it")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run and write nothing")
 
 
@@ -114,10 +108,6 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V")
     parser.add_argument("--jobs", type=int, help="runs at once; default: 1, in a queue all")
-    parser.add_argument("--launcher", default="local", metavar="NAME", help="slurm: each run is a job of it")
-    parser.add_argument("--launcher-option", action="append", default=[], metavar="NAME=VALUE",
-                        help="partition=gpu, time_limit=2:00:00 …")  # fmt: skip
-    parser.add_argument("--detach", action="store_true", help="leave once a cluster has all of it")
     parser.add_argument("--timeout", type=int, default=0, help="seconds per attempt; 0: none")
     parser.add_argument("--retries", type=int, default=1)
     parser.add_argument("--metric", default="", help="what decides")

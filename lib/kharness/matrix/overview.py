@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.config.make.typed import typed, typed_make
+from kharness.config.make.typed import typed
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Member, SelectedRuns
@@ -220,7 +220,7 @@ def _headline(overview: Overview, shown: str) -> str:
         if all(map(_on_cluster, alive)):
             waiting = f", {len(in_queue)} of them waiting" if in_queue else ""
             begun = f"{counted(len(alive), 'run')} in the hands of the scheduler{waiting}"
-            return f"{what}: {begun}; watch on with: {typed_make(f'continue RUN={shown}')}"
+            return f"{what}: {begun}; watch on with: {typed('continue', shown)}"
         return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
     return f"{what}: ended; retry the failed runs with: {typed('test-rerun', shown, 'TARGET')}"
 

@@ -180,7 +180,7 @@ def _member(cell: Mapping[str, Any], directory: Path, root: Path, sources: Path 
 
 def _single(directory: Path, root: Path) -> SelectedRuns:
     if (command := read_command(directory)) is not None:
-        return _run(command_launch(directory, command))
+        return _run(command_launch(directory, command), command.settings)
     config = directory / CONFIG_PY
     if not config.is_file():
         raise MatrixError(

@@ -29,6 +29,7 @@ _SHAPE = {
     "trackers": dict,
     "resume?": [str],
     "hook?": bool,
+    "settings?": dict,
     "template?": {"words": [str], "environment": {"*": str}, "follow": [str], "resume": [str]},
 }
 
@@ -52,6 +53,8 @@ class Command:
     """Words that attempts after the first have in addition."""
     hook: bool = False
     """Whether calls of trackers are recorded in the program itself."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Those of the launcher of a single run; none for one on this machine."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """Words, environment, follow and resume with `{run_dir}` and what else is the run's own in braces."""
 

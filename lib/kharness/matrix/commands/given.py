@@ -34,6 +34,8 @@ class Given:
     patterns: Sequence[str] = ()
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     hook: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Those of the launcher of a single run."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any], results: Path) -> Given:
@@ -91,6 +93,7 @@ class Given:
             trackers=self.trackers,
             resume=self.template.resumed(known),
             hook=self.hook,
+            settings=self.settings,
             template={
                 "words": of_run.words,
                 "environment": of_run.environment,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from kharness.config.values import Value
+from kharness.matrix.commands.given import Given, prepare_run, preview_run
 from kharness.matrix.launchers import LAUNCHERS, schedules
+from kharness.matrix.planning.needs import refuse_unrunnable
+from kharness.matrix.planning.single import on_cluster
+from kharness.runs.command import CommandLaunch
 from kharness.runs.errors import MatrixError
 
 
@@ -28,7 +32,19 @@ def launcher_settings(name: str, pairs: Sequence[str], *, jobs: int | None, deta
                 hint=f"its options: {', '.join(kinds)}",
             )
         found[LAUNCHERS.symbol(name, option)] = _typed(pair, value, kinds[option])
+    if detach and not schedules(found):
+        raise MatrixError(
+            "--detach: what runs on this machine ends with this command", hint="give --launcher slurm"
+        )
     return found
+
+
+def prepare_job(given: Given) -> CommandLaunch:
+    """Make the directory of a single run of a launcher's; MatrixError before anything is written."""
+    (wished,) = preview_run(given)
+    refuse_unrunnable([on_cluster(wished, given.settings)], given.settings)
+    launch = prepare_run(given)
+    return replace(launch, threads=on_cluster(launch, given.settings).threads)
 
 
 def _typed(pair: str, value: str, kind: str) -> Value:

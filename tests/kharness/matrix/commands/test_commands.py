@@ -326,6 +326,11 @@ REFUSED = [
         "--launcher-option x=1: slurm has no option x",
         "its options: partition, account, qos",
     ),
+    (
+        ["run", "--detach", "--", "true"],
+        "--detach: what runs on this machine ends with this command",
+        "give --launcher slurm",
+    ),
     (["run"], "there is no command", "kharness matrix -a lr=1,2 -- python train.py --lr {lr}"),
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (

@@ -1,10 +1,11 @@
-"""A matrix of anybody's command on a Slurm cluster."""
+"""A run and a matrix of anybody's command on a Slurm cluster."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,28 +20,60 @@ print("job", os.environ["SLURM_JOB_ID"])
 """
 
 
-def test_runs_are_jobs_with_the_options_that_were_given(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     if reason := missing():
         pytest.skip(f"no Slurm here: {reason}")
-    # its sockets are in it: the name of this test is longer than a socket's path may be
+    # its sockets are in it: the name of a test is longer than a socket's path may be
     cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    command = [sys.executable, "-m", "kharness", "matrix", "-a", "x=1,2", "--launcher", "slurm"]
-    options = ["--launcher-option", "time_limit=5", "--launcher-option", "memory_mb=50"]
     try:
         cluster.start()
-        ended = subprocess.run(
-            [*command, *options, "--", sys.executable, "-c", PROGRAM, "{x}"],
-            cwd=tmp_path,
-            env={**os.environ, **cluster.environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        yield cluster
     finally:
         cluster.stop()
+
+
+def kharness(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kharness", *words],
+        cwd=folder,
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+SLURM = ["--launcher", "slurm", "--launcher-option", "time_limit=5", "--launcher-option", "memory_mb=50"]
+
+
+def test_runs_are_jobs_with_the_options_that_were_given(cluster: SlurmCluster, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", PROGRAM, "{x}"]
+    ended = kharness(cluster, tmp_path, "matrix", "-a", "x=1,2", *SLURM, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count(": complete: 3 steps in ") == 2
     for run in ("x-1", "x-2"):
         assert "\njob " in (tmp_path / "results" / "latest" / run / "output.log").read_text()
+
+
+def test_single_run_is_a_job_that_another_command_watches_to_its_end(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", f"import time; time.sleep(2){PROGRAM}", "1"]
+    left = kharness(cluster, tmp_path, "run", *SLURM, "--detach", "--", *program)
+    assert left.returncode == 0, left.stdout + left.stderr
+    run = (tmp_path / "results" / "latest").resolve()
+    assert f"kharness continue results/{run.name}  # watch on" in left.stdout
+    ended = kharness(cluster, tmp_path, "continue")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"taken over: results/{run.name}, which the scheduler runs" in ended.stdout
+    assert "\njob " in (run / "output.log").read_text()
+    assert "1 run: 1 complete" in kharness(cluster, tmp_path, "status").stdout
+
+
+def test_single_run_that_the_cluster_cannot_take_is_refused(cluster: SlurmCluster, tmp_path: Path) -> None:
+    words = ["run", "--launcher", "slurm", "--launcher-option", "partition=nothere", "--", "true"]
+    refused = kharness(cluster, tmp_path, *words)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: LAUNCHER_SLURM_PARTITION=nothere: there is no partition nothere")
+    assert not (tmp_path / "results").exists()
