@@ -21,8 +21,9 @@ from kharness.runs.exit_codes import (
 )
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import FROM_SCRATCH
+from monitoring.errors import is_full
 from monitoring.journal import end_status
-from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.atomic_file import write_atomically, write_within
 from monitoring.journal.encoding.json_shape import (
     NUMBER,
     NUMBER_OR_NULL,
@@ -133,8 +134,17 @@ class RunStatus:
 
 
 def write_status(directory: Path, status: RunStatus, *, durable: bool = True) -> None:
-    """Replace DIRECTORY/status.json; a `durable` one survives a loss of power."""
-    write_atomically(directory / STATUS_JSON, status_text(status).encode(), durable=durable)
+    """Replace DIRECTORY/status.json; a `durable` one survives a loss of power.
+
+    On a full disk it is written over, or nobody would know how the run has ended.
+    """
+    path, data = directory / STATUS_JSON, status_text(status).encode()
+    try:
+        write_atomically(path, data, durable=durable)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        write_within(path, data)
 
 
 def status_text(status: RunStatus) -> str:

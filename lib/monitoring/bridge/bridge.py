@@ -28,6 +28,7 @@ from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.sources.output import end_cut_off_line
 from monitoring.bridge.standing import Standing, keep_before, stores_before
 from monitoring.errors import RunBusyError, UserError, report_error, unwritable
 from monitoring.host.file_locks import try_lock
@@ -65,6 +66,7 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     is_first = _made(journal)
     keep_before(watched, stores)
     if not is_first:
+        end_cut_off_line(watched.directory / OUTPUT_LOG)
         if not ((watched.directory / RUN_JSON).exists() and journal.stat().st_size):
             _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
         run, bridge = _opened(options, command, watched, stores)

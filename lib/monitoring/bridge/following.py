@@ -46,6 +46,8 @@ class Bridge:
         for number, entry in enumerate(earlier):
             self._found[_key(entry["kind"], Path(entry["path"]))] = number
         self._listed = earlier
+        self._is_unlisted = False
+        """Whether bridge.json lacks some of them."""
         self._standing: dict[Path, Standing] = {}
         """Stores that the program has not been seen to write yet."""
         self.recorder = Recorder(
@@ -166,6 +168,11 @@ class Bridge:
             for source in module.find(self.watched):
                 if all(source.path != known.path or source.kind != known.kind for known, _ in self._readers):
                     self._add(source)
+        if self._is_unlisted:
+            # a full disk, which must not end the program: again with the next search
+            with contextlib.suppress(OSError):
+                write_known(self._file, self._listed, self._before)
+                self._is_unlisted = False
 
     def _add(self, source: MetricSource) -> None:
         key = _key(source.kind, source.path)
@@ -173,7 +180,7 @@ class Bridge:
         if number is None:
             number = self._found[key] = len(self._listed)
             self._listed.append({"kind": source.kind, "path": str(source.path), "found": time.time()})
-            write_known(self._file, self._listed, self._before)
+            self._is_unlisted = True
         progress = self.recorder.sources.setdefault(number, Followed(number, source.kind))
         self._readers.append((source, progress))
 

@@ -7,6 +7,7 @@ say) is neither followed nor overwritten.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -15,10 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from monitoring.errors import is_full
 from monitoring.host.process import process_started
 
 # Seconds after which a half-written file counts as abandoned; its process may run on another host.
 LEFT_AFTER = 3600.0
+# Bytes of a block in `st_blocks` (stat(2)); what a folder has room for that is not full: a few records.
+BLOCK, ROOM = 512, 64 * 1024
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True, prompt: bool = False) -> None:
@@ -58,6 +62,35 @@ def replacing(path: Path, *, durable: bool = True, prompt: bool = False) -> Iter
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_within(path: Path, data: bytes) -> None:
+    """Write over a file of text where the disk is full, in the blocks that it has: blanks fill what is left.
+
+    OSError where they do not suffice, or the file has other names or is a link. It is no replacement: a
+    loss of power may leave a mixture.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:
+        status = os.fstat(file.fileno())
+        if len(data) > status.st_blocks * BLOCK or status.st_nlink > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        file.write(data.ljust(status.st_size))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def has_room(folder: Path, size: int = ROOM) -> bool:
+    """Whether so many bytes can be written into a folder; True where that cannot be found out."""
+    temporary = folder / f".room.{os.getpid()}.{os.urandom(8).hex()}.tmp"
+    try:
+        with create(temporary) as file:
+            file.write(bytes(size))
+    except OSError as error:
+        return not is_full(error)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return True
 
 
 def _replace_promptly(temporary: Path, path: Path) -> None:

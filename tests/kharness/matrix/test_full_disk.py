@@ -1,12 +1,17 @@
-"""A disk that is full when the report is made: the table is printed, and what is not written is named."""
+"""A full disk: the table is printed, what is not written is named, a program that filled it is continued."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import read_records
 
 from .conftest import Checkout
 
@@ -25,16 +30,16 @@ exit $code
 
 def on_full_disk(folder: Path, command: Sequence[str], cwd: Path) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    variables = {
-        "DIRECTORY": str(folder),
-        "SAVED": f"{folder}-saved",
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-    }
+    return in_own_mounts(FULL_DISK, command, cwd, DIRECTORY=str(folder), SAVED=f"{folder}-saved")
+
+
+def in_own_mounts(script: str, command: Sequence[str], cwd: Path, **variables: str) -> tuple[int, str, str]:
+    """The same of a shell's script that may mount; `"$@"` is the command there."""
     own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
     try:
         done = subprocess.run(
-            [*own_mounts, "sh", "-c", FULL_DISK, "sh", *command],
-            env=variables,
+            [*own_mounts, "sh", "-c", script, "sh", *command],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **variables},
             cwd=cwd,
             capture_output=True,
             text=True,
@@ -96,3 +101,60 @@ def test_a_matrix_that_cannot_be_planned_leaves_nothing(checkout: Checkout) -> N
     assert error.endswith(": no space left on device")
     assert (checkout.root / "results-saved" / "left").read_text() == "filler\n"
     assert not (checkout.root / ".config").exists()
+
+
+# Prints until the disk is full, which it does not outlive; once there is room it has three steps to do.
+FILLS = """
+import os, time
+last = 3 if not os.path.exists("filler") else 100_000
+for step in range(1, last + 1):
+    print(f"iter {step}: loss {1 / step:.6f}, time 1.00ms{'.' * 300}", flush=True)
+    if step % 100 == 0:
+        time.sleep(0.05)
+"""
+FILLED = """
+mount -t tmpfs -o size=400k tmpfs "$DIRECTORY" || exit 125
+cd "$DIRECTORY"
+cp "$SAVED" fills.py
+head -c 250000 /dev/zero >filler
+"$@" run -- "$PYTHON" fills.py >/dev/null 2>&1
+echo "exit code $?"
+"$@" status
+rm filler
+"$@" continue >/dev/null 2>&1
+echo "exit code $?"
+cp results/latest/metrics.jsonl results/latest/output.log "$OUT"
+"""
+
+
+def test_program_that_fills_the_disk_is_told_apart_and_continued_to_the_last_value(tmp_path: Path) -> None:
+    place, out = tmp_path / "disk", tmp_path / "out"
+    for folder in (place, out):
+        folder.mkdir()
+    (tmp_path / "fills.py").write_text(FILLS)
+    code, printed, errors = in_own_mounts(
+        FILLED,
+        [sys.executable, "-m", "kharness"],
+        tmp_path,
+        DIRECTORY=str(place),
+        SAVED=str(tmp_path / "fills.py"),
+        OUT=str(out),
+        PYTHON=sys.executable,
+    )
+    assert code == 0, errors
+    lines = printed.splitlines()
+    assert (lines[0], lines[2], lines[-1]) == ("exit code 1", "1 run: 1 failed (disk_full)", "exit code 0")
+    assert lines[3].endswith(
+        f": failed: exit code 1; no space left on device, for {lines[1].split()[1][:-1]}"
+    )
+    steps = [
+        (float(found[1]), float(found[2]))
+        for found in re.finditer(
+            r"iter (\d+): loss (\S+), time 1.00ms\.+\n", (out / "output.log").read_text()
+        )
+    ]
+    journal = [record for record, _ in read_records(out / "metrics.jsonl")]
+    assert [(r["global_step"], r["train_loss"]) for r in journal if r["event"] == "step"] == steps
+    assert [r["global_step"] for r in counting(journal) if r["event"] == "step"][:3] == [1, 2, 3]
+    assert len(steps) > 100
+    assert b"\x18\niter 1: " in (out / "output.log").read_bytes()  # where the disk has cut a line off

@@ -202,6 +202,17 @@ def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path
     assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
 
 
+def test_line_that_was_cut_off_in_a_killed_attempt_is_no_value_and_no_part_of_the_next(run_dir: Path) -> None:
+    run_dir.mkdir()
+    (run_dir / "metrics.jsonl").touch()
+    (run_dir / "output.log").write_text("step 1 loss 2.0\nstep 2 loss 1")
+    for _ in range(2):
+        program = "print('step 1 loss 1.5'); print('step 2 loss 1.25', end='')"
+        assert bridged(run_dir, sys.executable, "-c", program).returncode == 0
+    steps = [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step")]
+    assert steps == [(1, 2.0), (1, 1.5), (1, 1.5)]
+
+
 def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_none(run_dir: Path) -> None:
     """The bridge was killed before it had read them."""
     assert bridged(run_dir, *ours("nanogpt", 4)).returncode == 0

@@ -28,6 +28,7 @@ from kharness.runs.status import (
 )
 from monitoring.errors import is_full
 from monitoring.host.other_work import MachineWork, other_work
+from monitoring.journal.atomic_file import has_room
 from monitoring.journal.files import JOURNAL
 
 if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
@@ -242,6 +243,10 @@ class ActiveRun:
         verdict = judge(
             found, self.state, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
         )
+        if (verdict.status, verdict.cause) == (FAILED, ERROR) and not has_room(self.launch.directory):
+            # then neither its journal nor its output could say so
+            reason = f"{verdict.reason}; no space left on device, for {self.launch.shown_directory}"
+            verdict = replace(verdict, cause=DISK_FULL, reason=reason)
         work = self._machine.read(newest=AT_ONCE) if self._machine else None
         attempt = replace(
             self._attempt,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from monitoring.journal.files import OUTPUT_LOG
 
 # Longer lines are no report.
 LONGEST = 10_000
+# The end of a line that was cut off when its program was killed or the disk was full (ASCII's "cancel").
+CUT_OFF = b"\x18\n"
 
 RICHNESS = 10
 
@@ -24,6 +28,15 @@ def find(watched: Watched) -> Iterator[OutputSource]:
     path = watched.directory / OUTPUT_LOG
     if path.is_file():
         yield OutputSource(path, watched.patterns)
+
+
+def end_cut_off_line(path: Path) -> None:
+    """End the last line if a killed attempt has not: its number may lack digits, and another line follows."""
+    with contextlib.suppress(OSError), path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read() not in (b"", b"\n"):
+            file.write(CUT_OFF)
 
 
 class OutputSource:
@@ -43,6 +56,8 @@ class OutputSource:
         from monitoring.journal.encoding.global_step import as_step
 
         for line, end in whole_lines(self.path, place):
+            if line.endswith(CUT_OFF):
+                continue
             # a progress bar draws over itself: what was printed after it counts
             for part in line[:LONGEST].split(b"\r"):
                 found, is_rounded = printed_values(part.decode("utf-8", "replace"), self._patterns)
