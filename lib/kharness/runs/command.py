@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,9 @@ def program_name(argv: Sequence[str]) -> str:
     words = [word for word in argv if word and not word.startswith("-")]
     first = Path(words[0]).name if words else "run"
     if first.startswith("python") or first == Path(sys.executable).name or first in _STARTERS:
-        if "-m" in argv and (place := argv.index("-m") + 1) < len(argv) and first.startswith("python"):
-            return argv[place].rpartition(".")[2]
+        modules = [word for before, word in pairwise(argv) if before == "-m" and word not in _STARTERS]
+        if modules:
+            return modules[0].rpartition(".")[2]
         scripts = [word for word in words[1:] if word.endswith((".py", ".sh"))]
         first = Path(scripts[0]).name if scripts else first
     name, ending = os.path.splitext(first)
@@ -134,4 +136,5 @@ def program_name(argv: Sequence[str]) -> str:
 # Programs that start others.
 _STARTERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "uv", "bash", "sh", "env", "nice", "mpirun", "srun"}
+    | {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 )

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # After so many seconds one line says what was found.
 TELL_AFTER = 60.0
+# The beginning of a word of --resume-with that is a condition.
+IF = "if:"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -168,7 +170,8 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
 def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> Sequence[str]:
     """Return the command of a later attempt: from scratch where a path in the run directory is not there.
 
-    Of what a path with `*` or `?` stands for it is the newest: programs name checkpoints by their steps.
+    Of what a path with `*` or `?` stands for it is the newest: programs name checkpoints by their steps. A
+    word `if:PATH` is only looked for: programs that are told no path (nanoGPT) need one to be there as well.
     """
     from monitoring.journal.journal import say  # first attempts, which are waited for, need nothing of it
 
@@ -179,7 +182,8 @@ def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> 
         if path is None:
             say(f"note: {word[start:]} does not exist: this attempt begins from scratch")
             return command
-        found.append(word[:start] + path if path else word)
+        if not word.startswith(IF):
+            found.append(word[:start] + path if path else word)
     return [*command, *found]
 
 

@@ -229,6 +229,27 @@ def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(fol
         assert shown.format(run) in (run / "output.log").read_text()
 
 
+def test_resume_words_of_a_program_that_is_told_no_path_wait_for_its_checkpoint(folder: Path) -> None:
+    program = (
+        "import pathlib, sys; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1]); out.mkdir(exist_ok=True);"
+    )
+    words = [
+        "run",
+        "--resume-with",
+        "if:{run_dir}/out/ckpt.pt --init_from=resume",
+        "--",
+        sys.executable,
+        "-c",
+    ]
+    program += "checkpoint = out / 'ckpt.pt'; is_second = (out / 'a').exists(); (out / 'a').touch();"
+    program += "checkpoint.touch() if is_second else 0; sys.exit(3)"
+    assert kharness(folder, *words, program, "{run_dir}/out").returncode == 3
+    for _ in range(2):
+        assert kharness(folder, "continue").returncode == 3
+    log = (folder / "results" / "latest" / "output.log").read_text()
+    assert re.findall(r"^\[.*\]$", log, re.MULTILINE) == ["[]", "[]", "['--init_from=resume']"]
+
+
 def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(folder: Path) -> None:
     program = (
         "import os, pathlib, sys, time; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1])\n"
@@ -414,6 +435,8 @@ def test_groups_leave_out_and_add_runs() -> None:
         (["python", "-u", "a/train.py", "--lr", "1"], "train"),
         ([sys.executable, "-m", "pkg.sft", "x"], "sft"),
         (["torchrun", "--nproc-per-node", "2", "pretrain.py"], "pretrain"),
+        (["torchrun", "--nproc-per-node", "2", "-m", "trl.scripts.sft"], "sft"),
+        ([sys.executable, "-m", "torch.distributed.run", "pretrain.py", "-m"], "pretrain"),
         (["./a.out", "x"], "a.out"),
         (["bash", "go.sh"], "go"),
         (["python", "-c", "print(1)"], "python"),
