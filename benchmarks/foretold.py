@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import nctdtrinc
 
 from kharness.report.judging.blocks import Contrast, contrasts
-from kharness.report.judging.evidence import Evidence, Spending, of_contrast
+from kharness.report.judging.evidence import Evidence, Spending, of_contrast, so_far
 from kharness.report.judging.images import Images, widened
 from kharness.report.judging.interim_looks import Looks
 from kharness.report.judging.power import Chances, Rule, half_width, smallest
@@ -117,7 +117,10 @@ def more_seeds(count: int, k: int, images: int | None) -> str:
         none += not _shows(seen) and seen.limit is not None and abs(_middle(seen)) <= seen.limit
         needed = None if seen.needed is None else seen.needed[0]
         if not _shows(seen) and needed is not None and needed <= table.shape[1]:
-            then.append(_shows(_judged(table[:, :needed], _spending(LOOKS.first, needed), images)[-1]))
+            looks = [
+                _judged(table[:, :n], _spending(LOOKS.first, n), images)[-1] for n in LOOKS.up_to(needed)
+            ]
+            then.append(_shows(so_far(looks)))
     shares = f"{100 * at_once / count:.0f} % | {len(then)} of {count} | {sum(then)}"
     return f"| {k} | {'-' if images is None else f'{images:,}'} | {shares} | {none} |"
 
@@ -145,9 +148,7 @@ def images_drawn(count: int, images: int, points: float) -> str:
 
 
 def _spending(first: int, look: int) -> Spending:
-    looks = Looks(first)
-    shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
-    return Spending(0.05, 1.0, look, shares, looks.share(first))
+    return Spending(0.05, 1.0, look, Looks(first).shares(look))
 
 
 def _table(rng: np.random.Generator, k: int, n: int, deviations: Numbers) -> Numbers:

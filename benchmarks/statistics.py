@@ -40,7 +40,13 @@ else:
 
     from kharness.matrix.sweep.rank_errors import Measured, rank_ranges
     from kharness.report.collection import CellResult, Variant
-    from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
+    from kharness.report.judging.all_pairs import Chosen
+    from kharness.report.judging.blocks import contrasts
+    from kharness.report.judging.evidence import SeedsSeen, Spending, of_contrast, running
+    from kharness.report.judging.images import Images
+    from kharness.report.judging.interim_looks import Looks
+    from kharness.report.judging.judgment import Comparison, Verdict, judge
+    from kharness.report.judging.statistics import Interval
     from kharness.report.metrics import metric_named
     from kharness.report.runs import RunData
     from kharness.report.settings import ReportSettings
@@ -86,6 +92,8 @@ def main(argv: list[str]) -> int:
         print_power(count)
     if "chosen".startswith(only):
         print_chosen(count)
+    if "looks".startswith(only):
+        print_looks(count)
     if "ranks".startswith(only):
         print_ranks(count)
     return 0
@@ -142,6 +150,72 @@ def print_chosen(count: int) -> None:
                 found[2] += claims(judged(table, pairs=[(one, worst) for one in rest], chosen=True))
             shares = "".join(f" {percent(one / count, count):>14}" for one in found)
             print(f"{name:26} {k:8}{shares}", flush=True)
+
+
+def print_looks(count: int) -> None:
+    """Ten looks at matrices that are planned with three seeds, and two at those planned with five."""
+    print(f"\nafter each of ten looks (3 to 1,536 seeds), in % of {count:,} matrices without a difference")
+    columns = ("first look", "any look", "truth left out", "contradict")
+    print(f"{'':26} {'variants':>8}" + "".join(f" {column:>14}" for column in columns))
+    rows = [(name, k) for name in LOOKED for k in (2, 6)]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        found = pool.map(partial(of_ten_looks, count), *zip(*rows, strict=True))
+        for (name, k), one in zip(rows, found, strict=True):
+            shares = "".join(f" {percent(part, count):>14}" for part in one)
+            print(f"{name:26} {k:8}{shares}", flush=True)
+    print(f"\na true difference shown, in % of {count:,} matrices, {SEEDS} seeds planned and as many added")
+    print(f"{'variants':>8} {'sd':>4} {'5 seeds':>12} {'10 alone':>12} {'5 lost by 10':>13} {'both':>12}")
+    for k, effect in ((2, 1.0), (2, 2.0), (2, 3.0), (6, 1.0), (6, 2.0), (6, 3.0)):
+        shares = "".join(f" {percent(part, count):>12}" for part in of_two_looks(count, k, effect))
+        print(f"{k:8} {effect:4g}{shares}", flush=True)
+
+
+LOOKED = ("normal", "skewed (log-normal)", "discrete (1,000 images)", "sd of one variant x 4")
+
+
+def of_ten_looks(count: int, scenario: str, k: int) -> list[float]:
+    """The share of matrices that claim something at the first look, and at any; whose last intervals leave
+    out the truth; and in which looks contradict each other.
+    """
+    rng = np.random.default_rng([k, *scenario.encode()])
+    wrong = np.zeros(4)
+    for _ in range(count):
+        told = told_by_looks(SCENARIOS[scenario](rng, k, 3 * 2**9))
+        zero = [[interval is None or interval.excludes_zero for interval in of] for of in told]
+        wrong += (
+            any(of[0] for of in zero if of),
+            any(any(interval is not None and interval.excludes_zero for interval in of) for of in told),
+            any(of[-1] for of in zero if of),
+            any(of[-1] is None for of in told if of),
+        )
+    return list(wrong / count)
+
+
+def told_by_looks(table: NDArray[np.float64]) -> list[list[Interval | None]]:
+    """The interval of each variant after each look, planned with three seeds."""
+    looks, last = Looks(3), table.shape[1]
+    images = Images(IMAGES if ((table >= 0) & (table <= 1)).all() else None)
+    found: list[list[SeedsSeen]] = [[] for _ in table[1:]]
+    for look in looks.up_to(last):
+        spending = Spending(0.05, 1.0, look, looks.shares(last))
+        for of, one in zip(found, contrasts(table[:, :look]), strict=True):
+            of += of_contrast(one, spending, images, len(found), is_last=False).looks
+    return [[interval for _, interval in running(of)] for of in found]
+
+
+def of_two_looks(count: int, k: int, effect: float) -> list[float]:
+    """How often the last variant, which is better, is shown to be: by the planned seeds, by the look at twice
+    as many alone, by the former and not the latter, and by both together.
+    """
+    rng = np.random.default_rng([k, int(10 * effect)])
+    shown = np.zeros(4)
+    for _ in range(count):
+        table = rng.normal(size=(k, 2 * SEEDS))
+        table[-1] += effect
+        last = judged(table, first=SEEDS)[-1]
+        first, second = (look.interval.low > 0 for look in last.looks)
+        shown += first, second, first and not second, last.verdict is Verdict.BETTER
+    return list(shown / count)
 
 
 def print_power(count: int) -> None:

@@ -19,7 +19,8 @@ MOST_BYTES = 256 * 2**20
 
 _OF_COMPARISON = (
     *("variant", "baseline", "metric", "verdict", "reason", "difference", "low", "high", "level"),
-    *("p_adjusted", "smallest_difference", "more_seeds", "next_look", "method", "failures", "left_out"),
+    *("p_adjusted", "smallest_difference", "more_seeds", "next_look", "shown_at", "method", "failures"),
+    "left_out",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,10 @@ def planned_power_lines(summary: Summary, *, results: Path) -> list[str]:
     look = looks.reached(seeds)
     if look is None or look < FEWEST:
         return [f"verdicts: none from {counted(seeds, 'seed')}; they begin at {max(FEWEST, looks.first)}"]
-    effects = len(main_effects(compared))
-    share = looks.share(look) * (1 - summary.settings.confidence) / (len(pairs) + effects)
+    effects, error = len(main_effects(compared)), 1 - summary.settings.confidence
+    alphas = {at: looks.share(at) * error / (len(pairs) + effects) for at in looks.up_to(look)}
     sizes = Counter(one.baseline.label for one in pairs).values()
-    tables = [_Table(size, look, share, 1 - summary.settings.confidence) for size in sizes]
+    tables = [_Table(size, look, alphas, error) for size in sizes]
     number = max(table.smallest(math.sqrt(2), None, Images()) for table in tables)
     also = f" and {counted(effects, 'main effect')}" if effects else ""
     what = f"verdicts: {counted(len(pairs), 'comparison')}{also} at {look} seeds"
@@ -53,8 +53,8 @@ class _Table:
 
     comparisons: int
     seeds: int
-    alpha: float
-    """Error rate of each comparison."""
+    alphas: Mapping[int, float]
+    """Error rate of each comparison by look, the first one first: those up to `seeds`."""
     own_level: float
     """Level of the test by a comparison's own pairs."""
 
@@ -62,8 +62,12 @@ class _Table:
         """The difference that is found, by the deviation of a pair's and how well that is known."""
         freedom = self.comparisons * (self.seeds - 1)
         rule = Rule(self.comparisons, 1.0, 0.5, freedom, self.seeds, True, self.own_level)
-        weight = images.weight(self.alpha)
-        return smallest(Chances(rule, self.seeds, self.alpha * self.comparisons, deviation, degrees, weight))
+        *earlier, last = ((at, alpha * self.comparisons) for at, alpha in self.alphas.items())
+        return smallest(Chances(rule, *last, deviation, degrees, self.weight(images), tuple(earlier)))
+
+    def weight(self, images: Images) -> float:
+        """The same at every look: that of the first one's share."""
+        return images.weight(next(iter(self.alphas.values())))
 
 
 def _in_units(tables: Sequence[_Table], metric: Metric, results: Path) -> list[str]:
@@ -78,7 +82,7 @@ def _in_units(tables: Sequence[_Table], metric: Metric, results: Path) -> list[s
     deviation, degrees = found
     images = images_behind(metric, [cell for variant in before.variants for cell in variant.complete])
     size = max(table.smallest(math.sqrt(2) * deviation, degrees, images) for table in tables)
-    limit = max(least_shown(images.weight(table.alpha)) for table in tables)
+    limit = max(least_shown(table.weight(images)) for table in tables)
     words = limit_words(size, limit, images.number, metric)
     spread = f"the spread in {before.title}"
     if images.number:

@@ -49,6 +49,14 @@ class ReportSettings:
     """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
     first_seeds: tuple[str, ...] = ()
     """That the question was first planned with, by an earlier matrix; empty if this one is the first."""
+    seed_order: tuple[str, ...] = ()
+    """Those and the seeds of later plans, in the order in which they were planned."""
+
+    def in_order(self, seeds: Iterable[str]) -> tuple[str, ...]:
+        """Return these seeds in the order in which looks take them: as they were first planned."""
+        known = dict.fromkeys(seeds)
+        before = [seed for seed in (*self.first_seeds, *self.seed_order) if seed in known]
+        return tuple(dict.fromkeys([*before, *known]))
 
     def planned_first(self, seeds: Iterable[str]) -> int:
         """How many of these seeds the first plan had."""
@@ -80,10 +88,11 @@ def _planned(plan: Mapping[str, object]) -> ReportSettings:
     seeds = plan.get("seeds")
     if not isinstance(seeds, Mapping):
         return ReportSettings()
-    planned, first = seeds.get("planned"), seeds.get("first")
+    planned, first, order = (seeds.get(name) for name in ("planned", "first", "order"))
     return ReportSettings(
         seeds_planned=planned if isinstance(planned, int) else 0,
         first_seeds=tuple(map(str, first)) if isinstance(first, Sequence) else (),
+        seed_order=tuple(map(str, order)) if isinstance(order, Sequence) else (),
     )
 
 

@@ -32,6 +32,8 @@ class SeedsPlanned:
     """MATRIX_SEEDS_PLANNED of that first plan; 0 where nothing was fixed."""
     earlier: tuple[str, ...] = ()
     """The matrices in which the question was looked at before, the oldest first."""
+    order: tuple[str, ...] = ()
+    """Seeds of this plan and of earlier ones, as they were first planned: looks take them in this order."""
     variants: tuple[str, ...] = ()
     """A hash of the configuration of each variant, without its seed."""
     note: str = ""
@@ -43,6 +45,7 @@ class SeedsPlanned:
             "first": list(self.first),
             "planned": self.planned,
             "earlier": list(self.earlier),
+            "order": list(self.order),
             "variants": list(self.variants),
         }
 
@@ -55,15 +58,17 @@ def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results:
     variants = tuple(dict.fromkeys(_variant(cell) for cell in cells))
     before = [(name, found) for name, found in _earlier(results) if _asks_again(found, seeds, variants)]
     if not before:
-        return SeedsPlanned(seeds, fixed, variants=variants)
+        return SeedsPlanned(seeds, fixed, order=seeds, variants=variants)
     name, first = before[0]
+    order = dict.fromkeys([*(seed for _, found in before for seed in found.order), *seeds])
     note = ""
     if fixed and first.planned != fixed:
         had = f"with {first.planned}" if first.planned else "without it"
         note = (
             f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} requested the same {had}, and that counts"
         )
-    return SeedsPlanned(first.first, first.planned, tuple(name for name, _ in before), variants, note)
+    earlier = tuple(name for name, _ in before)
+    return SeedsPlanned(first.first, first.planned, earlier, tuple(order), variants, note)
 
 
 def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:
@@ -80,9 +85,11 @@ def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
         try:
             content = read_matrix_json(path.parent)
             seeds = content["seeds"]
+            first = tuple(map(str, seeds["first"]))
             planned = SeedsPlanned(
-                tuple(map(str, seeds["first"])),
+                first,
                 int(seeds["planned"]),
+                order=tuple(map(str, seeds.get("order", first))),
                 variants=tuple(map(str, seeds["variants"])),
             )
             found.append((float(content["created"]), path.parent.name, planned))

@@ -154,7 +154,8 @@ export class MatrixPage {
       const p = one.p_words ? `p ${one.p_words}` : typeof one.p_adjusted === "number" ? `p ${one.p_adjusted < 0.0001 ? "< 0.0001" : number(one.p_adjusted, 2)}` : "";
       const why = one.reason && !["better", "worse"].includes(one.verdict) ? one.reason : "";
       const since = one.since ? `${plural(one.since, "seed")} since` : "";
-      const notes = [p, why, since, one.failures?.length ? `${plural(one.failures.length, "run")} not counted` : ""].filter(Boolean).join(" · ");
+      const at = one.shown_at && one.shown_at < one.seeds ? `shown at ${one.shown_at} seeds` : "";
+      const notes = [p, at, why, since, one.failures?.length ? `${plural(one.failures.length, "run")} not counted` : ""].filter(Boolean).join(" · ");
       return h("li", { class: "verdict" }, h("span", { class: "who" }, isEffect ? `${one.variant} vs ${one.baseline}` : one.variant), picture, h("span", { class: "number" }, words), h("span", {}, verdictPill(one.verdict)),
         h("span", { class: "soft small why" }, notes),
         one.sentence ? h("details", { class: "soft small whole" }, h("summary", {}, "in words"), one.sentence.replaceAll("**", "")) : null);

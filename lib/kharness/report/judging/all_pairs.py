@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
+from kharness.report.collection import Variant
 from kharness.report.judging.blocks import Outliers, among_all_pairs, contrasts, outliers_of_each, own_pairs
 from kharness.report.judging.evidence import Spending
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import NO_IMAGES, Images, widened
 from kharness.report.judging.interim_looks import FEWEST, Looks
+from kharness.report.judging.main_effects import pairs_of_levels
 from kharness.report.judging.power import guard_of, half_width
 from kharness.report.settings import ReportSettings
 
@@ -34,7 +36,7 @@ class AllPairs:
     less: frozenset[tuple[str, str]]
     """(variant, other): the variant is shown to have less than the other."""
     judged: frozenset[str]
-    """Variants with a number on every seed of a look; nothing is shown about the others."""
+    """Variants with a number on every seed of the first look; nothing is shown about the others."""
 
     def rank_range(self, variant: str, number: int, *, higher_is_better: bool = False) -> tuple[int, int]:
         """Return the range of ranks the variant may truly have among `number`, simultaneously for all
@@ -50,6 +52,28 @@ class AllPairs:
         return Counter(one for one, _ in self.less), Counter(other for _, other in self.less)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The family that a comparison was selected from after seeing results: every pair of variants of the same
+    workload, and every pair of levels of an axis.
+    """
+
+    groups: Sequence[Sequence[Variant]]
+    """Variants of each workload."""
+
+    @property
+    def pairs(self) -> int:
+        return sum(math.comb(len(group), 2) for group in self.groups)
+
+    @cached_property
+    def family(self) -> int:
+        """Number of comparisons that could have been selected."""
+        return self.pairs + sum(pairs_of_levels(group) for group in self.groups)
+
+    def group_of(self, variant: Variant) -> Sequence[Variant]:
+        return next(group for group in self.groups if any(one.label == variant.label for one in group))
+
+
 NOTHING = AllPairs(frozenset(), frozenset())
 
 
@@ -62,48 +86,92 @@ def all_pairs(
     images: Images = NO_IMAGES,
     cells: Mapping[str, Cell] = MappingProxyType({}),
 ) -> AllPairs:
-    """Return the pairs shown to differ, from each variant's numbers on the planned seeds; incomplete variants
-    are not judged.
+    """Return the pairs shown to differ by what all looks so far have in common, from each variant's numbers
+    on the planned seeds; a variant takes part in the looks whose seeds it has.
 
     `part` is the share of the error that these pairs may spend, `cells` are the variants' levels on the axes
     of the matrix.
     """
+    seeds = settings.in_order(seeds)
     first = settings.planned_first(seeds) or len(seeds)
     looks = Looks(settings.seeds_planned, fixed=True) if settings.seeds_planned else Looks(first)
-    look = looks.reached(len(seeds))
-    if look is None or look < FEWEST:
+    last = looks.reached(len(seeds))
+    if last is None or last < FEWEST:
         return NOTHING
-    used = seeds[:look]
-    rows = {
-        name: [found[seed] for seed in used] for name, found in numbers.items() if found.keys() >= {*used}
-    }
-    if len(rows) < 2:
-        return AllPairs(frozenset(), frozenset(rows))
-    size, names = len(numbers), list(rows)
-    share, once = looks.share(look), looks.share(looks.first)
-    spending = Spending(1 - settings.confidence, part, look, {look: share}, once)
-    weight = images.weight(spending.of_images(spending.alpha, math.comb(size, 2)))
+    tables = []
+    for look in looks.up_to(last):
+        used = seeds[:look]
+        rows = {
+            name: [found[seed] for seed in used] for name, found in numbers.items() if found.keys() >= {*used}
+        }
+        spending = Spending(1 - settings.confidence, part, look, looks.shares(look))
+        tables.append(_Complete(rows, cells, len(numbers), spending, images))
     less = set()
-    table = np.array([*rows.values()], dtype=float)
-    outliers: Sequence[Outliers] = ()
-    for i, name in enumerate(names):
-        means, variances = own_pairs(table, i)
-        # Of many variants most pairs end here: a half width is never less than the guard, and takes longer.
-        least = guard_of(look, spending.alpha) * np.sqrt(variances / look)
-        beyond = np.flatnonzero((means < 0) & (-means > least)).tolist()
-        if not beyond:  # the other way round some may be below
-            continue
-        if not outliers:
-            outliers = outliers_of_each(table)
-        order = [i, *range(i), *range(i + 1, len(names))]
-        levels = [cells[names[row]] for row in order] if cells else []
-        wanted = [row - (row > i) for row in beyond]
-        for row, contrast in zip(
-            beyond, contrasts(table[order], levels, wanted=wanted, outliers=outliers[i]), strict=True
-        ):
-            if not (contrast.variance or weight):
-                continue
-            half = half_width(among_all_pairs(contrast, size), spending.at(look), spending.alpha)
-            if -contrast.mean > widened(half, contrast.mean, weight):
-                less.add((names[row], name))
-    return AllPairs(frozenset(less), frozenset(rows))
+    for name in tables[0].names:
+        others = dict.fromkeys(other for table in tables for other in table.beyond(name))
+        low, high = dict.fromkeys(others, -math.inf), dict.fromkeys(others, math.inf)
+        for table in tables:
+            for other, mean, half in table.differences(name, others):
+                low[other], high[other] = max(low[other], mean - half), min(high[other], mean + half)
+        # Where looks contradict each other nothing is shown.
+        less |= {(other, name) for other in others if low[other] <= high[other] < 0}
+    return AllPairs(frozenset(less), frozenset(tables[0].names))
+
+
+class _Complete:
+    """The variants that have the seeds of a look."""
+
+    def __init__(
+        self,
+        rows: Mapping[str, Sequence[float]],
+        cells: Mapping[str, Cell],
+        size: int,
+        spending: Spending,
+        images: Images,
+    ) -> None:
+        """`size` is the number of all variants."""
+        self.names = list(rows)
+        self._place = {name: i for i, name in enumerate(rows)}
+        self._values = np.array([*rows.values()], dtype=float)
+        self._levels = [cells[name] for name in rows] if cells else []
+        self._size, self._spending, self._images = size, spending, images
+
+    def beyond(self, name: str) -> list[str]:
+        """Return the variants that may have less. Of many variants most are none, and take no more time."""
+        if name not in self._place or len(self.names) < 2:
+            return []
+        means, variances = own_pairs(self._values, self._place[name])
+        # A half width is never less than the guard.
+        look = self._spending.look
+        least = guard_of(look, self._spending.alpha) * np.sqrt(variances / look)
+        return [self.names[row] for row in np.flatnonzero((means < 0) & (-means > least))]
+
+    def differences(self, name: str, others: Iterable[str]) -> Iterator[tuple[str, float, float]]:
+        """Yield the differences of other variants from this one, each with its half width."""
+        i = self._place.get(name)
+        wanted = [other for other in others if other in self._place]
+        if i is None or not wanted:
+            return
+        order = [i, *range(i), *range(i + 1, len(self.names))]
+        rows = [self._place[other] - (self._place[other] > i) for other in wanted]
+        found = contrasts(
+            self._values[order],
+            [self._levels[row] for row in order] if self._levels else [],
+            wanted=rows,
+            outliers=self._outliers[i],
+        )
+        spending = self._spending
+        for other, contrast in zip(wanted, found, strict=True):
+            if contrast.variance or self._weight:
+                chosen = among_all_pairs(contrast, self._size)
+                half = half_width(chosen, spending.at(spending.look), spending.alpha)
+                yield other, contrast.mean, widened(half, contrast.mean, self._weight)
+
+    @cached_property
+    def _weight(self) -> float:
+        spending = self._spending
+        return self._images.weight(spending.of_images(spending.alpha, math.comb(self._size, 2)))
+
+    @cached_property
+    def _outliers(self) -> Sequence[Outliers]:
+        return outliers_of_each(self._values)

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.report.collection import CellResult, Collection, Variant
-from kharness.report.judging.all_pairs import all_pairs
+from kharness.report.judging.all_pairs import Chosen, all_pairs
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of, is_within, planned_baseline
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import images_behind
-from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
+from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.main_effects import cells_of, main_effects
+from kharness.report.judging.pairing import own_end
 from kharness.report.judging.pareto import Front, front
 from kharness.report.judging.profiles import (
     Profile,
@@ -244,6 +245,9 @@ def _ranked(
             for run in of.runs
             if run.seed is not None and (found := run.seconds if timed else run.step) is not None
         }
+        # Those that reached the target are a selection where another one did not.
+        if all(run.reached is not False for run in of.runs)
+        else {}
         for of in times
     }
     pairs = all_pairs(numbers, _seeds(variants), settings, part=part, cells=_cells(variants))
@@ -353,6 +357,8 @@ def _better(
             for cell in variant.complete
             if cell.seed is not None and (number := cell.number(metric)) is not None
         }
+        if not any(own_end(cell, metric) for cell in variant.cells)
+        else {}
         for variant in variants
     }
     found = all_pairs(

@@ -1,15 +1,15 @@
-"""Compute intervals, p values and the seeds still needed from a difference and its two errors.
+"""Compute intervals, p values and the seeds still needed from a difference, its two errors, and all looks.
 
 There are two errors: that of the seeds, which more seeds reduce, and that of the images that an accuracy
 was measured on. Verdicts, p values, the least difference that is found and the seeds that are needed all rest
-on both.
+on both. They also rest on every look so far: what is told is what the intervals of all looks have in common.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kharness.report.judging.blocks import Contrast
@@ -35,11 +35,22 @@ RANGE_LEVEL = 0.8
 
 
 @dataclass(frozen=True)
+class SeedsSeen:
+    """The interval at one number of seeds, by itself."""
+
+    seeds: int
+    interval: Interval
+    error: float
+    """Part of the error rate that is spent on it."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The statistics behind a verdict."""
 
     interval: Interval | None
-    """None where nothing varies."""
+    """What the intervals of all looks have in common; None where nothing varies, and where they have
+    nothing in common."""
     method: str
     degrees: float | None
     effect: float | None
@@ -56,6 +67,8 @@ class Evidence:
     """Whether the difference exceeds its standard error; if not, its size carries no information."""
     set_aside: tuple[str, ...] = ()
     """Variants of the table that are left out of the pooled error."""
+    looks: tuple[SeedsSeen, ...] = ()
+    """The looks so far, each by itself."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +82,21 @@ class Spending:
     look: int
     """Number of seeds at this look."""
     shares: Mapping[int, float]
-    """Share of alpha by look: this one and those to come."""
-    once: float = 1.0
-    """Share of alpha at the first look. The test set, being the same at every look, has this share over
-    all of them."""
+    """Share of alpha by look: those before, this one and those to come."""
+
+    @property
+    def once(self) -> float:
+        """Share of alpha at the first look. The test set, being the same at every look, has this share over
+        all of them.
+        """
+        return self.shares[min(self.shares)]
 
     def level(self, images: Images) -> float:
         """Return the level at which all intervals of this look hold simultaneously, at least."""
         return 1 - self.alpha * (self.once if images.number else self.shares[self.look])
+
+    def seen(self, interval: Interval) -> SeedsSeen:
+        return SeedsSeen(self.look, interval, self.alpha * self.shares[self.look])
 
     def at(self, look: int) -> float:
         return self.alpha * self.shares[look] * self.part
@@ -120,10 +140,43 @@ def provisional(found: Difference, confidence: float, method: str, images: Image
     return Evidence(interval, method, found.degrees, found.effect, p, None)
 
 
+def so_far(seen: Sequence[Evidence]) -> Evidence:
+    """Return the last look's evidence with what the intervals of all looks have in common, the first one
+    first (running intersection; Howard, Ramdas, McAuliffe, Sekhon 2021).
+
+    All looks' intervals hold at once, so that this one holds, too; and so does the least of their p values.
+    """
+    looks = tuple(look for one in seen for look in one.looks)
+    if len(looks) < 2:
+        return seen[-1]
+    *_, (_, common) = running(looks)
+    ps = [one.p_adjusted for one in seen if one.p_adjusted is not None]
+    return replace(seen[-1], interval=common, looks=looks, p_adjusted=min(ps) if common else None)
+
+
+def running(looks: Sequence[SeedsSeen]) -> Iterator[tuple[int, Interval | None]]:
+    """Yield what the intervals have in common up to each look, at the level that holds for all of them (union
+    bound); None where that is nothing.
+    """
+    low, high, level = -math.inf, math.inf, 1.0
+    for look in looks:
+        low, high = max(low, look.interval.low), min(high, look.interval.high)
+        level -= look.error
+        yield look.seeds, Interval(low, high, level) if low <= high else None
+
+
 def of_contrast(
-    contrast: Contrast, spending: Spending, images: Images = NO_IMAGES, comparisons: int = 1
+    contrast: Contrast,
+    spending: Spending,
+    images: Images = NO_IMAGES,
+    comparisons: int = 1,
+    *,
+    is_last: bool = True,
 ) -> Evidence:
-    """Return the evidence for one comparison of a table that has `comparisons` of them."""
+    """Return the evidence of a look for one comparison of a table that has `comparisons` of them.
+
+    What other seeds would show is left out where it is not the last look so far.
+    """
     if not contrast.variance:
         return _by_images(contrast.mean, contrast.method, comparisons, spending, images)
     seeds = _Seeds(
@@ -138,7 +191,7 @@ def of_contrast(
         own_standard_error=contrast.own_standard_error,
     )
     effect = contrast.mean / math.sqrt(contrast.variance) * hedges_factor(contrast.degrees)
-    return _of_seeds(seeds, contrast.method, effect, comparisons, spending, images)
+    return _of_seeds(seeds, contrast.method, effect, comparisons, spending, images, is_last=is_last)
 
 
 def of_groups(
@@ -171,14 +224,16 @@ def _by_images(mean: float, method: str, comparisons: int, spending: Spending, i
         return Evidence(None, method, None, None, None, None)
     half = widened(0.0, mean, weight)
     p = normal_p(mean / math.sqrt(variance(mean) / images.number))
+    interval = Interval(mean - half, mean + half, spending.level(images))
     return Evidence(
-        interval=Interval(mean - half, mean + half, spending.level(images)),
+        interval=interval,
         method="test_set",
         degrees=None,
         effect=None,
         p=p,
         p_adjusted=min(1.0, p / spending.of_images(1.0, comparisons)),
         limit=least_shown(weight),
+        looks=(spending.seen(interval),),
     )
 
 
@@ -189,6 +244,8 @@ def _of_seeds(
     comparisons: int,
     spending: Spending,
     images: Images,
+    *,
+    is_last: bool = True,
 ) -> Evidence:
     mean, error = seeds.mean, seeds.standard_error
     weight = images.weight(spending.of_images(spending.alpha, comparisons))
@@ -205,20 +262,28 @@ def _of_seeds(
         rest = math.sqrt(max(0.0, mean**2 - weight * variance(mean)))
         p_adjusted = max(p_adjusted, t_p(rest / seeds.own_standard_error, seeds.number - 1))
     look = spending.look
-    chances = Chances(seeds.rule, look, spending.at(look), seeds.deviation, seeds.degrees, weight)
     of_images = variance(mean) / images.number if images.number else 0.0
     exceeds = abs(mean) > math.hypot(error, math.sqrt(of_images))
-    return Evidence(
-        interval=Interval(mean - half, mean + half, spending.level(images)),
+    interval = Interval(mean - half, mean + half, spending.level(images))
+    found = Evidence(
+        interval=interval,
         method=method,
         degrees=seeds.degrees,
         effect=effect,
         p=_p(mean, error, partial(_t_p, seeds.degrees), images.weight),
         p_adjusted=min(1.0, p_adjusted),
-        smallest=smallest(chances),
         limit=least_shown(weight) if images.number else None,
-        needed=_needed(seeds, spending, weight) if exceeds and abs(mean) <= half else None,
         exceeds_chance=exceeds,
+        looks=(spending.seen(interval),),
+    )
+    if not is_last:
+        return found
+    earlier = tuple((at, spending.at(at)) for at in spending.shares if at < look)
+    chances = Chances(seeds.rule, look, spending.at(look), seeds.deviation, seeds.degrees, weight, earlier)
+    return replace(
+        found,
+        smallest=smallest(chances),
+        needed=_needed(seeds, spending, weight) if exceeds and abs(mean) <= half else None,
     )
 
 
@@ -241,19 +306,22 @@ def _p(
 
 
 def _needed(seeds: _Seeds, spending: Spending, weight: float) -> tuple[int | None, int | None, int | None]:
-    """Return the first looks at which as many fresh seeds would find a difference of this size on these
-    images.
+    """Return the first looks by which as many fresh seeds would find a difference of this size on these
+    images, at any of the looks to come.
     """
     if abs(seeds.mean) <= least_shown(weight):
         return None, None, None
     # The estimated deviation is known badly, so the number is given at both ends of its interval too.
     low, high = sd_range(seeds.degrees, RANGE_LEVEL)
-    later = [at for at in spending.shares if at > spending.look]
+    later = [(at, spending.at(at)) for at in spending.shares if at > spending.look]
+    if not later:
+        return None, None, None
+    (*before, last) = later
 
     def first(spread: float, degrees: float | None) -> int | None:
-        deviation = spread * seeds.deviation
-        chances = (Chances(seeds.rule, at, spending.at(at), deviation, degrees, weight) for at in later)
-        return next((one.seeds for one in chances if one.power(abs(seeds.mean)) >= POWER), None)
+        chances = Chances(seeds.rule, *last, spread * seeds.deviation, degrees, weight, tuple(before))
+        powers = chances.powers(abs(seeds.mean))
+        return next((at for (at, _), power in zip(later, powers, strict=True) if power >= POWER), None)
 
     return first(1.0, seeds.degrees), first(low, None), first(high, None)
 

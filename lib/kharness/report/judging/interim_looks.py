@@ -2,13 +2,15 @@
 
 Looking, adding seeds and looking again gives several chances to be wrong. So verdicts are given only at
 numbers of seeds that are settled before the first run: the planned one, and its doublings. Each has a share
-of the error rate, and the shares add up to one. By the union bound that holds at whatever time the report is
-read, and however the number of added seeds is chosen (alpha spending; docs/statistics-formulas.md has the
-sources).
+of the error rate, and the shares add up to one. By the union bound all their intervals hold at once, at
+whatever time the report is read, and however the number of added seeds is chosen (alpha spending;
+docs/statistics-formulas.md has the sources). So a verdict rests on all looks up to now, by what their
+intervals have in common, and seeds that are added take none away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 FEWEST = 3
@@ -43,6 +45,13 @@ class Looks:
             return None
         return self.first if self.fixed else self.first * 2 ** ((seeds // self.first).bit_length() - 1)
 
+    def up_to(self, look: int) -> list[int]:
+        """Return the looks up to one of them, the first one first."""
+        found = [self.first]
+        while found[-1] < look:
+            found.append(found[-1] * 2)
+        return found
+
     def later(self, seeds: int) -> list[int]:
         """Return the looks beyond so many seeds, up to MOST_SEEDS."""
         if self.fixed:
@@ -52,6 +61,12 @@ class Looks:
             found += [look] if look > seeds else []
             look *= 2
         return found
+
+    def shares(self, look: int) -> Mapping[int, float]:
+        """Return the share of each look, the first one first: up to this one, and later ones up to
+        MOST_SEEDS.
+        """
+        return {at: self.share(at) for at in [*self.up_to(look), *self.later(look)]}
 
     def share(self, look: int) -> float:
         """Return the share of the error rate spent at one of the looks."""

@@ -2,32 +2,36 @@
 
 Variants are compared with the baseline seed by seed, all in one table where they share it. `better`, `worse`
 and `the same` follow from intervals that hold at once for all comparisons, and at every look that the plan
-allows; they need equal budgets and every planned run. Everything else is said in words.
+allows, so that one look's verdict stays when seeds are added; they need equal budgets and every planned run.
+Everything else is said in words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from kharness.report.collection import Variant
+from kharness.report.judging.all_pairs import Chosen
 from kharness.report.judging.blocks import among_all_pairs, contrasts, main_effect
 from kharness.report.judging.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
 from kharness.report.judging.evidence import (
     Evidence,
+    SeedsSeen,
     Spending,
     of_contrast,
     of_groups,
     provisional,
+    running,
+    so_far,
 )
 from kharness.report.judging.images import Images, images_behind
-from kharness.report.judging.interim_looks import FEWEST, MOST_SEEDS
-from kharness.report.judging.main_effects import MainEffect, cells_of, pairs_of_levels, weights_of
-from kharness.report.judging.pairing import Pairing, failed, failures, numbers_on, pair_up
+from kharness.report.judging.interim_looks import FEWEST, MOST_SEEDS, Looks
+from kharness.report.judging.main_effects import MainEffect, cells_of, weights_of
+from kharness.report.judging.pairing import Pairing, failed, failures, pair_up, rows_on
 from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch
 from kharness.report.metrics import Metric
 from kharness.report.settings import ReportSettings
@@ -106,9 +110,13 @@ class JudgedPair:
     `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
     difference: float | None = None
     interval: Interval | None = None
-    """Simultaneous interval: all intervals of one table hold together at their level, which exceeds the
-    report's confidence where later looks keep a share of the error. For TOO_FEW and NOT_YET, the interval
-    of this one look."""
+    """Simultaneous interval of all looks so far: all intervals of one table hold together at their level,
+    which exceeds the report's confidence where later looks keep a share of the error. For TOO_FEW and
+    NOT_YET, the interval of this one look."""
+    looks: tuple[SeedsSeen, ...] = ()
+    """The intervals of all looks so far, each by itself; what they have in common is `interval`."""
+    shown_at: int | None = None
+    """Number of seeds at which a verdict of SHOWN was given first; None for other verdicts."""
     effect: float | None = None
     p: float | None = None
     """Two-sided p value of this comparison alone."""
@@ -138,28 +146,6 @@ class Comparison(JudgedPair, PlannedPair, MeasuredPair):
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The family that a comparison was selected from after seeing results: every pair of variants of the same
-    workload, and every pair of levels of an axis.
-    """
-
-    groups: Sequence[Sequence[Variant]]
-    """Variants of each workload."""
-
-    @property
-    def pairs(self) -> int:
-        return sum(math.comb(len(group), 2) for group in self.groups)
-
-    @cached_property
-    def family(self) -> int:
-        """Number of comparisons that could have been selected."""
-        return self.pairs + sum(pairs_of_levels(group) for group in self.groups)
-
-    def group_of(self, variant: Variant) -> Sequence[Variant]:
-        return next(group for group in self.groups if any(one.label == variant.label for one in group))
-
-
-@dataclass(frozen=True)
 class _Prepared:
     """A comparison before any test: its runs, and whether it can be judged."""
 
@@ -169,6 +155,8 @@ class _Prepared:
     """Whether a look is reached, so that it can be judged now."""
     waiting: bool = False
     """Whether a look will be reached: it already counts among the simultaneous comparisons."""
+    is_last: bool = True
+    """Whether this is the last look so far."""
 
     @property
     def table(self) -> tuple[str, tuple[str, ...]]:
@@ -179,6 +167,14 @@ class _Prepared:
     def images(self) -> Images:
         cells = [cell for cell, _ in [*self.pairing.ours, *self.pairing.theirs]]
         return images_behind(self.comparison.metric, cells)
+
+    def at(self, look: int) -> _Prepared | None:
+        """Return the comparison as it was at a look; None if it is not due, or has not reached it."""
+        if not self.due or look not in self.pairing.reached:
+            return None
+        pairing = self.pairing.at(look)
+        seen = replace(self.comparison, seeds=pairing.seeds)
+        return replace(self, comparison=seen, pairing=pairing, is_last=look == self.pairing.look)
 
     def numbers(self) -> tuple[list[float], list[float]]:
         return [n for _, n in self.pairing.ours], [n for _, n in self.pairing.theirs]
@@ -208,20 +204,26 @@ def judge(
             for some in (prepared, of_effects)
         )
         family = chosen.family
-    found: dict[int, Comparison] = {}
-    for members in _tables([one if one.due else None for one in prepared]):
-        together = [prepared[i] for i in members]
-        if chosen is None:
-            evidence = _evidence(together, family, settings)
-        else:
-            evidence = _evidence_of_chosen(together, chosen, settings)
-        for i, one, seen in zip(members, together, evidence, strict=True):
-            found[i] = _with_equal_time(_decide(one, seen, settings), one.pairing, settings)
-    for i, (effect, one) in enumerate(zip(effects, of_effects, strict=True), len(prepared)):
-        if one.due:
-            decided = _decide(one, _evidence_of_effect(effect, one, family, settings), settings)
-            found[i] = _with_equal_time(decided, one.pairing, settings)
-    results = [found.get(i, one.comparison) for i, one in enumerate([*prepared, *of_effects])]
+    of_looks: list[list[Evidence]] = [[] for _ in prepared]
+    for look in sorted({look for one in prepared if one.due for look in one.pairing.reached}):
+        # With all that have reached it, also where they have gone on since: as the verdict was given then.
+        then = {i: at for i, one in enumerate(prepared) if (at := one.at(look)) is not None}
+        for members in _tables(then):
+            together = [then[i] for i in members]
+            if chosen is None:
+                evidence = _evidence(together, family, settings)
+            else:
+                evidence = _evidence_of_chosen(together, chosen, settings)
+            for i, seen in zip(members, evidence, strict=True):
+                of_looks[i].append(seen)
+    of_looks += [
+        [_evidence_of_effect(effect, one, look, family, settings) for look in one.pairing.reached if one.due]
+        for effect, one in zip(effects, of_effects, strict=True)
+    ]
+    results = [
+        _with_equal_time(_decide(one, seen, settings), one.pairing, settings) if seen else one.comparison
+        for one, seen in zip([*prepared, *of_effects], of_looks, strict=True)
+    ]
     return _with_holm(results)
 
 
@@ -377,13 +379,11 @@ def _with(prepared: _Prepared, comparison: Comparison, verdict: Verdict, reason:
     return replace(prepared, comparison=replace(comparison, verdict=verdict, reason=reason))
 
 
-def _tables(prepared: Sequence[_Prepared | None]) -> Sequence[Sequence[int]]:
+def _tables(prepared: Mapping[int, _Prepared]) -> Sequence[Sequence[int]]:
     """Return the indices of comparisons, grouped by the runs of the baseline that they share."""
     found: dict[tuple[object, ...], list[int]] = {}
-    for i, one in enumerate(prepared):
-        if one is not None:
-            key = one.table if one.pairing.paired else (i,)
-            found.setdefault(key, []).append(i)
+    for i, one in prepared.items():
+        found.setdefault(one.table if one.pairing.paired else (i,), []).append(i)
     return [*found.values()]
 
 
@@ -392,7 +392,7 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     they hold.
     """
     first, number = together[0], len(together)
-    spending = _spending(first.pairing, number / family, settings)
+    spending = _spending_of(first, number / family, settings)
     if not first.pairing.paired:
         return [of_groups(*first.numbers(), spending, first.images)]
     table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
@@ -400,22 +400,22 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     found = contrasts(table, cells)
     aside = tuple(one.comparison.variant for i, one in enumerate(together) if i in found[0].set_aside)
     return [
-        replace(of_contrast(contrast, spending, one.images, number), set_aside=aside)
+        replace(of_contrast(contrast, spending, one.images, number, is_last=one.is_last), set_aside=aside)
         for contrast, one in zip(found, together, strict=True)
     ]
 
 
 def _evidence_of_effect(
-    effect: MainEffect, prepared: _Prepared, family: int, settings: ReportSettings
+    effect: MainEffect, prepared: _Prepared, look: int, family: int, settings: ReportSettings
 ) -> Evidence:
-    """Return the evidence for a main effect, with an error from all variants that have results on these
-    seeds.
+    """Return the evidence of a look for a main effect, with an error from all variants that have results on
+    these seeds.
     """
-    spending = _spending(prepared.pairing, 1 / family, settings)
-    metric, seeds = prepared.comparison.metric, prepared.comparison.seeds
-    table, values = _rows(effect.table, metric, seeds)
+    pairing = prepared.pairing
+    spending = _spending(pairing.looks, look, 1 / family, settings)
+    table, values = rows_on(effect.table, prepared.comparison.metric, pairing.seeds[:look])
     contrast = main_effect(values, cells_of(table)[1], weights_of(effect, table))
-    return of_contrast(contrast, spending, prepared.images)
+    return of_contrast(contrast, spending, prepared.images, is_last=look == pairing.look)
 
 
 def _evidence_of_chosen(
@@ -431,35 +431,29 @@ def _evidence_of_chosen(
         first.pairing.seeds,
     )
     if not first.pairing.paired:
-        spending = _spending(first.pairing, 1 / chosen.family, settings)
+        spending = _spending_of(first, 1 / chosen.family, settings)
         return [of_groups(*first.numbers(), spending, first.images)]
     pairs = math.comb(len(group), 2)
-    spending = _spending(first.pairing, pairs / chosen.family, settings)
+    spending = _spending_of(first, pairs / chosen.family, settings)
     # The matrix's own variants: a selection may have lost some of their axes.
     labels = [first.comparison.baseline, *(one.comparison.variant for one in together)]
     by_label = {one.label: one for of_workload in chosen.groups for one in of_workload}
     others = [one for one in group if one.label not in labels]
-    table, values = _rows([*(by_label[label] for label in labels), *others], metric, seeds)
+    table, values = rows_on([*(by_label[label] for label in labels), *others], metric, seeds)
     return [
-        of_contrast(among_all_pairs(contrast, len(group)), spending, one.images, pairs)
+        of_contrast(among_all_pairs(contrast, len(group)), spending, one.images, pairs, is_last=one.is_last)
         for contrast, one in zip(contrasts(values, cells_of(table)[1]), together, strict=False)
     ]
 
 
-def _rows(
-    variants: Sequence[Variant], metric: Metric, seeds: Sequence[str]
-) -> tuple[Sequence[Variant], Sequence[Sequence[float]]]:
-    """Return the variants that have a number on each of these seeds, with those numbers."""
-    rows = [(variant, numbers_on(variant, metric, seeds)) for variant in variants]
-    found = [(variant, numbers) for variant, numbers in rows if numbers is not None]
-    return [variant for variant, _ in found], [numbers for _, numbers in found]
-
-
-def _spending(pairing: Pairing, part: float, settings: ReportSettings) -> Spending:
-    looks, look = pairing.looks, pairing.look
+def _spending_of(prepared: _Prepared, part: float, settings: ReportSettings) -> Spending:
+    look = prepared.pairing.look
     assert look is not None
-    shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
-    return Spending(1 - settings.confidence, part, look, shares, looks.share(looks.first))
+    return _spending(prepared.pairing.looks, look, part, settings)
+
+
+def _spending(looks: Looks, look: int, part: float, settings: ReportSettings) -> Spending:
+    return Spending(1 - settings.confidence, part, look, looks.shares(look))
 
 
 def _told(comparison: Comparison, seen: Evidence) -> Comparison:
@@ -474,23 +468,22 @@ def _told(comparison: Comparison, seen: Evidence) -> Comparison:
         limit=seen.limit,
         degrees=seen.degrees,
         set_aside=seen.set_aside,
+        looks=seen.looks,
     )
 
 
-def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Comparison:
+def _decide(prepared: _Prepared, of_looks: Sequence[Evidence], settings: ReportSettings) -> Comparison:
+    seen = so_far(of_looks)
     comparison = _told(prepared.comparison, seen)
     if comparison.metric.unjudged:
         return replace(comparison, verdict=Verdict.UNDECIDED, reason="which way is better is unknown")
     if seen.interval is None:
-        return _without_spread(comparison)
-    low, high = seen.interval.low, seen.interval.high
-    # Equivalence comes first: an interval within the margin may leave out zero as well, and a difference too
-    # small to matter is not an improvement (two one-sided tests, Schuirmann 1987).
-    if settings.margin and -settings.margin < low and high < settings.margin:
-        return replace(comparison, verdict=Verdict.SAME)
-    if seen.interval.excludes_zero:
-        better = (low > 0) == comparison.metric.higher_is_better
-        return replace(comparison, verdict=Verdict.BETTER if better else Verdict.WORSE)
+        return _contradicting(comparison) if len(seen.looks) > 1 else _without_spread(comparison)
+    verdicts = {look: _verdict(common, comparison.metric, settings) for look, common in running(seen.looks)}
+    verdict = [*verdicts.values()][-1] if verdicts else None
+    if verdict is not None:
+        shown_at = next(look for look, one in verdicts.items() if one is verdict)
+        return replace(comparison, verdict=verdict, shown_at=shown_at)
     more, limits = _more(seen, comparison)
     return replace(
         comparison,
@@ -499,6 +492,28 @@ def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Co
         more_seeds=more,
         more_seeds_range=limits,
     )
+
+
+def _verdict(interval: Interval | None, metric: Metric, settings: ReportSettings) -> Verdict | None:
+    """Return what an interval shows; None where that is nothing."""
+    if interval is None:
+        return None
+    # Equivalence comes first: an interval within the margin may leave out zero as well, and a difference too
+    # small to matter is not an improvement (two one-sided tests, Schuirmann 1987).
+    if settings.margin and -settings.margin < interval.low and interval.high < settings.margin:
+        return Verdict.SAME
+    if interval.excludes_zero:
+        return Verdict.BETTER if (interval.low > 0) == metric.higher_is_better else Verdict.WORSE
+    return None
+
+
+def _contradicting(comparison: Comparison) -> Comparison:
+    """Give no verdict where no difference is within the intervals of all looks: one of them is wrong."""
+    above = max(comparison.looks, key=lambda one: one.interval.low).seeds
+    below = min(comparison.looks, key=lambda one: one.interval.high).seeds
+    first, second = sorted((above, below))
+    reason = f"the looks at {first} and {second} seeds contradict each other"
+    return replace(comparison, verdict=Verdict.UNDECIDED, reason=reason)
 
 
 def _without_spread(comparison: Comparison) -> Comparison:

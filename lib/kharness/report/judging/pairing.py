@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kharness.report.collection import CellResult, Variant, why_incomplete
 from kharness.report.judging.interim_looks import Looks
@@ -55,6 +55,22 @@ class Pairing:
         return len(self.ours), len(self.theirs)
 
     @property
+    def reached(self) -> Sequence[int]:
+        """The looks up to now; one at most where the sides share no seed."""
+        if self.look is None:
+            return []
+        return self.looks.up_to(self.look) if self.paired else [self.look]
+
+    def at(self, look: int) -> Pairing:
+        """Return the pairing as it was at a look that is reached: by the first seeds of the plan."""
+        if look == self.look or not self.paired:
+            return self
+        first = slice(look)
+        return replace(
+            self, seeds=self.seeds[first], look=look, ours=self.ours[first], theirs=self.theirs[first]
+        )
+
+    @property
     def runs(self) -> tuple[Sequence[RunData], Sequence[RunData]]:
         return [cell.run for cell, _ in self.ours], [cell.run for cell, _ in self.theirs]
 
@@ -62,7 +78,7 @@ class Pairing:
 def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> Pairing:
     """Select the runs to compare: the seeds of the last complete look, else all that there are."""
     first, second = _numbers(variant, metric), _numbers(baseline, metric)
-    planned, ties = _planned(variant, baseline, settings.first_seeds, metric)
+    planned, ties = _planned(variant, baseline, settings, metric)
     looks = _looks(planned, variant, baseline, settings)
     by_seed, by_seed_of_baseline = _by_seed(first), _by_seed(second)
     seeds = tuple(seed for seed in planned if seed in by_seed and seed in by_seed_of_baseline)
@@ -103,6 +119,15 @@ def numbers_on(variant: Variant, metric: Metric, seeds: Sequence[str]) -> list[f
     return [found[seed][1] for seed in seeds] if all(seed in found for seed in seeds) else None
 
 
+def rows_on(
+    variants: Sequence[Variant], metric: Metric, seeds: Sequence[str]
+) -> tuple[Sequence[Variant], Sequence[Sequence[float]]]:
+    """Return the variants that have a number on each of these seeds, with those numbers."""
+    rows = [(variant, numbers_on(variant, metric, seeds)) for variant in variants]
+    found = [(variant, numbers) for variant, numbers in rows if numbers is not None]
+    return [variant for variant, _ in found], [numbers for _, numbers in found]
+
+
 def failed(variant: Variant) -> int:
     """Return the number of runs that ended badly; known failures do not count."""
     return sum(cell.run.status in _BAD_ENDS and not cell.known_failure for cell in variant.cells)
@@ -141,7 +166,7 @@ def own_end(cell: CellResult, metric: Metric) -> str:
 
 
 def _planned(
-    variant: Variant, baseline: Variant, first_seeds: Sequence[str], metric: Metric
+    variant: Variant, baseline: Variant, settings: ReportSettings, metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the seeds of both sides, and ties; the seeds of the first plan come first.
 
@@ -153,8 +178,7 @@ def _planned(
     for cell in variant.cells:
         if cell.seed is not None and cell.seed in theirs:
             (ties if theirs[cell.seed] and own_end(cell, metric) else common)[cell.seed] = None
-    planned = dict.fromkeys([*(seed for seed in first_seeds if seed in common), *common])
-    return tuple(planned), tuple(ties)
+    return settings.in_order(common), tuple(ties)
 
 
 def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings: ReportSettings) -> Looks:

@@ -4,7 +4,8 @@ A difference is found where the mean of the seeds is beyond what its interval ne
 wide that is varies from matrix to matrix: with the deviation that the seeds happen to show, and with what
 the preliminary tests make of it. So it is not taken from a formula: tables of normal numbers are judged by
 the same code as the runs are, and the power is a mean over them. The mean of the seeds is independent of
-these widths, and its part is exact.
+these widths, and its part is exact. Where several looks count, a difference is found if any of them finds
+it, and the means and widths of all looks are drawn together.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kharness.report.judging.statistics import (
     estimated_deviations,
     largest_range,
     largest_t,
+    normal_at,
     normal_below,
     t_quantile,
 )
@@ -46,6 +48,9 @@ _WIDTHS, _DEVIATIONS = 100, 25
 """Number of quantiles that represent a distribution."""
 
 _MIDDLES = (np.arange(_WIDTHS) + 0.5) / _WIDTHS
+
+_WALKS = 4096
+"""Number of simulated series of looks."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +168,37 @@ class Chances:
     """Degrees of freedom of that deviation's estimate; None where it is known."""
     weight: float
     """Weight of the images (`Images.weight`)."""
+    earlier: tuple[tuple[int, float], ...] = ()
+    """Earlier looks that count as well, each as its number of seeds and its alpha."""
 
     def power(self, size: float) -> float:
-        """The probability that a true difference of this size is shown."""
+        """The probability that a true difference of this size is shown, at any of the looks."""
+        if self.earlier:
+            return self.powers(size)[-1]
         least, errors = self.bounds
         return float(normal_below((size - least) / errors).mean())
+
+    def powers(self, size: float) -> list[float]:
+        """The same by each of the looks, the earlier ones first."""
+        found: list[float] = (self.just_found < size).mean(axis=1).tolist()
+        return found
+
+    @cached_property
+    def just_found(self) -> Numbers:
+        """Return the true differences beyond which simulated seeds have shown them, by each of the looks."""
+        looks = (*self.earlier, (self.seeds, self.alpha))
+        walks = _walks(tuple(seeds for seeds, _ in looks))
+        true = np.full(_WALKS, self.deviation)
+        if self.degrees is not None:
+            true /= estimated_deviations(self.degrees, _DEVIATIONS)[
+                (walks.deviations * _DEVIATIONS).astype(int)
+            ]
+        found = []
+        for (seeds, alpha), means, places in zip(looks, walks.means, walks.widths, strict=True):
+            half_widths = self.rule.half_widths(seeds, alpha)[(places * _WIDTHS).astype(int)]
+            found.append(just_shown(true * half_widths, self.weight) - true * means / math.sqrt(seeds))
+        # What one look has shown stays shown.
+        return np.minimum.accumulate(found)
 
     @cached_property
     def bounds(self) -> tuple[Numbers, Numbers]:
@@ -182,7 +213,45 @@ class Chances:
 
 @lru_cache(maxsize=4096)
 def smallest(chances: Chances) -> float:
-    """Return the true difference on these images that is shown with probability POWER."""
+    """Return the true difference on these images that is shown with probability POWER, at any look."""
+    if chances.earlier:
+        return float(np.quantile(chances.just_found[-1], POWER))
     least, errors = chances.bounds
     highest = float((least + 4 * errors).max())
     return crossing(lambda size: chances.power(size) - POWER, 0.0, highest)
+
+
+@dataclass(frozen=True)
+class _Walks:
+    """Series of looks at ever more of the same seeds: a row per look, a column per series."""
+
+    means: Numbers
+    """Means of the seeds, in standard errors."""
+    widths: Numbers
+    """Places in the distribution of half widths, 0 to 1."""
+    deviations: Numbers
+    """Places in the distribution of deviations, one per series."""
+
+
+@lru_cache(maxsize=64)
+def _walks(looks: tuple[int, ...]) -> _Walks:
+    """Draw series of these numbers of seeds: a later look has the seeds of the earlier ones."""
+    number = len(looks)
+    rng = np.random.default_rng(looks)  # so that the same matrix always reports the same power
+    # Each draw has one value of each of as many equal parts (Latin hypercube; McKay, Beckman, Conover 1979).
+    parts = np.tile((np.arange(_WALKS) + 0.5) / _WALKS, (2 * number + 1, 1))
+    places = rng.permuted(parts, axis=1)
+    seeds = np.array(looks, dtype=float)
+    freedom = seeds - 1  # an estimate of the deviation has one degree less than it has seeds
+    return _Walks(
+        _sums(normal_at(places[:number]), seeds),
+        normal_below(_sums(normal_at(places[number:-1]), freedom)),
+        places[-1],
+    )
+
+
+def _sums(steps: Numbers, totals: Numbers) -> Numbers:
+    """Return standard normals that are sums of independent ones, as of these totals of them."""
+    sizes = np.sqrt(np.diff(totals, prepend=0.0))[:, None]
+    found: Numbers = np.cumsum(steps * sizes, axis=0) / np.sqrt(totals)[:, None]
+    return found

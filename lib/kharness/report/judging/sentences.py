@@ -235,7 +235,8 @@ def _looks_words(conclusions: Conclusions) -> str:
         return f"they are given at {planned} seeds, as MATRIX_SEEDS_PLANNED has it, and at no other number"
     return (
         f"they are given at the planned number of seeds ({PILOT} where fewer than {FEWEST} were), which "
-        f"spends {FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest"
+        f"spends {FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest; intervals "
+        "are what those of all looks so far have in common, so that what is shown stays shown"
     )
 
 
@@ -297,6 +298,8 @@ def _evidence(comparison: Comparison) -> list[str]:
         sentences[0] += f", with all comparisons and looks {p_words(comparison.p_adjusted)}"
     if comparison.effect is not None:
         sentences[0] += f", effect size {comparison.effect:.2f}"
+    if len(comparison.looks) > 1:
+        sentences.append(_looks_of(comparison))
     if comparison.smallest is not None:
         sentences.append(
             f"In {POWER * 100:g} % of all cases these seeds show a difference of "
@@ -307,6 +310,20 @@ def _evidence(comparison: Comparison) -> list[str]:
     if comparison.next_look is not None and comparison.p_adjusted is not None:
         sentences.append(f"The next look is at {comparison.next_look} seeds")
     return sentences
+
+
+def _looks_of(comparison: Comparison) -> str:
+    """Return the interval of each look, and what follows from them together."""
+    each = [
+        f"{interval_words(one.interval, comparison.metric)} at {one.seeds} seeds" for one in comparison.looks
+    ]
+    interval, difference = comparison.interval, comparison.difference or 0.0
+    if interval is None:
+        return f"The looks have no difference in common ({', '.join(each)}), so one of them is wrong"
+    text = f"The interval is what all looks have in common: {', '.join(each)}"
+    if interval.low <= difference <= interval.high:
+        return text
+    return f"{text}; the difference over all seeds is not in it"
 
 
 def _budget_sentence(comparison: Comparison) -> str:
@@ -330,6 +347,8 @@ def verdict_words(comparison: Comparison) -> str:
         words = f"{comparison.verdict}, p {p_words(comparison.p_adjusted)}"
     else:
         words = f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
+    if comparison.shown_at is not None and comparison.shown_at < comparison.looks[-1].seeds:
+        words += f", shown at {comparison.shown_at} seeds"
     ties = ties_words(comparison)
     return f"{words} ({ties})" if ties else words
 

@@ -327,6 +327,14 @@ def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
+def normal_at(below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the values of a standard normal that are exceeded but for these probabilities."""
+    from scipy.special import ndtri
+
+    found: NDArray[np.float64] = ndtri(below)
+    return found
+
+
 @lru_cache(maxsize=4096)
 def t_quantile(degrees: float, level: float) -> float:
     """Return the t that bounds a two-sided interval of `level`."""

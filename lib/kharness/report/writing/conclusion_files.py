@@ -186,6 +186,16 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "more_seeds_range": _seeds_range(comparison),
         "planned_seeds": comparison.planned_seeds,
         "next_look": comparison.next_look,
+        "shown_at": comparison.shown_at,
+        "looks": [
+            {
+                "seeds": look.seeds,
+                "low": look.interval.low,
+                "high": look.interval.high,
+                "level": look.interval.level,
+            }
+            for look in comparison.looks
+        ],
         "budget_unit": comparison.budget_unit,
         "budgets": [_budget_json(budget) for budget in comparison.budgets],
         "failures": list(comparison.failures),

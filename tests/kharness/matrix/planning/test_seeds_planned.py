@@ -51,6 +51,20 @@ def test_a_plan_that_adds_seeds_takes_over_how_many_were_planned_first(tree: Tre
     assert noted(third) == (["1", "2"], 0, names)
 
 
+def test_seeds_keep_the_order_in_which_they_were_first_planned(tree: Tree) -> None:
+    """Whatever order a later plan lists them in, else a look would have other seeds than it had."""
+    orders: list[Any] = [
+        planned(tree, f"{TWO} SEED={seeds}").seeds["order"]
+        for seeds in ("2|1", "1|2|5|4", "1..6", "6|5|4|3|2|1|7")
+    ]
+    assert orders == [
+        ["2", "1"],
+        ["2", "1", "5", "4"],
+        ["2", "1", "5", "4", "3", "6"],
+        ["2", "1", "5", "4", "3", "6", "7"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("axes", "values"),
     [

@@ -11,9 +11,9 @@ import pytest
 import scipy
 
 from kharness.report.compare import compare, compare_lines
-from kharness.report.judging.all_pairs import all_pairs
+from kharness.report.judging.all_pairs import Chosen, all_pairs
 from kharness.report.judging.blocks import contrasts
-from kharness.report.judging.judgment import Chosen, Comparison, Verdict, judge
+from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_lines, comparison_sentence
 from kharness.report.judging.statistics import largest_range, largest_range_p
 from kharness.report.metrics import metric_named
