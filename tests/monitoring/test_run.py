@@ -7,7 +7,9 @@ import errno
 import math
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,54 @@ def test_run_writes_every_kind_of_record(tmp_path: Path) -> None:
         },
         {"event": "end", "seq": 6, "attempt": 1, "status": "complete", "test_accuracy": 0.91},
     ]
+
+
+def test_log_step_takes_a_mapping_as_it_takes_keywords(tmp_path: Path) -> None:
+    """Of a dict, which takes the short way, of another mapping, and of both together."""
+    metrics = {"train_loss": 0.5, "note": None}
+    nameless: dict[Any, object] = {1: 2.0}
+    with open_run(tmp_path) as run:
+        run.log_step(1, **metrics)
+        run.log_step(2, metrics)
+        run.log_step(3, MappingProxyType(metrics))
+        run.log_step(4, {"train_loss": 0.5}, note=None, at=1e9)
+        run.log_step(5, {"train_loss": math.inf, "at": 7.0, "seq": 9})
+        run.log_step(6, nameless)
+        run.log_step(7, _Unreadable())
+    assert metrics == {"train_loss": 0.5, "note": None}
+    *steps, end = journal(tmp_path)
+    assert [record["seq"] for record in (*steps, end)] == list(range(1, 9))
+    assert steps[3]["time"] == 1e9
+    own = [without(record, "time", "seq", "attempt", "cpu_mem_rss_mb", "event") for record in steps]
+    assert own == [
+        *({"global_step": step, "nan_inf_detected": False, **metrics} for step in (1, 2, 3, 4)),
+        {
+            "global_step": 5,
+            "nan_inf_detected": True,
+            "train_loss": None,
+            "at": 7.0,
+            "seq_": 9,
+            "nonfinite": ["train_loss"],
+        },
+        {"global_step": 6, "nan_inf_detected": False, "1": 2.0},
+        {"global_step": 7, "nan_inf_detected": False, "metrics": None, "unserializable": ["metrics"]},
+    ]
+
+
+class _Unreadable(Mapping[str, object]):
+    """A mapping that fails as it is read."""
+
+    def __getitem__(self, name: str) -> object:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("gone")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return "unreadable"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from monitoring.journal.records import JSON_LINE, Record, last_line, parse
 PATIENCE = 0.5
 
 
-class Journal:
+class Journal(LineFile):
     """Appends records to one file; after construction nothing that the disk does raises.
 
     Opening cuts a torn last line and continues the file's `seq` and with its `attempt` plus one.
@@ -35,17 +35,8 @@ class Journal:
     a forked child cannot.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_close_fd",
-        "_closed",
-        "_complained",
-        "attempt",
-        "backlog",
-        "file",
-        "path",
-        "seq",
-    )
+    # with those of the file in one object: side by side in memory, where caches hold something else
+    __slots__ = ("__weakref__", "_close_fd", "_closed", "_complained", "attempt", "backlog", "path", "seq")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +55,7 @@ class Journal:
             os.close(fd)
             raise
         self.attempt = last_attempt + 1
-        self.file = LineFile(fd)
+        super().__init__(fd)
         # a Run that is dropped without an end must not hold the lock against the next one
         self._close_fd = weakref.finalize(self, os.close, fd)
         _watch_forks()
@@ -76,8 +67,7 @@ class Journal:
         `line`, if given, is the record as it is to be written; `is_finite` says that no number is a NaN or
         an infinity.
         """
-        file = self.file
-        if file.is_doubtful:
+        if self.is_doubtful:
             self._recover()
         record["seq"] = seq = self.seq + 1
         if line is None:
@@ -91,16 +81,16 @@ class Journal:
             self._write_backlog()
             return
         # until it is known that the line is there as one: a signal handler may raise in the middle
-        file.is_doubtful = True
+        self.is_doubtful = True
         try:
-            is_there = write(file.fd, line) == len(line)
+            is_there = write(self.fd, line) == len(line)
         except OSError:
             if self.has(record):
                 raise  # a signal handler's
             is_there = False
         if is_there:
             self.seq = seq  # before the doubt goes: an exception in between reads it from the file
-            file.is_doubtful = False
+            self.is_doubtful = False
         else:
             self._insist(line, seq)
 
@@ -115,7 +105,7 @@ class Journal:
 
     def has(self, record: Record) -> bool:
         """Whether a record that may have been handed to `append` was written by it, or is kept."""
-        if self.file.is_doubtful:
+        if self.is_doubtful:
             self._recover()
         return 0 < int(str(record.get("seq", 0))) <= self.seq
 
@@ -123,7 +113,7 @@ class Journal:
         """Return when what is in the file survives a loss of power."""
         if not self._closed:
             with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
-                os.fsync(self.file.fd)
+                os.fsync(self.fd)
 
     def close(self) -> None:
         """Write what is still in memory, if the disk takes it now, and make the file durable."""
@@ -134,7 +124,7 @@ class Journal:
         if self.backlog is not None:
             lost = self.backlog.lines.count + self.backlog.lost
             say(f"error: {self.path}: {lost} records could not be written: {self.backlog.reason}")
-        if self.file.is_doubtful:
+        if self.is_doubtful:
             self._recover()
         self.sync()
         self._release("it is closed")
@@ -151,14 +141,14 @@ class Journal:
     def _release(self, why: str) -> None:
         if not self._closed:
             # -1: a later write fails (EBADF), and `_insist` then says why, once
-            self.file, self._closed, self.backlog = LineFile(-1), why, None
+            self.fd, self.is_doubtful, self._closed, self.backlog = -1, False, why, None
             self._close_fd()
 
     def _recover(self) -> None:
         """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
         for _ in range(2):  # the first error may be a signal handler's
             with contextlib.suppress(OSError):  # not now; every later record tries it first
-                self.file.repair(self._note)
+                self.repair(self._note)
                 return
 
     def _note(self, line: bytes) -> None:
@@ -179,7 +169,7 @@ class Journal:
                 say(f"warning: {self.path}: a record was not written: {self._closed}")
             self._complained = True
             return
-        failure = self.file.write(line, self._note)
+        failure = self.write(line, self._note)
         if failure is not None:
             self.backlog = _Waiting(_reason(failure))
             self._keep(line, seq)
@@ -198,7 +188,7 @@ class Journal:
         assert backlog is not None
         # the oldest first: readers rely on rising `seq`
         while backlog.lines.count:
-            failure = self.file.write(backlog.lines.first(), self._note)
+            failure = self.write(backlog.lines.first(), self._note)
             if failure is not None:
                 backlog.reason = _reason(failure)
                 return

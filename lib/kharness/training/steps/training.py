@@ -325,4 +325,4 @@ class Training(Generic[DataT]):
         measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
         measured |= self._telemetry.measured(self.step, measured)
         measured |= self._own.read(measured)
-        self._parts.run.log_step(self.step, **measured)
+        self._parts.run.log_step(self.step, measured)
