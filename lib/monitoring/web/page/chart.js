@@ -203,17 +203,26 @@ export class Chart {
     context.rect(place.left, place.top, place.width, place.height);
     context.clip();
     for (const shape of this.shapes(place)) {
-      context.beginPath();
-      for (const piece of shape.pieces) piece.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
       context.globalAlpha = shape.alpha;
       if (shape.fill) {
         context.fillStyle = shape.color;
+        trace(context, shape.pieces);
         context.fill();
-      } else {
-        context.setLineDash(shape.dash ?? []);
-        context.strokeStyle = shape.color;
-        context.lineWidth = shape.width;
-        context.lineJoin = "round";
+        continue;
+      }
+      if (shape.isUpright) {  // a column of whole pixels needs no path
+        const width = Math.max(1, Math.round(shape.width));
+        context.fillStyle = shape.color;
+        for (const [[x, from], [, to]] of shape.pieces) context.fillRect(Math.floor(x), Math.min(from, to), width, Math.max(1, Math.abs(to - from)));
+        continue;
+      }
+      context.setLineDash(shape.dash ?? []);
+      context.strokeStyle = shape.color;
+      context.lineWidth = shape.width;
+      context.lineJoin = "round";
+      // without a GPU the time of a wide line rises with how often it crosses itself: many short ones are quick
+      for (const pieces of shape.width > 1 && !shape.dash ? shortened(shape.pieces) : [shape.pieces]) {
+        trace(context, pieces);
         context.stroke();
       }
     }
@@ -234,15 +243,16 @@ export class Chart {
         for (let at = x.length - 1; at >= 0; at--) if (line.min[at] !== null) piece.push([x[at], this.y(place, line.min[at])]);
         found.push({ color: own, alpha: faint, fill: true, pieces: [piece] });
         // a single extreme record is a hair wide as an area: its outline is always seen
-        found.push({ color: own, alpha: this.weight ? 0.4 : 0.75, width: place.ratio * 0.8, pieces: [spans(line, x, (value) => this.y(place, value))].flat() });
+        found.push({ color: own, alpha: this.weight ? 0.4 : 0.75, width: place.ratio * 0.8, isUpright: true, pieces: [spans(line, x, (value) => this.y(place, value))].flat() });
       } else if (line.min) {
-        found.push({ color: own, alpha: 0.6, width: place.ratio * 0.7, pieces: spans(line, x, (value) => this.y(place, value)) });
+        found.push({ color: own, alpha: 0.6, width: place.ratio * 0.7, isUpright: true, pieces: spans(line, x, (value) => this.y(place, value)) });
       } else if (this.weight) {
         found.push({ color: own, alpha: 0.3, width: place.ratio, pieces: runsOf(x, line.last, (value) => this.y(place, value)) });
       }
       const isNear = this.near === line;
+      const isDense = x.length > place.width / place.ratio / 8;
       const values = this.weight ? line.smooth : line.last;
-      found.push({ color: own, alpha: this.near && !isNear ? 0.45 : 1, width: place.ratio * (isNear ? 2.6 : isMany ? 1 : 1.5), pieces: runsOf(x, values, (value) => this.y(place, value)), dash: line.dash?.map((part) => part * place.ratio) });
+      found.push({ color: own, alpha: this.near && !isNear ? 0.45 : 1, width: place.ratio * (isNear ? 2.6 : isMany || (isDense && !this.weight) ? 1 : 1.5), pieces: runsOf(x, values, (value) => this.y(place, value)), dash: line.dash?.map((part) => part * place.ratio) });
       if (line.exact && x.length && x.length <= place.width / place.ratio / 12) {
         const size = 1.8 * place.ratio;
         const dots = [];
@@ -454,6 +464,16 @@ function runsOf(x, values, y) {
   });
   if (piece.length) pieces.push(piece);
   return pieces;
+}
+
+function trace(context, pieces) {
+  context.beginPath();
+  for (const piece of pieces) piece.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
+}
+
+// Stretches of few points, each of which begins where the one before it ends.
+function* shortened(pieces) {
+  for (const piece of pieces) for (let at = 0; at === 0 || at < piece.length - 1; at += 16) yield [piece.slice(at, at + 17)];
 }
 
 // From the least to the greatest value of each bucket.
