@@ -169,6 +169,7 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
     """prctl and the others of libc, and the two structures that the socket and ioctl modules hand over."""
     includes = (
         "fcntl.h",
+        "malloc.h",
         "net/if.h",
         "netinet/in.h",
         "stdio.h",
@@ -183,7 +184,7 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
         [word] = names_of(answer)
         functions.append(prototype(name, word, arguments, variable_from=variable.get(name)))
     numbers = {
-        name: value for name, value in vars(libc).items() if name.startswith(("PR_", "RENAME_", "AT_"))
+        name: value for name, value in vars(libc).items() if name.startswith(("PR_", "RENAME_", "AT_", "M_"))
     }
     address = "__builtin_offsetof(struct ifreq, ifr_addr) + __builtin_offsetof(struct sockaddr_in, sin_addr)"
     facts = {
@@ -205,7 +206,7 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
         assertion("sizeof(struct ifreq) <= 256", "struct ifreq"),
         "",
     ]
-    assert len(functions) == 4
+    assert len(functions) == 5
     assert headers("\n".join(text)) == []
 
 

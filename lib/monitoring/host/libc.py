@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulong
 from pathlib import Path
+from typing import Any
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -18,6 +20,12 @@ PR_SET_NAME = 15
 # linux/fs.h, and fcntl.h for a path that counts from the current folder
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
+
+# malloc.h
+M_MMAP_THRESHOLD = -3
+
+# Bytes of a block of memory that is the kernel's own to move and to take back.
+APART = 65536
 
 # The kernel keeps so many bytes of a process's name.
 NAME_BYTES = 15
@@ -29,8 +37,9 @@ class FILE(ctypes.Structure):
 
 # Every function that is called: its answer, and its arguments in order. prctl takes its last four as variable
 # arguments, which are unsigned long each (prctl(2)).
-FUNCTIONS = {
+FUNCTIONS: Mapping[str, tuple[type[c_int], tuple[Any, ...]]] = {
     "fflush": (c_int, (POINTER(FILE),)),
+    "mallopt": (c_int, (c_int, c_int)),
     "prctl": (c_int, (c_int, c_ulong, c_ulong, c_ulong, c_ulong)),
     "renameat2": (c_int, (c_int, c_char_p, c_int, c_char_p, c_uint)),
     "syncfs": (c_int, (c_int,)),
@@ -78,6 +87,12 @@ def exchange(one: Path, other: Path) -> bool:
 def flush_streams() -> None:
     """Write out what C code of this process has printed."""
     _function("fflush")(None)
+
+
+def keep_large_blocks_apart() -> None:
+    """Let columns grow where they are, with no holes left where they were; does nothing without glibc."""
+    with contextlib.suppress(AttributeError):
+        _function("mallopt")(M_MMAP_THRESHOLD, APART)
 
 
 @functools.cache

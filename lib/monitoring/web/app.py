@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import time
@@ -20,8 +21,8 @@ from monitoring.errors import UserError
 from monitoring.host.small_file import text_of
 from monitoring.journal.fields import row_of
 from monitoring.journal.files import ENVIRONMENT_JSON
-from monitoring.web.alone import page_of
-from monitoring.web.charts import AT_ONCE, Charts
+from monitoring.web.alone import page_of, served
+from monitoring.web.charts import AT_ONCE, SOON, Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
 from monitoring.web.folders import RunIndex, unreadable
@@ -46,6 +47,9 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+
+# How long a browser keeps a file that has another name once it changes.
+KEPT = "private, max-age=31536000, immutable"
 
 # Bytes of a request.
 MOST_BYTES = 2**20
@@ -107,17 +111,14 @@ class Answers:
         self._scripts, self._styles = ["main.js"], list[str]()
         for addition in additions:
             self._add(addition)
+        self._served = served(self._files, self._scripts, self._styles)
+        self._compressed = {name: gzip.compress(data, 6) for name, (data, _) in self._served.items()}
 
     def _add(self, addition: Addition) -> None:
         """Serve the files of an addition; its script runs before the page's own, its style after it."""
         for path in sorted(addition.folder.iterdir()):
             name = f"{addition.name}/{path.name}"
             self._files[name] = (path.read_bytes(), TYPES.get(path.suffix, "text/plain"))
-        page, kind = self._files["index.html"]
-        tags = f'<link rel="stylesheet" href="page/{addition.name}/{addition.style}">\n  '
-        tags += f'<script type="module" src="page/{addition.name}/{addition.script}"></script>\n  '
-        own = b'<script type="module" src="page/main.js">'
-        self._files["index.html"] = (page.replace(own, tags.encode() + own), kind)
         self._scripts.insert(-1, f"{addition.name}/{addition.script}")
         self._styles.append(f"{addition.name}/{addition.style}")
 
@@ -163,18 +164,24 @@ class Answers:
     # ------------------------------------------------------------- the page's own files
 
     async def page(self, request: Request) -> Response:
-        return self._static("index.html")
+        return self._static(request, "index.html")
 
     async def file(self, request: Request) -> Response:
-        return self._static(request.path_params["name"])
+        return self._static(request, request.path_params["name"])
 
-    def _static(self, name: str) -> Response:
+    def _static(self, request: Request, name: str) -> Response:
         from starlette.responses import Response
 
-        if name not in self._files:
+        found = self._served.get(name) or self._files.get(name)
+        if found is None:
             raise NoSuchFile(name)
-        data, kind = self._files[name]
-        return Response(data, media_type=kind, headers={"cache-control": "no-cache"})
+        data, kind = found
+        is_named_by_content = name in self._served and name != "index.html"
+        headers = {"cache-control": KEPT if is_named_by_content else "no-cache"}
+        if name in self._compressed and "gzip" in request.headers.get("accept-encoding", ""):
+            data = self._compressed[name]
+            headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
+        return Response(data, media_type=kind, headers=headers)
 
     # ------------------------------------------------------------- runs
 
@@ -294,12 +301,13 @@ class Answers:
                 by_run.setdefault(one["run"], []).append(one)
         found: dict[str, Any] = {}
         problems: dict[str, str] = {}
+        until = time.monotonic() + (SOON if content.get("soon") is True else AT_ONCE)
 
         async def read(run_id: str, wanted: list[dict[str, Any]]) -> None:
             try:
                 row = self._named(run_id)
                 read_it = partial(self.charts.windows, x=x, lo=lo, hi=hi, buckets=buckets, moment=moment)
-                read_it = partial(read_it, log_x=content.get("log_x") is True, seconds=AT_ONCE / len(by_run))
+                read_it = partial(read_it, log_x=content.get("log_x") is True, until=until, runs=len(by_run))
                 found[run_id] = await self._patiently(row, lambda: read_it(row, wanted))
             except UserError as error:
                 problems[run_id] = str(error)

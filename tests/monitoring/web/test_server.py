@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import random
+import re
+import shutil
 import socket
 import string
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +33,11 @@ from ...ports import free_port
 from ...waiting import wait_until
 from .conftest import SPIKE, SPIKE_STEP, Server, opened
 
-SERIES = {"x": "step", "buckets": 100, "series": [{"run": "results/spiky", "metric": "train_loss", "key": 0}]}
+SERIES: dict[str, Any] = {
+    "x": "step",
+    "buckets": 100,
+    "series": [{"run": "results/spiky", "metric": "train_loss", "key": 0}],
+}
 
 
 @pytest.fixture
@@ -101,6 +110,41 @@ def test_browsers_are_told_to_run_nothing_but_ours(server: Server) -> None:
     assert b"http://" not in content
     assert b"https://" not in content
     assert b"<script>" not in content
+
+
+def test_script_and_style_are_kept_by_browsers_under_names_of_their_content(server: Server) -> None:
+    """One file of each, and what every view asks for first, which is asked for beside them."""
+    page = server.ask("/")[2].decode()
+    names = re.findall(r'(?:href|src)="(page/all-[0-9a-f]{16}\.(?:css|js))"', page)
+    assert [name.rpartition(".")[2] for name in names] == ["css", "js"]
+    for name in names:
+        status, plain, content = server.ask(f"/{name}")
+        packed = server.ask(f"/{name}", headers={"accept-encoding": "gzip"})
+        assert (status, plain["cache-control"]) == (200, "private, max-age=31536000, immutable")
+        assert (packed[1]["content-encoding"], gzip.decompress(packed[2])) == ("gzip", content)
+        assert hashlib.sha256(content).hexdigest().startswith(name[9:25])
+    assert server.ask("/")[1]["cache-control"] == "no-cache"
+    assert 'rel="preload" href="api/runs?since=0&amp;epoch=0"' in page
+
+
+def test_a_first_picture_is_of_the_whole_run_and_the_rest_is_read_after_it(
+    listed: Server, folder: Path
+) -> None:
+    """Of a journal that nobody has opened; a spike may be missing in what is marked as sampled."""
+    copy = shutil.copytree(folder / "spiky", folder / "unopened")
+    wait_until(
+        lambda: "results/unopened" in str(listed.json("/api/runs")["rows"]),
+        "the run",
+    )
+    asked = {**SERIES, "series": [{**SERIES["series"][0], "run": "results/unopened"}], "soon": True}
+    found = listed.json("/api/series", asked)["runs"]["results/unopened"]
+    [window] = found["windows"]
+    assert (found["more"], window["coarse"], window["x"][-1]) == (True, True, 20_000)
+    while listed.json("/api/series", asked)["runs"]["results/unopened"]["more"]:
+        pass
+    [window] = listed.json("/api/series", asked)["runs"]["results/unopened"]["windows"]
+    assert ("coarse" in window, max(window["max"]), sum(window["count"])) == (False, SPIKE, 20_000)
+    shutil.rmtree(copy)
 
 
 @pytest.mark.parametrize(

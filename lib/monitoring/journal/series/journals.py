@@ -24,8 +24,9 @@ from monitoring.journal.tail import Tail, first_place, inode_and_size
 # Bytes that are read at a time: they fit into the second-level cache with what is parsed of them.
 BATCH = 2**16
 
-# A journal that is longer is sampled before it is read, at so many places, in stretches of so many bytes.
-LONG = 2**22
+# A journal that is longer (some 2,000 records, 5 ms) is sampled before it is read, at so many places, in
+# stretches of so many bytes.
+LONG = 2**19
 PLACES = 600
 STRETCH = 4096
 # Bytes at its end that are read for the sample: its last values are true ones.
@@ -74,8 +75,11 @@ class TrainingJournal:
         self._step = 0
         self._is_sampled = False
 
-    def read(self, until: float) -> bool:
-        """Read what is new until a monotonic time; True while more is left. OSError of the file."""
+    def read(self, until: float, *, places: int = PLACES) -> bool:
+        """Read what is new until a monotonic time; True while more is left. OSError of the file.
+
+        The first look at a long journal takes samples at so many `places`, and reads nothing else.
+        """
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -90,9 +94,15 @@ class TrainingJournal:
             size = self._end_of_attempt(file, status.st_size)
             if self._offset == 0 and not self._is_sampled and size > LONG and until < math.inf:
                 self._is_sampled = True
-                self._sample(file, size)
+                self._sample(file, size, places)
                 self.version += 1
+                return True
             return self._read_on(file, until, size)
+
+    @property
+    def is_only_sampled(self) -> bool:
+        """Whether nothing else than samples was read."""
+        return self._is_sampled and self._offset == 0
 
     def _end_of_attempt(self, file: BinaryIO, size: int) -> int:
         """Where the attempt that is asked for ends, or the journal."""
@@ -191,28 +201,28 @@ class TrainingJournal:
     def _is_gone(self, record: Record) -> bool:
         return any(record.get("seq") in gone for gone in self._gone)
 
-    def _sample(self, file: BinaryIO, size: int) -> None:
+    def _sample(self, file: BinaryIO, size: int, places: int) -> None:
         """Take some of the records of a long journal, at even distances, and all at its end."""
         found: dict[str, list[tuple[Record, int]]] = {}
         step, last = 0, size - LAST_BYTES
-        for place in [*range(0, last, max(STRETCH, size // PLACES)), last]:
+        if hasattr(os, "posix_fadvise"):  # the kernel would read 128 kB at each place
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for place in [*range(0, last, max(STRETCH, size // places)), last]:
             text = os.pread(file.fileno(), LAST_BYTES if place == last else STRETCH, place)
             lines = text.splitlines(keepends=True)
             ends = list(accumulate(map(len, lines), initial=place))
             if lines and not lines[-1].endswith(b"\n"):
                 lines.pop()
             # the first is the rest of a line
-            skipped = 1 if place else 0
-            records = [parse(line) or _DAMAGED for line in lines[skipped:]]
-            for event, first, end in _alike(records):
-                end = end if place == last else first + 1
+            chosen = range(1 if place else 0, len(lines))
+            for row in chosen if place == last else _first_of_their_kind(lines, chosen):
+                record = parse(lines[row]) or _DAMAGED
+                event = str(record.get("event"))
                 if event in MEASURING:
-                    found.setdefault(event, []).extend(
-                        zip(records[first:end], ends[skipped + first :], strict=False)
-                    )
-                    step = _step_of(records[end - 1]) or step
+                    found.setdefault(event, []).append((record, ends[row]))
+                    step = _step_of(record) or step
                 elif event == "start" and place == 0:
-                    self.state.start, self.began = records[first], _time_of(records[first])
+                    self.state.start, self.began = record, _time_of(record)
         for event, read in found.items():
             kept = _rising(read)
             table = self.tables[event] = SeriesTable(self._reader(event))
@@ -224,6 +234,8 @@ class TrainingJournal:
 class SampleJournal:
     """The samples of a host, in files that are rotated and compressed."""
 
+    is_only_sampled = False
+
     def __init__(self, path: Path, event: str) -> None:
         self.path = path
         self.tables: dict[str, SeriesTable] = {}
@@ -233,7 +245,7 @@ class SampleJournal:
         self._seq = 0
         self._newest = (0, 0)  # inode and size of the newest file when it was read to its end
 
-    def read(self, until: float) -> bool:
+    def read(self, until: float, *, places: int = 0) -> bool:
         """Read what is new, as a TrainingJournal does; no file stays open between two looks."""
         newest = inode_and_size(self.path)
         if newest == self._newest:
@@ -282,6 +294,17 @@ def _samples(records: Iterable[Record], event: str) -> list[Record]:
         with contextlib.suppress(KeyError, TypeError, AttributeError):  # a sample of somebody else's making
             samples.append({**{name: record.get(name) for name in kept}, **gpu_points(record)})
     return samples
+
+
+def _first_of_their_kind(lines: Sequence[bytes], rows: Iterable[int]) -> Iterator[int]:
+    """The rows of lines whose first field, the event, is not that of the line before."""
+    before = b""
+    for row in rows:
+        line = lines[row]
+        kind = line[: line.find(b",")]
+        if kind != before:
+            yield row
+        before = kind
 
 
 def _alike(records: Sequence[Record]) -> Iterator[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ from monitoring.journal.fields.row import Better
 from monitoring.journal.files import SAMPLES
 from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.records import Record, as_number
-from monitoring.journal.series.journals import SampleJournal, TrainingJournal
+from monitoring.journal.series.journals import PLACES, SampleJournal, TrainingJournal
 from monitoring.journal.series.table import SeriesTable
 from monitoring.journal.series.window import Stretch, Window, window_of
 
@@ -103,16 +103,20 @@ class RunSeries:
         self._index: tuple[int, dict[str, tuple[str, dict[Key, _Column]]]] = (-1, {})
         self._known: tuple[int, dict[str, SeriesInfo]] = (-1, {})
 
-    def refresh(self, seconds: float | None = None) -> bool:
+    def refresh(self, seconds: float | None = None, *, places: int = PLACES) -> bool:
         """Read what was appended, for about so many seconds at most; True while more is left to read.
 
-        The first look at a long journal takes samples of it, so that all of it can be drawn, marked coarse.
+        The first look at a long journal takes samples at so many `places` of it, so that all of it can be
+        drawn, marked coarse; of many runs over each other few of each will do.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
         journals = [*self._find()]
         generations = sum(journal.generation for journal in journals)
         # a part of each first: a long one must not keep the others from being seen
-        left = [journal for journal in journals if journal.read(0.0 if journal.version == 0 else until)]
+        first = 0.0 if until < math.inf else until
+        left = [j for j in journals if j.read(until if j.version else first, places=places)]
+        sampled = [journal for journal in left if journal.is_only_sampled]
+        left = [journal for journal in left if journal not in sampled]
         while left and time.monotonic() < until:
             left = [journal for journal in left if journal.read(until)]
         if sum(journal.generation for journal in journals) > generations:
@@ -121,7 +125,7 @@ class RunSeries:
         seen = tuple(journal.version for journal in journals)
         self.version += seen != self._seen
         self._seen = seen
-        return bool(left)
+        return bool(left or sampled)
 
     @property
     def metrics(self) -> Mapping[str, SeriesInfo]:

@@ -9,7 +9,10 @@ import { change, view } from "./view.js";
 
 const ORDER = ["Training", "Validation", "Results", "Speed", "Memory", "GPU", "Machine", "Balance between ranks", "Activations", "Other"];
 const HIDDEN = new Set(["nan_inf_detected", "best", "epoch", "skipped"]);
+const MARGIN = 150;  // pixels above and below the window in which charts count as seen
 const FIRST = ["train_loss", "loss", "train/loss", "val_loss", "val_accuracy", "eval_loss", "lr", "grad_norm"];
+
+const keyOf = ({ run, metric, key }) => JSON.stringify([run, metric, key]);
 
 export function groupOf(name, about) {
   if (about.of === "end") return "Results";
@@ -34,6 +37,7 @@ export class Board {
     this.known = new Map();  // run -> metrics of it
     this.isBusy = false;
     this.isAskedAgain = false;
+    this.drawn = new Promise((done) => { this.hasDrawn = done; });  // kept once there was a first picture
     this.element = h("div", { class: "scroll board" });
     this.empty = h("div", { class: "empty" });
     this.observer = new IntersectionObserver((entries) => {
@@ -43,7 +47,7 @@ export class Board {
         else this.visible.delete(metric);
       }
       this.fetch();
-    }, { rootMargin: "150px" });
+    }, { rootMargin: `${MARGIN}px` });
     this.sizes = new ResizeObserver((entries) => {
       for (const entry of entries) this.charts.get(entry.target.closest(".chart")?.dataset.metric)?.resize();
     });
@@ -103,6 +107,15 @@ export class Board {
     this.element.scrollTop = top;
     const shown = new Set([...this.element.querySelectorAll(".chart")].map((one) => one.dataset.metric));
     for (const [name, chart] of this.charts) if (!shown.has(name)) this.drop(name, chart);
+    this.look();
+  }
+
+  // What is in sight now: the observer says so a picture later, and of all changes.
+  look() {
+    for (const [name, { element }] of this.charts) {
+      const { top, bottom, width } = element.getBoundingClientRect();
+      if (width && bottom > -MARGIN && top < innerHeight + MARGIN) this.visible.add(name);
+    }
   }
 
   drop(name, chart) {
@@ -133,7 +146,7 @@ export class Board {
     const runs = this.runs();
     for (const row of runs) {
       const own = this.known.get(row.id);
-      if (!own) found.push({ run: row.id, metric: "" });  // which metrics has it?
+      if (!own && !names.length) found.push({ run: row.id, metric: "" });  // which metrics has it?
       for (const metric of names) {
         if (own && !(metric in own)) continue;
         const keys = own?.[metric]?.keys ?? [0];
@@ -144,9 +157,10 @@ export class Board {
     return found.slice(0, 2000);
   }
 
-  async ask(names, buckets) {
+  async ask(series, buckets) {
     const [lo, hi] = view.zoom ?? [null, null];
-    return post("api/series", { x: view.x, log_x: view.xlog === "1", lo, hi, buckets, at: view.at, series: this.wanted(names) });
+    const soon = this.runs().some((row) => !this.known.has(row.id));  // a picture first, all of it later
+    return post("api/series", { x: view.x, log_x: view.xlog === "1", lo, hi, buckets, soon, at: view.at, series });
   }
 
   // One request for everything in sight; what is asked for meanwhile is asked once more after it.
@@ -159,7 +173,8 @@ export class Board {
     let isMore = false;
     try {
       const width = Math.max(200, ...names.map((name) => this.charts.get(name).buckets));
-      const found = await this.ask(names, runs.length > 20 ? Math.min(300, width) : width);
+      const series = this.wanted(names);
+      const found = await this.ask(series, runs.length > 20 ? Math.min(300, width) : width);
       const asked = new Set(names);
       const windows = new Map(names.map((name) => [name, []]));
       let isNew = false;
@@ -181,12 +196,16 @@ export class Board {
       this.problems = Object.entries(found.problems).map(([run, text]) => `${run}: ${text}`);
       this.lacksX = runs.length > 0 && runs.every((row) => found.runs[row.id] && !found.runs[row.id].has_x);
       this.draw();
-      if (isNew) this.layOut();
-      if (isNew) this.isAskedAgain = true;
+      if (isNew) {
+        this.layOut();
+        const had = new Set(series.map(keyOf));
+        if (this.wanted([...this.visible]).some((one) => !had.has(keyOf(one)))) this.isAskedAgain = true;
+      }
     } catch (error) {
       this.problems = [error.message];
     } finally {
       this.isBusy = false;
+      this.hasDrawn();
     }
     if (this.isClosed) return;
     if (this.isAskedAgain) { this.isAskedAgain = false; this.fetch(); }
@@ -218,7 +237,7 @@ export class Board {
 
   async saveCsv(chart) {
     try {
-      const found = await this.ask([chart.metric], 5000);
+      const found = await this.ask(this.wanted([chart.metric]), 5000);
       const rows = [["run", "name", "key", view.x, "value", "min", "max", "records"]];
       for (const row of this.runs()) {
         for (const window of found.runs[row.id]?.windows ?? []) {

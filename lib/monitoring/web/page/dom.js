@@ -78,15 +78,19 @@ export function save(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
+// What `toLocaleString` makes for each call anew takes twenty times as long.
+const inThousands = new Intl.NumberFormat("en-US");
+const dateAndTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
 // 0.02177145 -> 0.02177; 6430.44 -> 6430; 61706 -> 61,706; 2e-7 -> 2e-7
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en-US");
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return inThousands.format(value);
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 2).replace(/\.?0+e/, "e").replace("e+", "e");
-  if (size >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
+  if (size >= 10 ** (digits - 1)) return inThousands.format(Math.round(value));
   return String(Number(value.toPrecision(digits)));
 }
 
@@ -117,7 +121,7 @@ export function ago(time, now) {
 
 export function date(time) {
   if (!time) return "–";
-  return new Date(1000 * time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return dateAndTime.format(1000 * time);
 }
 
 export function bytes(count) {

@@ -13,7 +13,7 @@ const NEWEST = 8;
 export class Home {
   constructor() {
     this.matching = null;  // ids that the filter selects, null for all
-    this.table = new RunTable({ onSelect: (id) => this.select(id), isSelected: (id) => this.selected().includes(id) });
+    this.table = new RunTable({ onSelect: (id) => this.select(id), isSelected: (id) => this.chosen?.has(id) });
     this.tiles = h("div", { class: "tiles" });
     this.count = h("span", { class: "soft small" });
     this.all = h("input", { type: "checkbox", "aria-label": "draw all runs of the table, or none", onchange: () => this.selectAll() });
@@ -34,7 +34,10 @@ export class Home {
 
   get elements() { return [this.tiles, ...this.sections.map((one) => one.element), this.element]; }
 
-  close() { this.board.close(); }
+  close() {
+    this.board.close();
+    document.removeEventListener("click", this.outside);
+  }
 
   // The runs that are drawn: those chosen, else the newest.
   selected() {
@@ -67,8 +70,9 @@ export class Home {
     this.group.value = view.group;
     const isAsking = !this.matching && view.where.trim();  // the filter is not answered yet
     this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : isAsking ? [] : rows);
-    this.table.show(this.shown);
     const selected = this.selected();
+    this.chosen = new Set(selected);
+    this.table.show(this.shown);
     this.count.textContent = `${this.shown.length === rows.length ? "" : `${this.shown.length} of `}${rows.length} run${rows.length === 1 ? "" : "s"}, ${selected.length} drawn`;
     this.all.checked = selected.length > 0 && selected.length >= this.shown.length;
     this.all.indeterminate = selected.length > 0 && selected.length < this.shown.length;
@@ -196,6 +200,10 @@ export class Home {
   }
 
   onRows(changed, isWhole) {
+    // whether the server answers, and what it cannot read, is told above the page
+    const isAsBefore = !changed.size && !isWhole && this.wasComplete === store.isComplete;
+    this.wasComplete = store.isComplete;
+    if (isAsBefore) return;
     this.rows();
     for (const one of this.sections) one.onRows(changed, isWhole);
     if (view.where) {

@@ -38,6 +38,7 @@ export class RunPage {
     if (this.isLoading) return;
     this.isLoading = true;
     try {
+      if (view.tab === "charts") await this.board.drawn;  // what happened in a long journal takes longer to find
       this.details = await get("api/run", view.at ? { id: this.id, at: view.at } : { id: this.id });
       this.problem = "";
     } catch (error) {

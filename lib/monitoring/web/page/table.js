@@ -157,11 +157,10 @@ function cell(row, column) {
 
 export const tagPills = (row) => (row.tags ? row.tags.split(", ").map((tag) => h("span", { class: "pill tag" }, tag)) : []);
 
-function shortDate(time) {
-  const at = new Date(1000 * time);
-  const isToday = Math.abs(now() - time) < 86400;
-  return isToday ? at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" }) : at.toLocaleDateString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-}
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const dayAndClock = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
+const shortDate = (time) => (Math.abs(now() - time) < 86400 ? clock : dayAndClock).format(1000 * time);
 
 export class RunTable {
   constructor({ onSelect, isSelected }) {
