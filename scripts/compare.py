@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.report.compare import compare, compare_lines
 from kharness.report.errors import ReportError
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.runs.exit_codes import EXIT_FAILED
+from monitoring.errors import columns_of
 
 EXAMPLE = "make compare A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
 
@@ -27,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         raise ReportError("compare needs two places, A= and B=", hint=EXAMPLE)
     tolerance = tolerance_of(variables)
     compared = compare(variables["A"], variables["B"], variables)
-    print("\n".join(compare_lines(compared)))
+    say("\n".join(compare_lines(compared, columns_of(sys.stdout))))
     if not (arguments.fail_on_regression or fails_on_regression(variables)):
         return 0
     worse = regressions(compared.decisive, tolerance)

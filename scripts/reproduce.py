@@ -16,7 +16,6 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.matrix.commands.reproduce import reproduce_command
 from kharness.matrix.planning.single import withdraw_refused
-from kharness.matrix.reproduce.bit_equal import differences_here, machine_differences
 from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.reproduce.verdict import has_ended_alike, say_not_compared, say_verdict
@@ -27,6 +26,7 @@ from kharness.runs.control_changes import EXPECTED_DATA
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Slot
 from kharness.runs.lock import RunnerLock
+from monitoring.journal.bit_equal import differences_here, machine_differences
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,7 +17,7 @@ from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.judging.conclusions import chosen_after_looking, decisive_metric
-from kharness.report.judging.judgment import Comparison, judge
+from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.sentences import (
     chosen_words,
@@ -26,6 +26,8 @@ from kharness.report.judging.sentences import (
     verdict_words,
 )
 from kharness.report.metrics import Metric, metric_named, of_split
+from monitoring.counts import counted
+from monitoring.journal import bit_equal
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -75,14 +77,15 @@ def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None
         )
     metric, note = decisive_metric(second.cells, second.settings)
     whole = read_collection(first.directory, given) if first.directory == second.directory else None
-    results = {one.name: _judged(pairs, one, whole, second) for one in _metrics(metric, first, second)}
+    judged = {one.name: _judged(pairs, one, whole, second) for one in _metrics(metric, first, second)}
+    results = _with_equal_bits(judged, metric, pairs)
     return Compared((a, b), first, second, pairs, unmatched, metric, note, results)
 
 
-def compare_lines(compared: Compared) -> list[str]:
-    """Table, budgets and what was configured differently, for a terminal."""
+def compare_lines(compared: Compared, columns: int = 0) -> list[str]:
+    """Table, budgets and what was configured differently, for a terminal of so many columns (0: of any)."""
     several = len(compared.pairs) > 1
-    lines = [f"A: {compared.places[0]}", f"B: {compared.places[1]}", "", _table(compared).plain(), ""]
+    lines = [f"A: {compared.places[0]}", f"B: {compared.places[1]}", "", *_table_lines(compared, columns), ""]
     shown = [one for name in _shown(compared) for one in compared.results[name]]
     chosen = chosen_words(shown)
     at_once = f", which hold at once for all {len(compared.pairs)} variants" if several and not chosen else ""
@@ -111,6 +114,47 @@ def _judged(
     found = judge(planned, [metric] * len(planned), b.settings, main_effects(planned))
     of_pair = {(one.variant, one.baseline): one for one in found}
     return [of_pair[ours.label, theirs.label] for ours, theirs in pairs]
+
+
+def _with_equal_bits(
+    results: Mapping[str, Sequence[Comparison]], decisive: Metric, pairs: Sequence[tuple[Variant, Variant]]
+) -> Mapping[str, Sequence[Comparison]]:
+    """Return the results with the verdict EQUAL where both sides have the same values in every record."""
+    records = [
+        _equal_records(ours, theirs) if results[decisive.name][i].difference == 0 else 0
+        for i, (ours, theirs) in enumerate(pairs)
+    ]
+
+    def told(comparison: Comparison, equal: int) -> Comparison:
+        if not equal or comparison.metric.is_cost or comparison.verdict is Verdict.NOT_COMPARABLE:
+            return comparison
+        reason = f"the same values in {'all ' if equal > 1 else ''}{counted(equal, 'record')}"
+        return replace(comparison, verdict=Verdict.EQUAL, reason=reason)
+
+    return {name: [*map(told, comparisons, records)] for name, comparisons in results.items()}
+
+
+def _equal_records(ours: Variant, theirs: Variant) -> int:
+    """Return the number of records of all runs if both sides have the same values in each, times and the like
+    aside; 0 if not, or if that is unknown.
+    """
+    sides = [{cell.seed: cell.run for cell in side.cells} for side in (ours, theirs)]
+    if len(ours.cells) == len(theirs.cells) == 1:
+        sides = [dict.fromkeys(("",), next(iter(runs.values()))) for runs in sides]
+    runs = [run for side in sides for run in side.values()]
+    if len(runs) < len(ours.cells) + len(theirs.cells) or sides[0].keys() != sides[1].keys():
+        return 0
+    if not all(run.complete and run.start for run in runs):
+        return 0
+    equal = 0
+    for seed, run in sides[0].items():
+        # Records that only one of the two has are found from its side alone.
+        both = [(run.directory, sides[1][seed].directory), (sides[1][seed].directory, run.directory)]
+        found = [bit_equal.compare(one, other) for one, other in both]
+        if any(one.difference or one.on_request for one in found):
+            return 0
+        equal += found[0].equal
+    return equal
 
 
 def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
@@ -147,6 +191,19 @@ def _has(summary: Collection, metric: Metric) -> bool:
 
 def _shown(compared: Compared) -> Sequence[str]:
     return list(compared.results) if len(compared.pairs) <= _MOST_PAIRS else [compared.metric.name]
+
+
+def _table_lines(compared: Compared, columns: int) -> list[str]:
+    """Return the table; where it is wider than the terminal, differences and verdicts stand below it."""
+    whole = _table(compared)
+    lines = whole.plain().splitlines()
+    if not columns or max(map(len, lines)) <= columns:
+        return lines
+    narrow = Table(whole.header[:-2], [row[:-2] for row in whole.rows], whole.text_columns)
+    lines = [*narrow.plain().splitlines(), ""]
+    for *names, _, _, difference, verdict in whole.rows:
+        lines += [f"{', '.join([*names, 'B - A'])}: {difference}", f"  {verdict}"]
+    return lines
 
 
 def _table(compared: Compared) -> Table:

@@ -55,7 +55,7 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
             worse.append(f"{comparison.variant}: {failed} failed, none of {comparison.baseline}")
         if comparison.verdict is Verdict.WORSE:
             worse.append(f"{comparison.variant}: {comparison.metric.title} {difference_words(comparison)}")
-        elif comparison.verdict not in (Verdict.BETTER, Verdict.SAME, Verdict.NOT_SHOWN):
+        elif comparison.verdict not in (Verdict.BETTER, Verdict.SAME, Verdict.EQUAL, Verdict.NOT_SHOWN):
             few = comparison.verdict in (Verdict.UNDECIDED, Verdict.TOO_FEW)
             if comparison.metric.unjudged:
                 unknown.append(f"{comparison.variant}: {comparison.metric.unjudged}")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kharness.report.compare import compare
+from kharness.config.output import in_columns
+from kharness.report.compare import compare, compare_lines
 from kharness.report.compare_page import summary_of
 from kharness.report.judging.baseline import baseline_of
 from kharness.report.report import report_lines
@@ -177,6 +178,66 @@ def test_single_runs_are_compared_and_not_judged(script: Script, matrices: Matri
         "hint: train more seeds with the same budget, or give TOLERANCE= for a single run of each"
     )
     assert script("compare.py", f"A={old}", f"B={new}")[0] == 0
+
+
+def with_steps(make: Make, place: Path, losses: list[float], seeds: tuple[str, ...] = ("1",)) -> Path:
+    """Runs of one accuracy, whose steps have these losses and take other times."""
+    made = make.matrix(place, {"SEED": list(seeds)})
+    for seed in seeds:
+        start, last = end(0.5 + int(seed) / 100, seconds=len(place.name))
+        steps = [
+            {"event": "step", "global_step": i, "train_loss": loss, "sec_per_step": 0.1 * len(place.name)}
+            for i, loss in enumerate(losses, 1)
+        ]
+        made.add({"SEED": seed}, [start, *steps, last])
+    return place / "seed-1" if seeds == ("1",) else place
+
+
+@pytest.mark.parametrize("seeds", [("1",), ("1", "2", "3")])
+def test_the_same_values_in_every_record_are_equal(
+    script: Script, make: Make, tmp_path: Path, seeds: tuple[str, ...]
+) -> None:
+    """Whatever the times; and a comparison that is decided, for CI."""
+    first, again = (with_steps(make, tmp_path / name, [0.3, 0.2], seeds) for name in ("a", "bb"))
+    code, out, _ = script("compare.py", f"A={first}", f"B={again}", "FAIL_ON_REGRESSION=y")
+    (row,) = [line for line in out.splitlines() if line.startswith("test accuracy")]
+    assert row.endswith(f"  equal: the same values in all {3 * len(seeds)} records")
+    assert (code, out.splitlines()[-1]) == (0, "no regression shown")
+    assert [
+        line.split()[-1] == "records" for line in out.splitlines() if line.startswith("training (s)")
+    ] == [False]
+    text = as_markdown(summary_of(compare(str(first), str(again))))
+    assert "equal in test accuracy (the same values in all" in text
+
+
+@pytest.mark.parametrize("losses", [[0.3, 0.2000000001], [0.3], [0.3, 0.2, 0.1]])
+def test_one_other_value_or_record_is_not_equal(
+    script: Script, make: Make, tmp_path: Path, losses: list[float]
+) -> None:
+    first, other = with_steps(make, tmp_path / "a", [0.3, 0.2]), with_steps(make, tmp_path / "b", losses)
+    for places in ((first, other), (other, first)):
+        _, out, _ = script("compare.py", f"A={places[0]}", f"B={places[1]}")
+        assert "undecided: one common seed: chance cannot be separated from a difference" in out
+
+
+def test_a_comparison_fits_a_terminal_of_eighty_columns(matrices: Matrices) -> None:
+    compared = compare(str(matrices("old", sgd=OLD)), str(matrices("new", sgd=WORSE)))
+    lines = in_columns("\n".join(compare_lines(compared, 80)), 80).split("\n")
+    assert lines[lines.index("") + 1 :][:11] == [
+        "metric             A              B",
+        "-----------------  -------------  -------------",
+        "test accuracy (%)  80.00 ± 10.00  77.00 ± 11.00",
+        "training (s)       10.0 ± 0.0     10.0 ± 0.0",
+        "",
+        "test accuracy (%), B - A: -3.00 (-5.63 to -0.37) points",
+        "  worse, p 0.039",
+        "training (s), B - A: 0.0 s",
+        "  no difference shown: all 3 pairs are exactly equal",
+        "",
+        "B - A: 95.5 % intervals, 95 % over all looks",
+    ]
+    assert max(map(len, lines[2:])) <= 80
+    assert compare_lines(compared, 200) == compare_lines(compared)
 
 
 @pytest.mark.parametrize(("tolerance", "code"), [("0.005", 0), ("0.004", 0), ("0.003", 3), ("0", 3)])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.matrix.reproduce.bit_equal import compare
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import shown
 from monitoring.counts import counted
+from monitoring.journal.bit_equal import compare
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
 

@@ -44,6 +44,8 @@ class Verdict(StrEnum):
     WORSE = "worse"
     SAME = "the same"
     """The whole interval lies within REPORT_EQUIVALENCE_MARGIN of zero."""
+    EQUAL = "equal"
+    """Both sides have the same values in every record: only `make compare` looks at that."""
     NOT_SHOWN = "no difference shown"
     TOO_FEW = "too few seeds"
     NOT_YET = "not yet"

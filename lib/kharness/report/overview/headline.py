@@ -138,6 +138,8 @@ def _sentence(part: Conclusions) -> str:
             clauses.append(f"{_named(of[verdict], with_difference=True)} {verdict} {than}")
     if Verdict.SAME in of:
         clauses.append(f"{_named(of[Verdict.SAME])} the same as {baseline} in {metric} within the margin")
+    if Verdict.EQUAL in of:
+        clauses.append(f"{_named(of[Verdict.EQUAL])} equal to {baseline}, {of[Verdict.EQUAL][0].reason}")
     if Verdict.NOT_SHOWN in of:
         clauses.append(_not_shown(of[Verdict.NOT_SHOWN], part, alone=not clauses))
     rest = [one for one in part.comparisons if one.verdict in _UNDECIDED]

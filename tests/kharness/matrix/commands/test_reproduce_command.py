@@ -15,7 +15,7 @@ import pytest
 
 import kharness
 from kharness.matrix.planning.template import Template
-from kharness.matrix.reproduce.bit_equal import compare
+from monitoring.journal.bit_equal import compare
 from monitoring.journal.records import read_records
 
 from ....warm_python import WarmPython

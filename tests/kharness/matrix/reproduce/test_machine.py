@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from kharness.matrix.reproduce.bit_equal import machine_differences
 from kharness.matrix.reproduce.reproduce import ReproducedRun
+from monitoring.journal.bit_equal import machine_differences
 
 NUMERICS = {
     "deterministic_algorithms": True,
