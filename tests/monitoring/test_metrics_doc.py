@@ -27,7 +27,7 @@ def documented(page: str) -> dict[str, set[str]]:
 def test_every_field_of_a_training_is_documented(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
     flags = ["--max-steps", "2", "--results-dir", tmp_path, "--tracker", "none"]
     warm_torch.run(["lenet5/train.py", *flags], cwd=root, timeout=600).check_returncode()
-    [journal] = tmp_path.glob("*/metrics.jsonl")
+    [journal] = tmp_path.glob("lenet5_*/metrics.jsonl")
     fields = documented((root / "docs/metrics.md").read_text())
     records = [record for record, _ in read_records(journal)]
     assert {str(record["event"]) for record in records} == {

@@ -148,10 +148,12 @@ def _at_end_or_last(name: str) -> _Read:
 
 
 def _last_train_loss(run: RunData) -> float | None:
-    """Return the last epoch's mean; of a complete run without epochs that of the last tenth of its steps."""
-    epochs, steps = run.metric("epoch", "train_loss"), run.metric("step", "train_loss").values
-    if epochs or not steps or not run.complete:
-        return epochs.last
+    """Return the mean of the last tenth of a complete run's steps; where none were recorded that of the last
+    epoch.
+    """
+    steps = run.metric("step", "train_loss").values
+    if not steps or not run.complete:
+        return run.metric("epoch", "train_loss").last
     return statistics.fmean(steps[-math.ceil(len(steps) / 10) :])
 
 
@@ -196,7 +198,7 @@ METRICS: tuple[Metric, ...] = (
     _metric("val_loss", "val loss", 1, 4, _last_validation("val_loss"), in_table=True),
     _metric("best_val_accuracy", "best val accuracy (%)", 100, 2, _best_validation("val_accuracy", max)),
     _metric("best_val_loss", "best val loss", 1, 4, _best_validation("val_loss", min)),
-    _metric("train_loss", "train loss", 1, 4, _last_train_loss),
+    _metric("train_loss", "train loss, last tenth", 1, 4, _last_train_loss),
     _metric("sparsity", "sparsity (%)", 100, 1, _at_end("sparsity"), in_table=True),
     _metric("training_seconds", "training (s)", 1, 1, _at_end("training_seconds"), in_table=True),
     _metric("training_cpu_seconds", "CPU (s)", 1, 1, _at_end("training_cpu_seconds"), in_table=True),

@@ -38,6 +38,19 @@ def test_series_of_a_complete_run(tmp_path: Path, make: Make) -> None:
     assert run.at_end("test_accuracy") == 0.75
 
 
+def test_a_training_loss_is_that_of_the_last_tenth_of_the_steps(tmp_path: Path, make: Make) -> None:
+    """Whether or not the model has epochs; their mean where no step was recorded."""
+    losses, metric = [10.0 - 0.1 * i for i in range(25)], metric_named("train_loss")
+    records = make.training(losses, [0.25], 0.75)
+    epoch = {"event": "epoch", "global_step": 25, "train_loss": 9.0}
+    make.journal(tmp_path, [*records[:-1], epoch, records[-1]])
+    make.status(tmp_path, "complete", None)
+    run = load_run(tmp_path)
+    assert metric.read(run) == pytest.approx(sum(losses[-3:]) / 3)
+    without = {key: series for key, series in run.series.items() if key != ("step", "train_loss")}
+    assert metric.read(replace(run, series=without)) == 9.0
+
+
 def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, make: Make) -> None:
     """Attempt 2 goes on behind step 2: steps 3 and 4 of attempt 1 made no part of the model."""
     first = [step(n, 10.0 + n) for n in (1, 2, 3, 4)]

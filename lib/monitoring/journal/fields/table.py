@@ -29,7 +29,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
           step="mean cross-entropy of the step's batch, before its update",
           epoch="mean over the epoch's samples, each before the update of its step",
-          report="mean training loss of the last epoch; without epochs, of the last tenth of the steps",
+          report="mean training loss of the last tenth of the steps; of the last epoch without step records",
           scrape="loss of the last recorded step, NaN if it was no finite number"),
     *rows("lr", prometheus="learning_rate", line="learning_rate",
           step="the learning rate that the step used",

@@ -44,7 +44,8 @@ a number that rests on fewer says so. One run has no deviation. Means alone name
 Compared with sgd in test accuracy, run by run of the same seed. With 95 % none of the verdicts *better*, \
 *worse* and *the same* is wrong, however often seeds are added and looked at: they are given at the planned \
 number of seeds (5 where fewer than 3 were), which spends 90 % of the error, and at its doublings, \
-which share the rest. \
+which share the rest; intervals are what those of all looks so far have in common, so that what is shown \
+stays shown. \
 *Better* and *worse* are written only where the interval leaves out zero, no planned run collapsed, both \
 sides had the same budget of steps, and the better one did not train more than 50 % \
 longer, where both did the same steps on as much data (batches of another size take another time). \
