@@ -194,7 +194,9 @@ def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
     they leave nothing.
     """
     # In one order of the rows, so that it is tested once per table, whichever row is the baseline.
-    order = sorted(range(len(cells)), key=lambda row: (cells[row], table[row].tolist()))
+    order = sorted(range(len(cells)), key=cells.__getitem__)
+    if len({*cells}) < len(cells):
+        order.sort(key=lambda row: (cells[row], table[row].tolist()))
     ordered = np.ascontiguousarray(table[order])
     return _moves_with_an_axis(ordered.tobytes(), len(order), tuple(cells[row] for row in order))
 

@@ -87,12 +87,6 @@ class Rule:
             variants=contrast.variants,
         )
 
-    def reach(self, degrees: float, alpha: float) -> float:
-        """Return the half width in standard errors, for this alpha of the table."""
-        if self.variants:
-            return largest_range(self.variants, degrees, alpha * self.share)
-        return largest_t(self.together, degrees, alpha * self.share, correlation=self.correlation)
-
     @lru_cache(maxsize=1024)  # noqa: B019 - rules are few and small
     def half_widths(self, seeds: int, alpha: float) -> Numbers:
         """Return quantiles over matrices of the half width, in deviations of a pair's difference, for this
@@ -104,7 +98,7 @@ class Rule:
                 comparisons, seeds, alpha * self.share, self.own_level, chosen=bool(self.variants)
             )
         degrees = self.degrees * (seeds - 1) / (self.seeds - 1)
-        widths = self.reach(degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
+        widths = _reach(self, degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
         # A pooled error has more degrees of freedom than the own pairs, whose test then limits it (`guard`).
         if self.degrees > self.seeds - 1:
             own = guard_of(seeds, self.own_level) * estimated_deviations(seeds - 1, _WIDTHS)
@@ -112,11 +106,18 @@ class Rule:
         return np.quantile(widths, _MIDDLES) / math.sqrt(seeds)
 
 
+def _reach(of: Rule | Contrast, degrees: float, alpha: float) -> float:
+    """Return the half width in standard errors, for this alpha of the table."""
+    if of.variants:
+        return largest_range(of.variants, degrees, alpha * of.share)
+    return largest_t(of.together, degrees, alpha * of.share, correlation=of.correlation)
+
+
 def half_width(contrast: Contrast, alpha: float, own_level: float) -> float:
     """Return the half width of a difference's interval due to the seeds alone, for this alpha of the
     table.
     """
-    reach = Rule.of(contrast, own_level).reach(contrast.degrees, alpha)
+    reach = _reach(contrast, contrast.degrees, alpha)
     return max(reach * contrast.standard_error, guard(contrast, own_level))
 
 
