@@ -20,7 +20,7 @@ from kharness.report.errors import ReportError
 from kharness.report.summary import Summary
 from kharness.runs.files import GRAPHS
 from monitoring.dropins import DropIns
-from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.atomic_file import replacing, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,12 +38,14 @@ class Numbers:
     header: Sequence[str]
     rows: Iterable[Sequence[str | int | float | None]]
 
-    def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows(self.rows)
-        return text.getvalue()
+    def write(self, path: Path) -> None:
+        """Write them as CSV, a row at a time: a million of them take 130 MB."""
+        with replacing(path) as file:
+            text = io.TextIOWrapper(file, "utf-8", newline="")
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(self.header)
+            writer.writerows(self.rows)
+            text.detach()  # with all that was written
 
 
 class Graph(Protocol):
@@ -70,39 +72,45 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
     """
     folder = summary.directory / GRAPHS
     folder.mkdir(exist_ok=True)
-    pictures = []
+    pictures: list[Path] = []
     for name in GRAPH_MODULES.names if names is None else names:
-        files = [folder / f"{name}.{ending}" for ending in ("csv", "png")]
-        drawn = summary.part(f"graph {name}", partial(_drawn, summary, name), None)
+        picture = folder / f"{name}.png"
+        drawn = summary.part(f"graph {name}", partial(_drawn, summary, name, picture), None)
         if drawn is None:
-            for earlier in files:
+            for earlier in (picture, picture.with_suffix(".csv")):
                 earlier.unlink(missing_ok=True)
             write_atomically(folder / f"{name}{FAILED}", f"{summary.warnings[-1]}\n".encode())
             continue
         (folder / f"{name}{FAILED}").unlink(missing_ok=True)
-        for file, content in zip(files, drawn, strict=False):
-            write_atomically(file, content)
-            pictures += [file] if file.suffix == ".png" else []
+        if isinstance(drawn, OSError):
+            raise drawn
+        pictures += drawn
         if drawn and len(summary.cells) >= _MANY:
             gc.collect()  # a figure refers to itself, and its pixels stay until then
     return pictures
 
 
-def _drawn(summary: Summary, name: str) -> tuple[bytes, ...]:
-    """The CSV and the picture of a graph; nothing where it does not apply."""
+def _drawn(summary: Summary, name: str, picture: Path) -> list[Path] | OSError:
+    """Write the CSV and the picture of a graph, if it applies; returns the picture, or what prevents it."""
     import matplotlib
 
     from kharness.report.graphs._canvas import STYLE, png
 
     module = GRAPH_MODULES.load(name)
     if hasattr(module, "applies") and not module.applies(summary):
-        return ()
+        return []
     graph = cast(Graph, module)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
         matplotlib.rcParams.update(STYLE)
-        picture = png(graph.draw(summary))
-    return graph.numbers(summary).csv().encode(), picture
+        pixels = png(graph.draw(summary))
+    numbers = graph.numbers(summary)
+    try:
+        numbers.write(picture.with_suffix(".csv"))
+        write_atomically(picture, pixels)
+    except OSError as error:
+        return error
+    return [picture]
 
 
 def warnings_of(summary: Summary) -> list[str]:

@@ -295,9 +295,9 @@ def _extremes(found: Sequence[Curve]) -> Curve:
     Of values up to 100 the highest below it too, which a scale of the error needs.
     """
     steps = [step for curve in found if curve.steps for step in (curve.steps[0], curve.steps[-1])]
-    values = [value for curve in found for value in (*curve.values, *curve.lows, *curve.highs)]
-    below = [value for value in values if value < 100]
-    highest = [min(values), max(values), *([max(below)] if below else [])]
+    columns = [column for curve in found for column in (curve.values, curve.lows, curve.highs) if column]
+    below = max((value for column in columns for value in column if value < 100), default=None)
+    highest = [min(map(min, columns)), max(map(max, columns)), *([] if below is None else [below])]
     return Curve("", "", True, 0, [min(steps), max(steps)], highest)
 
 

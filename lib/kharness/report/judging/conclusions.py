@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kharness.report.collection import CellResult, Collection, Variant
@@ -322,13 +322,16 @@ def _fronts(
     part: float,
 ) -> Sequence[Front]:
     """Return one front per kind of cost, from the comparisons in the report and from all other pairs."""
-    better = _better(variants, quality, settings, part)
+    better: Set[tuple[str, str]] | None = _better(variants, quality, settings, part)
     # A planned comparison has more power than the same pair among all pairs, and front and table must not
     # disagree.
-    for one in comparisons:
-        if one.metric == quality and one.verdict in (Verdict.BETTER, Verdict.WORSE):
-            pair = (one.variant, one.baseline)
-            better = (better or frozenset()) | {pair if one.verdict is Verdict.BETTER else pair[::-1]}
+    planned = {
+        (one.variant, one.baseline) if one.verdict is Verdict.BETTER else (one.baseline, one.variant)
+        for one in comparisons
+        if one.metric == quality and one.verdict in (Verdict.BETTER, Verdict.WORSE)
+    }
+    if planned:
+        better = planned.union(better or ())
     found = []
     for cost in _costs(variants):
         cheaper = _better(variants, cost, settings, part)

@@ -56,17 +56,15 @@ def front(
         if better in points and worse in points and _beats(goodness[better], goodness[worse]):
             beaten_by.setdefault(worse, []).append(better)
     members = [name for name in points if name not in beaten_by]
+    # A variant is named as beaten by one of the front, where there is one: the first of them.
+    first = {name: place for place, name in enumerate(sorted(points, key=beaten_by.__contains__))}
     return Front(
         workload=workload,
         quality=quality,
         cost=cost,
         points=points,
         members=members,
-        dominated={
-            name: min(beaten_by[name], key=lambda one: (one not in members, [*points].index(one)))
-            for name in points
-            if name in beaten_by
-        },
+        dominated={name: min(beaten_by[name], key=first.__getitem__) for name in points if name in beaten_by},
         unmeasured=[name for name in values if name not in points],
         judged=shown is not None,
     )
