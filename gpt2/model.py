@@ -29,6 +29,8 @@ from kharness.config.options import Options
 from kharness.training.device import compile_model, uses_bf16
 from kharness.training.errors import TrainingError
 
+CITED = ("radford2019",)
+
 # Rows of the embedding are padded to a multiple of this: matrix units of GPUs work in such tiles.
 VOCABULARY_MULTIPLE = 64
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+CITED = ("lecun1998",)
+
 
 class LeNet5(nn.Module):
     """Ten logits for images of shape (n, 1, 28, 28)."""

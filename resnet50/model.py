@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from kharness.config.options import Options
 from kharness.training.device import compile_model, uses_bf16
 
+CITED = ("he2016",)
+
 # A block gives so many times the maps of its 3x3 convolution.
 EXPANSION = 4
 

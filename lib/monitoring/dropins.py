@@ -81,6 +81,12 @@ class DropIns:
                 found[module.name] = f"{self.package}.{group}".rstrip(".") + f".{module.name}"
         return found
 
+    def path(self, name: str) -> Path | None:
+        """The file of a drop-in, which is not imported; None if there is none of the name."""
+        module = f"{name.replace('-', '_')}.py"
+        places = (Path(place, group, module) for place in self._places for group in ("", *self.groups))
+        return next((path for path in places if path.is_file()), None)
+
     @cached_property
     def _defaults(self) -> Mapping[str, str]:
         """The defaults that depend on nothing, by symbol; of one that a choice sets, that of the choice."""

@@ -1,44 +1,27 @@
-"""BibTeX of methods, optimizers, models and datasets that a report used; entries are in references.bib."""
+"""BibTeX of methods, optimizers, models and datasets that a report used.
+
+What to cite for an optimizer stands with it, as CITED, and the entry in the references.bib of its folder.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kharness.config.places import model_folder
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
+from monitoring.dropins import DropIns
 
-_ENTRIES = Path(__file__).with_name("references.bib")
+_ENTRIES = "references.bib"
+_METHODS = Path(__file__).with_name(_ENTRIES)
+_ROOT = Path(__file__).resolve().parents[4]
 
-_OPTIMIZERS = {
-    "adafactor": ["shazeer2018"],
-    "adam": ["kingma2015"],
-    "adamw": ["loshchilov2019"],
-    "adamwadv": ["loshchilov2019", "reddi2018"],
-    "adamwprune": ["loshchilov2019"],
-    "adamwspam": ["loshchilov2019", "reddi2018"],
-    "ademamix": ["pagliardini2024"],
-    "lion": ["chen2023"],
-    "muon": ["jordan2024", "loshchilov2019"],
-    "nadamw": ["dozat2016", "loshchilov2019"],
-    "schedulefree": ["defazio2024"],
-    "sgd": ["sutskever2013"],
-    "soap": ["vyas2024"],
-    "spam": ["huang2025"],
-}
-_PRUNING = {"magnitude": ["han2015"], "movement": ["sanh2020"], "movement-sanh": ["sanh2020"]}
-_MODELS = {"gpt2": ["radford2019"], "lenet5": ["lecun1998"], "resnet50": ["he2016"]}
-_DATASETS = {
-    "cifar10": ["krizhevsky2009"],
-    "cifar100": ["krizhevsky2009"],
-    "fashion-mnist": ["xiao2017"],
-    "finewebedu": ["penedo2024"],
-    "mnist": ["lecun1998"],
-    "mnist-subset": ["lecun1998"],
-    "openwebtext": ["gokaslan2019"],
-    "tinystories": ["eldan2023"],
-}
+OPTIMIZERS = DropIns("optimizer", "kharness.training.optimizers")
+PRUNING = DropIns("pruning method", "kharness.training.pruning")
+DATASETS = DropIns("dataset", "kharness.training.datasets")
 METHODS = {
     "blocked": ["dunnett1955", "landemets1983"],
     "baseline_apart": ["dunnett1955", "satterthwaite1946", "landemets1983"],
@@ -53,44 +36,61 @@ METHODS = {
 
 def bibliography(summary: Summary) -> str:
     """Return the BibTeX entries of this report, by key; what has no entry here is named in a comment."""
-    keys, unknown = used_keys(summary)
-    known = entries()
+    keys = _of_judging(summary)
+    known = dict(entries(_METHODS))
+    unknown = []
+    for name, file in dict.fromkeys(_used(summary)):
+        cited = cited_by(file) if file else ()
+        keys.update(cited)
+        if file and cited:
+            known.update(entries(file.with_name(_ENTRIES)))
+        else:
+            unknown.append(name)
+    unknown += [key for key in sorted(keys) if key not in known]
     lines = [f"% no entry for {name}" for name in unknown]
-    return "\n".join([*lines, *(known[key] for key in sorted(keys))]) + "\n"
+    return "\n".join([*lines, *(known[key] for key in sorted(keys) if key in known)]) + "\n"
 
 
-def entries() -> Mapping[str, str]:
-    """Return every entry by its key."""
-    found = re.findall(r"^(@\w+\{(\w+),\n.*?^\})$", _ENTRIES.read_text(), flags=re.M | re.S)
+def entries(path: Path) -> Mapping[str, str]:
+    """Return every entry of a file by its key; of none, nothing."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = re.findall(r"^(@\w+\{(\w+),\n.*?^\})$", text, flags=re.M | re.S)
     return {key: text for text, key in found}
 
 
-def used_keys(summary: Summary) -> tuple[set[str], list[str]]:
-    """Return the keys of what was used, and the names for which there are none."""
+def cited_by(module: Path) -> Sequence[str]:
+    """Return CITED of a drop-in or of a model.py: keys in the references.bib beside it.
+
+    It is read and not imported, for a report works without torch.
+    """
+    for node in ast.parse(module.read_bytes()).body if module.is_file() else ():
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CITED":
+            found: Sequence[str] = ast.literal_eval(node.value)
+            return found
+    return ()
+
+
+def _of_judging(summary: Summary) -> set[str]:
     keys: set[str] = set()
-    unknown = []
-    for table, names in _used(summary):
-        for name in dict.fromkeys(filter(None, names)):
-            keys.update(table.get(name, []))
-            if name not in table:
-                unknown.append(name)
     if any(one.verdict is Verdict.SAME for one in summary.conclusions.comparisons):
         keys.add("schuirmann1987")
     if summary.aggregates:
         keys.add("agarwal2021")
     for one in [*summary.conclusions.comparisons, *summary.conclusions.effects]:
         keys.update(METHODS.get(one.method, []))
-    return keys, unknown
+    return keys
 
 
-def _used(summary: Summary) -> Iterable[tuple[Mapping[str, list[str]], list[str]]]:
+def _used(summary: Summary) -> Iterator[tuple[str, Path | None]]:
+    """Yield what the runs used, each with the file that says what to cite for it."""
     starts = [cell.run.start for cell in summary.cells if cell.run.start]
-    configs = [start.get("config") for start in starts]
-    yield _OPTIMIZERS, [_name(start.get("optimizer")) for start in starts]
-    yield _PRUNING, [_name(start.get("pruning")) for start in starts]
-    yield _DATASETS, [_name(start.get("dataset")) for start in starts]
-    yield _MODELS, [str(one.get("MODEL") or "") for one in configs if isinstance(one, Mapping)]
-
-
-def _name(described: object) -> str:
-    return str(described.get("name") or "") if isinstance(described, Mapping) else ""
+    for known, what in ((OPTIMIZERS, "optimizer"), (PRUNING, "pruning"), (DATASETS, "dataset")):
+        for start in starts:
+            described = start.get(what)
+            name = str(described.get("name") or "") if isinstance(described, Mapping) else ""
+            if name:
+                yield name, known.path(name)
+    for config in (start.get("config") for start in starts):
+        model = str(config.get("MODEL") or "") if isinstance(config, Mapping) else ""
+        if model:
+            yield model, model_folder(_ROOT, model) / "model.py"

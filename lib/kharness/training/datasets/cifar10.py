@@ -5,6 +5,8 @@ from __future__ import annotations
 from kharness.training.datasets._files import DataFolder
 from kharness.training.datasets._pictures.cifar import Cifar, official
 
+CITED = ("krizhevsky2009",)
+
 CIFAR10 = Cifar(
     name="CIFAR-10",
     folder="cifar10",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from kharness.training.datasets._files import DataFolder
 from kharness.training.datasets._pictures.cifar import Cifar, official
 
+CITED = ("krizhevsky2009",)
+
 CIFAR100 = Cifar(
     name="CIFAR-100",
     folder="cifar100",

@@ -17,6 +17,8 @@ from kharness.training.datasets._digits import (
 from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile
 from kharness.training.datasets._pictures import PictureSet
 
+CITED = ("xiao2017",)
+
 # Of the publisher's files: their gzip MD5 sums stand in https://github.com/zalandoresearch/fashion-mnist
 FASHION_MNIST = Dataset(
     name="fashion-mnist",

@@ -14,6 +14,8 @@ from kharness.training.datasets._digits import (
 )
 from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile
 
+CITED = ("lecun1998",)
+
 MNIST = Dataset(
     name="mnist",
     files=(

@@ -16,6 +16,8 @@ from kharness.training.datasets._digits import (
 )
 from kharness.training.datasets._files import Dataset, DatasetFile, Sources
 
+CITED = ("lecun1998",)
+
 FOLDER = "lenet5/mnist-subset"
 HINT = f"git checkout -- {FOLDER} brings it back"
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from kharness.training.datasets._texts import HubDataset, HubOptions
 
+CITED = ("gokaslan2019",)
+
 # `make data` takes it only where it is the DATASET.
 ON_REQUEST = True
 DATASET = HubDataset("openwebtext", "Skylion007/openwebtext", "plain_text/*.parquet")

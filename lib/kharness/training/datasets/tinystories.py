@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from kharness.training.datasets._texts import HubDataset, HubOptions
 
+CITED = ("eldan2023",)
+
 # `make data` takes it only where it is the DATASET.
 ON_REQUEST = True
 DATASET = HubDataset("tinystories", "roneneldan/TinyStories", "data/*.parquet")

@@ -17,6 +17,8 @@ from kharness.training.optimizers import parameter_groups
 from kharness.training.optimizers._closure import value_of
 from kharness.training.saving.sharded import full, is_sharded, part
 
+CITED = ("shazeer2018",)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -9,6 +9,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("loshchilov2019",)
+
 
 @dataclass(frozen=True)
 class Options:

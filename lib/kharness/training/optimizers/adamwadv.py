@@ -14,6 +14,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("loshchilov2019", "reddi2018")
+
 
 @dataclass(frozen=True)
 class Options:

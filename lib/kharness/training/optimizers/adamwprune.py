@@ -13,6 +13,8 @@ from torch import nn
 
 from kharness.training.optimizers import adamw
 
+CITED = ("loshchilov2019",)
+
 
 @dataclass(frozen=True)
 class Options(adamw.Options):

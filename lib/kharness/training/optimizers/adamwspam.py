@@ -21,6 +21,8 @@ from kharness.training.optimizers import parameter_groups
 from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
 from kharness.training.saving.sharded import full
 
+CITED = ("loshchilov2019", "reddi2018")
+
 _HISTORY = 100
 
 

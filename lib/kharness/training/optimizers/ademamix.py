@@ -12,6 +12,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("pagliardini2024",)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -12,6 +12,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("chen2023",)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -23,6 +23,8 @@ from kharness.training.optimizers._closure import value_of
 from kharness.training.optimizers._together import Together
 from kharness.training.saving.sharded import full, is_sharded, part_from
 
+CITED = ("jordan2024", "loshchilov2019")
+
 _CONVOLUTIONS = nn.modules.conv._ConvNd
 HEADS = re.compile(r"fc|(\w+\.)?((\w+_)?heads?(\.\w+)?|classifier|score|unembed)")
 """Names of linear layers that make the output: `lm_head`, `aux_heads.0`, torchvision's `fc`."""

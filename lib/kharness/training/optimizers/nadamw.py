@@ -14,6 +14,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("dozat2016", "loshchilov2019")
+
 
 @dataclass(frozen=True)
 class Options:

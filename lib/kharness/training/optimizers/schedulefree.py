@@ -15,6 +15,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("defazio2024",)
+
 
 @dataclass(frozen=True)
 class Options:

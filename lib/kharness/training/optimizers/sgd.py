@@ -14,6 +14,8 @@ from kharness.training.needs import check_nesterov
 from kharness.training.optimizers import parameter_groups
 from kharness.training.saving.sharded import is_sharded
 
+CITED = ("sutskever2013",)
+
 
 @dataclass(frozen=True)
 class Options:

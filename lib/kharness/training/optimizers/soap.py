@@ -13,6 +13,8 @@ from torch import nn
 
 from kharness.training.optimizers import parameter_groups
 
+CITED = ("vyas2024",)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -24,6 +24,8 @@ from torch import nn
 from kharness.training.optimizers import parameter_groups
 from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments
 
+CITED = ("huang2025",)
+
 
 @dataclass(frozen=True)
 class Options:

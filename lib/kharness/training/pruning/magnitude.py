@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kharness.training.pruning._options import PruningOptions
 
+CITED = ("han2015",)
+
 
 class Options(PruningOptions):
     """Nothing beyond when and how much."""

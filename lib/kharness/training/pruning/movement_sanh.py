@@ -17,6 +17,8 @@ from torch import Tensor
 
 from kharness.training.pruning._options import PruningOptions
 
+CITED = ("sanh2020",)
+
 
 class Options(PruningOptions):
     """Nothing beyond when and how much."""
