@@ -69,6 +69,13 @@ class Affects:
         found = {word: " ".join(name for name, of in self.words.items() if word in of) for word in WORDS}
         return {**found, _MEMBERS: " ".join(sorted(self.members))}
 
+    @cached_property
+    def source(self) -> str:
+        """The groups as the lines of config.py."""
+        return "\n".join(
+            ["affects = {", *(f"    {word!r}: {of!r}," for word, of in self.groups.items()), "}"]
+        )
+
     @classmethod
     def from_groups(cls, groups: Mapping[str, str]) -> Affects:
         """Rebuild from the value of `groups`."""

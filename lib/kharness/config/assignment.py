@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kharness.config.affects import Affects
-from kharness.config.dotconfig import parse_lines
+from kharness.config.dotconfig import assigned, parse_lines
 from kharness.config.values import Value
 
 AUTO = "auto"
@@ -69,9 +70,24 @@ class Resolved:
     affects: Affects
     """Words of kharness.config.affects for each option of the tree."""
 
+    @cached_property
+    def literals(self) -> Mapping[str, str]:
+        """For every symbol in `values` its line of `config.py`."""
+        return {name: literal(name, value) for name, value in self.values.items()}
+
+    @cached_property
+    def written(self) -> Mapping[str, str]:
+        """Every symbol of `text` with what is right of its `=`; n for one that is not set."""
+        return {symbol: text or "n" for symbol, text in assigned(self.text)}
+
     def beyond_defaults(self) -> set[str]:
         """The symbols of `minimal`."""
         return {line.symbol for line in parse_lines(self.minimal, "")}
+
+
+def literal(name: str, value: object) -> str:
+    """The line of `config.py` that gives a symbol its value."""
+    return f"{name} = {value!r}"
 
 
 def merged(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:

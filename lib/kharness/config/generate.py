@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from kharness.config.assignment import Resolved
+from kharness.config.assignment import Resolved, literal
 from kharness.config.config_py import OF_CONFIG, OF_ITSELF
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError, KharnessError, full_disk
@@ -54,7 +54,8 @@ def write_new_config(resolved: Resolved, directory: Path, *, root: Path) -> None
     try:
         directory.mkdir(parents=True)
         for name, text in config_files(resolved, root).items():
-            (directory / name).write_bytes(text.encode())
+            with open(os.path.join(directory, name), "wb") as file:  # without a Path: there are thousands
+                file.write(text.encode())
     except OSError as error:
         raise _cannot_write(directory, error) from error
 
@@ -84,18 +85,15 @@ def read_files(directory: Path) -> dict[str, str]:
 def config_py(resolved: Resolved, root: Path) -> str:
     """`config.py` as text: literals only, the same bytes for the same `.config` in the same checkout."""
     project = checked_project_name(resolved, root)
-    values = dict(resolved.values.items())
-    values["TRACKER_PROJECT"] = project
+    literals = {**resolved.literals, "TRACKER_PROJECT": literal("TRACKER_PROJECT", project)}
     lines = [
         "",
         "import sys",
         "",
-        *[f"{name} = {value!r}" for name, value in values.items()],
+        *literals.values(),
         "",
         "# What each option affects: docs/configuration.md.",
-        "affects = {",
-        *(f"    {word!r}: {names!r}," for word, names in resolved.affects.groups.items()),
-        "}",
+        resolved.affects.source,
         "",
         "# `from config import config` gives the values as attributes.",
         "config = sys.modules[__name__]",

@@ -10,7 +10,6 @@ from itertools import starmap
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
-from kharness.config.dotconfig import assigned
 
 ORIGINS = ".config.origins.json"
 
@@ -27,7 +26,7 @@ class Record:
 
 def make_record(resolved: Resolved) -> Record:
     """The record of a configuration about to be written."""
-    return Record(resolved.asked, {symbol: text or "n" for symbol, text in assigned(resolved.text)})
+    return Record(resolved.asked, resolved.written)
 
 
 def read_record(directory: Path) -> Record:

@@ -23,7 +23,8 @@ from collections.abc import (
 from contextlib import contextmanager
 from dataclasses import fields
 
-from kharness.config.assignment import Assignment, Resolved
+from kharness.config.assignment import Assignment, Resolved, literal
+from kharness.config.dotconfig import assigned
 from kharness.config.resolving.stand_ins import has_prompt
 from kharness.config.values import Value
 
@@ -89,6 +90,7 @@ class _Alike(Resolved):
         """`lines` are pairs of an old line of its texts and the new one."""
         self._known: Resolved
         self._lines: Sequence[tuple[str, str]]
+        self._own: Mapping[str, Value]
         own = {
             "values": Overlaid(known.values, values),
             "asked": asked,
@@ -97,12 +99,23 @@ class _Alike(Resolved):
             "affects": known.affects,
             "_known": known,
             "_lines": lines,
+            "_own": values,
         }
         self.__dict__.update(own)
 
     @property
     def text(self) -> str:
         return self._replaced(self._known.text)
+
+    @property
+    def literals(self) -> Mapping[str, str]:
+        own = {name: literal(name, value) for name, value in self._own.items()}
+        return {**self._known.literals, **own}
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        own = {symbol: text or "n" for _, line in self._lines for symbol, text in assigned(line)}
+        return {**self._known.written, **own}
 
     @property
     def minimal(self) -> str:

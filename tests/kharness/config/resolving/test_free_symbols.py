@@ -11,6 +11,7 @@ import pytest
 
 from kharness.config.assignment import Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
+from kharness.config.record import Record, make_record
 from kharness.config.resolving.free_symbols import free_symbols
 from kharness.config.resolving.written import config_text
 from kharness.config.tree import Tree
@@ -79,14 +80,18 @@ def layer(tree: Tree, words: str) -> Layer:
     return [assignment for part in found for assignment in part]
 
 
-def outcome(tree: Tree, words: str) -> tuple[Resolved | str, dict[str, str]]:
-    """What the words give, or the refusal, and the texts that the tree holds then."""
+def outcome(tree: Tree, words: str) -> tuple[Resolved | str, Record | None, str, dict[str, str]]:
+    """What the words give, or the refusal, its record and lines, and the texts that the tree holds."""
     given: Resolved | str
     try:
         given = tree.resolve(*(layer(tree, part) for part in words.split("|")))
     except ConfigError as error:
         given = f"{error}; {error.hint}"
-    return given, {symbol.name: tree.current(symbol.name) for symbol in tree.kconf.unique_defined_syms}
+    record, lines = None, ""
+    if isinstance(given, Resolved):
+        record, lines = make_record(given), "\n".join(given.literals.values())
+    texts = {symbol.name: tree.current(symbol.name) for symbol in tree.kconf.unique_defined_syms}
+    return given, record, lines, texts
 
 
 def test_only_what_nothing_depends_on_is_free(make_tree: Callable[[str], Tree]) -> None:
