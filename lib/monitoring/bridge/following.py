@@ -22,7 +22,7 @@ from monitoring.journal.journal import say
 # which stores are made and people watch, and later, where a hundred programs are to cost next to nothing.
 LOOK_EVERY, FIND_EVERY = 1.0, 2.0
 SETTLED_AFTER = 60.0
-LOOK_LATER, FIND_LATER = 2.0, 10.0
+LOOK_LATER, FIND_LATER = 3.0, 12.0
 # Seconds that the sources have after the program's end; and, where something may still write them (what the
 # program has left running, W&B's own process), without anything new before the end is believed.
 DRAIN, QUIET = 20.0, 1.0

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -82,8 +83,8 @@ class Watched:
 
     def in_directory(self, names: str) -> Iterator[Path]:
         """Yield the files in the run directory with such a part in their names, but for the run's own."""
-        for path in files_below(self.directory, ""):
-            if names in path.name and path.parent != self.directory and path.parent not in self.followers:
+        for path in files_below(self.directory, part=names):
+            if path.parent != self.directory and path.parent not in self.followers:
                 yield path
 
     def is_new(self, path: Path) -> bool:
@@ -132,27 +133,42 @@ class Watched:
 
 # Folders are searched so deep, and so many entries are looked at in all.
 DEEPEST, MOST_ENTRIES = 6, 20_000
+# Bytes that are read at once.
+PIECE = 1 << 18
 
 
 def whole_lines(path: Path, place: int) -> Iterator[tuple[bytes, int]]:
     """Yield the lines after a byte offset, each with the offset of its end; a torn last one waits."""
-    with path.open("rb") as file:
-        file.seek(place)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            place += len(line)
-            yield line, place
+    opened = os.open(path, os.O_RDONLY)  # a file object costs more than all that is read of a step
+    try:
+        begun, read = [], place
+        while piece := os.pread(opened, PIECE, read):
+            read += len(piece)
+            first, *lines = piece.split(b"\n")
+            begun.append(first)
+            if not lines:
+                continue
+            lines.insert(0, b"".join(begun))
+            begun = [lines.pop()]
+            for line in lines:
+                place += len(line) + 1
+                yield line + b"\n", place
+    finally:
+        os.close(opened)
 
 
-def files_below(folder: Path, ending: str) -> Iterator[Path]:
-    """Yield the files below a folder whose names end so, without following links to folders."""
+def files_below(folder: Path | str, ending: str = "", *, part: str = "") -> Iterator[Path]:
+    """Yield the files below a folder whose names end so and have such a part.
+
+    Links to folders are not followed. Names are texts until one fits: a hundred bridges search all the time.
+    """
     left = MOST_ENTRIES
-    folders = [(folder, 0)]
+    folders = [(str(folder), 0)]
     while folders:
         place, depth = folders.pop()
         try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+            with os.scandir(place) as found:
+                entries = sorted(found, key=_name)
         except OSError:  # it is gone, or nobody may read it
             continue
         for entry in entries:
@@ -161,6 +177,9 @@ def files_below(folder: Path, ending: str) -> Iterator[Path]:
                 return
             if entry.is_dir(follow_symlinks=False):
                 if depth < DEEPEST:
-                    folders.append((Path(entry.path), depth + 1))
-            elif entry.name.endswith(ending):
+                    folders.append((entry.path, depth + 1))
+            elif entry.name.endswith(ending) and part in entry.name:
                 yield Path(entry.path)
+
+
+_name = attrgetter("name")

@@ -34,12 +34,13 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 def find(watched: Watched) -> Iterator[TensorboardSource]:
     """Yield the files that are new in the usual folders, those that the user named, and the run directory."""
-    folders = [*(watched.cwd / name for name in FOLDERS), *watched.follow]
+    folders = [*(f"{watched.cwd}/{name}" for name in FOLDERS), *map(str, watched.follow)]
     if own := watched.environment.get(HF_FOLDER):
-        folders.append(Path(own))
-    found = [path for it in folders for path in (files_below(it, "") if it.is_dir() else [it])]
+        folders.append(own)
+    found = [path for folder in folders for path in files_below(folder, part=EVENT_FILE)]
+    found += [path for path in watched.follow if EVENT_FILE in path.name and path.is_file()]
     for path in dict.fromkeys([*found, *watched.in_directory(EVENT_FILE)]):
-        if EVENT_FILE in path.name and watched.is_new(path) and not _is_of_another(path, watched):
+        if watched.is_new(path) and not _is_of_another(path, watched):
             yield TensorboardSource(path)
 
 
