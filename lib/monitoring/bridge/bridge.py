@@ -188,11 +188,17 @@ def _resuming(command: Sequence[str], words: Sequence[str], directory: Path) -> 
 
 
 def _newest(directory: Path, pattern: str) -> str | None:
-    """Return the newest path below a directory that a pattern stands for; None where there is none."""
-    if (directory / pattern).exists():
-        return str(directory / pattern)
-    paths = [path for path in directory.glob(pattern) if path.exists()] if pattern else []
-    return str(max(paths, key=lambda path: path.stat().st_mtime_ns)) if paths else None
+    """Return the newest path below a directory that a pattern stands for; None where there is none.
+
+    `PATTERN/..` is the folder of the newest file: of one that is written last, when its folder is complete.
+    """
+    found = pattern.removesuffix("/..")
+    paths = [directory / found] if (directory / found).exists() else []
+    paths += [path for path in directory.glob(found) if path.exists()] if found and not paths else []
+    if not paths:
+        return None
+    newest = max(paths, key=lambda path: path.stat().st_mtime_ns)
+    return str(newest if found == pattern else newest.parent)
 
 
 def _record_unopened(

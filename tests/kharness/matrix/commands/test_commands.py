@@ -255,16 +255,19 @@ def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(folde
         "import os, pathlib, sys, time; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1])\n"
         "for n, age in ((900, 9), (1000, 1)):\n"
         "    place = out / f'checkpoint-{n}'; place.mkdir(parents=True, exist_ok=True)\n"
+        "    (place / 'state').touch() if n == 900 else 0\n"
         "    os.utime(place, (time.time() - age,) * 2)\n"
         "sys.exit(3 if len(sys.argv) == 2 else 0)"
     ).replace("{n}", "{{n}}")
-    words = ["run", "--resume-with", "--from {run_dir}/out/checkpoint-*", "--", sys.executable, "-c"]
+    resume = "--from {run_dir}/out/checkpoint-* --whole {run_dir}/out/checkpoint-*/state/.."
+    words = ["run", "--resume-with", resume, "--", sys.executable, "-c"]
     assert kharness(folder, *words, program, "{run_dir}/out").returncode == 3
     run = (folder / "results" / "latest").resolve()
     ended = kharness(folder, "continue")
     assert ended.returncode == 0, ended.stderr
     assert "kharness matrix -a seed=1..5 -- " in ended.stdout
-    assert f"['--from', '{run}/out/checkpoint-1000']" in (run / "output.log").read_text()
+    given = ["--from", f"{run}/out/checkpoint-1000", "--whole", f"{run}/out/checkpoint-900"]
+    assert str(given) in (run / "output.log").read_text()
 
 
 def test_hints_are_commands_that_are_there(folder: Path) -> None:
