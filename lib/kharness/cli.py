@@ -197,11 +197,12 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.runs.files import LATEST
     from kharness.runs.latest import shown
 
+    given = {f"CONFIG_{name}": value for name, value in _judging(options).items()}
     if options.other:
-        say(shown(write_comparison(str(options.directory), options.other, {})))
+        say(shown(write_comparison(str(options.directory), options.other, given)))
         return 0
     directory = opened(options.directory or options.results / LATEST).resolve()
-    return told_report(directory, say, {})
+    return told_report(directory, say, given)
 
 
 def about(name: str) -> int:
@@ -398,15 +399,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
     from kharness.matrix.commands.axes import GROUPS
     from kharness.matrix.commands.launching import launcher_settings
 
-    asked = {
-        "REPORT_BETTER": "; ".join(options.better),
-        "REPORT_METRIC": options.metric,
-        "REPORT_BASELINE": options.baseline,
-        "REPORT_BUDGET_UNIT": options.budget,
-        **{
-            name: GROUPS.join(getattr(options, option, ()))
-            for name, option in (("MATRIX_INCLUDE", "include"), ("MATRIX_EXCLUDE", "exclude"))
-        },
+    groups = {
+        name: GROUPS.join(getattr(options, option, ()))
+        for name, option in (("MATRIX_INCLUDE", "include"), ("MATRIX_EXCLUDE", "exclude"))
     }
     return {
         **launcher_settings(
@@ -414,8 +409,20 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         ),
         "MATRIX_TIMEOUT": options.timeout,
         "MATRIX_RETRIES": options.retries,
-        **{name: value for name, value in asked.items() if value},
+        **_judging(options),
+        **{name: value for name, value in groups.items() if value},
     }
+
+
+def _judging(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of the report that were typed."""
+    asked = {
+        "REPORT_BETTER": "; ".join(options.better),
+        "REPORT_METRIC": options.metric,
+        "REPORT_BASELINE": options.baseline,
+        "REPORT_BUDGET_UNIT": options.budget,
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 CALLS = {

@@ -110,6 +110,10 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, help="runs at once; default: 1, in a queue all")
     parser.add_argument("--timeout", type=int, default=0, help="seconds per attempt; 0: none")
     parser.add_argument("--retries", type=int, default=1)
+    _takes_judging(parser)
+
+
+def _takes_judging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", default="", help="what decides")
     parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down")
     parser.add_argument("--baseline", default="", help="the variant that others are compared with")
@@ -120,6 +124,7 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
 
 def _takes_directories(parser: argparse.ArgumentParser) -> None:
     _takes_directory(parser)
+    _takes_judging(parser)
     parser.add_argument(
         "other", nargs="?", metavar="B", help="compare it with the first, on a page in its directory"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from kharness.config.make.typed import typed_setting
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import sum_known
 from kharness.report.runs import RunData
@@ -52,7 +53,10 @@ class Metric:
         """Why nothing is judged by it, and the line to write; empty for one with a direction."""
         if self.higher_is_better is not None:
             return ""
-        return f"which way {self.name} is better is unknown: {missing_direction(self.name)}"
+        said = typed_setting(
+            missing_direction(self.name), f"kharness report --better {self.name}=down, or up"
+        )
+        return f"which way {self.name} is better is unknown: {said}"
 
     @property
     def is_cost(self) -> bool:

@@ -62,8 +62,8 @@ def _given(metric: str) -> str:
 class Validation:
     """One metric of a journal that may still be written; each `update` reads only what is new.
 
-    An evaluation has it, or the record of an epoch where a training writes no evaluations. What a later
-    attempt does again replaces what the first one did.
+    An evaluation has it; else the record of an epoch; else steps, as of a program that prints it beside its
+    loss. What a later attempt does again replaces what the first one did.
     """
 
     def __init__(self, run: Path, metric: str) -> None:
@@ -71,8 +71,7 @@ class Validation:
         self._metric = metric
         self.offset = 0
         """Bytes of the journal that were read."""
-        self._evaluations: dict[int, tuple[int, float]] = {}
-        self._epochs: dict[int, tuple[int, float]] = {}
+        self._points: dict[str, dict[int, tuple[int, float]]] = {"eval": {}, "epoch": {}, "step": {}}
 
     def update(self) -> None:
         for record, offset in read_records(self._path, self.offset):
@@ -82,7 +81,7 @@ class Validation:
     @property
     def values(self) -> list[float]:
         """In the order of the steps; NaN where the journal says that it was not finite."""
-        points = self._evaluations or self._epochs
+        points = next((found for found in self._points.values() if found), {})
         return [points[step][1] for step in sorted(points)]
 
     def _take(self, record: Record) -> None:
@@ -90,8 +89,10 @@ class Validation:
         if event == "start":
             self._forget(superseded(record))
             return
-        of_validation = event == "epoch" or (event == "eval" and record.get("split") != "test")
-        if not of_validation or not isinstance(step, int) or not isinstance(seq, int):
+        points = self._points.get(str(event))
+        if points is None or (event == "eval" and record.get("split") == "test"):
+            return
+        if not isinstance(step, int) or not isinstance(seq, int):
             return
         if step == 0:  # of the first weights, which no setting has changed yet
             return
@@ -99,11 +100,10 @@ class Validation:
         if value is None and self._metric in _names(record.get("nonfinite")):
             value = math.nan
         if isinstance(value, (int, float)):
-            points = self._evaluations if event == "eval" else self._epochs
             points[step] = (seq, float(value))
 
     def _forget(self, gone: range) -> None:
-        for points in (self._evaluations, self._epochs):
+        for points in self._points.values():
             for step in [step for step, (seq, _) in points.items() if seq in gone]:
                 del points[step]
 

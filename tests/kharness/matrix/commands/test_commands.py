@@ -24,7 +24,7 @@ from kharness.runs.errors import MatrixError
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import read_records
 
-from ....processes import kill_process
+from ....processes import kill_process, with_arguments
 from ....waiting import wait_until
 
 TRAINS = Path(__file__).parent / "trains.py"
@@ -179,6 +179,23 @@ def test_directions_of_several_metrics_are_taken(folder: Path) -> None:
     assert "sweep: grid, 2 trials (X=1,2)" in planned.stdout
 
 
+def test_metric_of_ones_own_is_judged_once_its_direction_is_said(folder: Path) -> None:
+    """Printed beside the loss, so that it is of a step and of no evaluation."""
+    program = [sys.executable, "-c", "print('step 3 wer', 0.5 / float('{x}'))"]
+    ended = kharness(
+        folder, "matrix", "-a", "x=1,2", "-a", "seed=1,2", "--metric", "wer", "--", *program, "{seed}"
+    )
+    unknown = "which way wer is better is unknown: kharness report --better wer=down, or up"
+    assert unknown in ended.stdout, ended.stdout + ended.stderr
+    again = kharness(folder, "report", "--better", "wer=down")
+    assert again.returncode == 0, again.stderr
+    assert unknown not in again.stdout
+    words = ["sweep", "-a", "x=1,2", "--metric", "wer", "--better", "wer=down", "--", *program]
+    assert kharness(folder, *words).returncode == 0
+    board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
+    assert [(row["values"]["X"], row["mean"]) for row in board["rows"]] == [("2", 0.25), ("1", 0.5)]
+
+
 TOML = """
 command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
 metric = "val_loss"
@@ -289,9 +306,9 @@ def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
     )
     log = folder / "results" / "latest" / "lr-1" / "output.log"
     wait_until(lambda: "iter 5" in log.read_text())
-    of_cell = [p for p in psutil.Process(runner.pid).children(recursive=True) if str(TRAINS) in p.cmdline()]
-    bridge = next(p for p in of_cell if "monitoring.bridge" in p.cmdline())
-    trains = next(p for p in of_cell if "monitoring.bridge" not in p.cmdline())
+    of_cell = with_arguments(str(TRAINS), psutil.Process(runner.pid).children(recursive=True))
+    bridge, *guards = with_arguments("monitoring.bridge", of_cell)
+    (trains,) = {*of_cell} - {bridge, *guards}
     killed = {"runner": psutil.Process(runner.pid), "bridge": bridge, "program": trains}[victim]
     os.kill(killed.pid, signal.SIGKILL)
     runner.wait()
