@@ -21,7 +21,10 @@ from monitoring.bridge.sources.wandb import WandbSource
 from monitoring.counts import counted
 from monitoring.errors import UserError
 from monitoring.journal.files import JOURNAL
+from monitoring.journal.journal import say
 from monitoring.run import Run
+from monitoring.trackers._event_file import events_after
+from monitoring.trackers._wandb_log import HEADER, read_log
 
 # Values that wait to be written at a time.
 BATCH = 1000
@@ -85,8 +88,34 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
                 recorder.record(time.time(), all_of_it=True)
                 where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
                 raise NothingToImportError(where, hint=f"{directory} has what could be read") from error
+            if cut_off := _cut_off(source, recorder.sources[number].read_to):
+                say(f"note: {source.path.name} {cut_off}")
         recorder.record(time.time(), all_of_it=True)
     return recorder.count
+
+
+def _cut_off(source: MetricSource, place: int) -> str:
+    """Say how a file ends whose writer was killed; empty for a whole one. Its last values end at `place`."""
+    if isinstance(source, CsvSource | JsonLinesSource):
+        with source.path.open("rb") as file:
+            last = file.read().rpartition(b"\n")[2]
+        if isinstance(source, CsvSource):
+            return "has a last line without an end: its last number may lack digits" if last else ""
+        is_read = source.path.stat().st_size == place
+        return "ends in the middle of a line, which is left out" if last and not is_read else ""
+    if isinstance(source, WandbSource):
+        end = max((record.end for record in read_log(source.path, place)), default=max(place, len(HEADER)))
+    elif isinstance(source, TensorboardSource):
+        end = max((end for _, end in events_after(source.path, place)), default=place)
+    else:
+        return ""
+    with source.path.open("rb") as file:
+        file.seek(end)
+        rest = file.read()
+    # zeros fill what is left of a block in W&B's log
+    return (
+        f"is cut off: its last {counted(len(rest), 'byte')} hold no whole record" if rest.strip(b"\0") else ""
+    )
 
 
 def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> None:

@@ -91,6 +91,28 @@ def test_last_line_needs_no_end(tmp_path: Path, name: str, text: str) -> None:
     assert records(tmp_path / "run", "step") == [{"global_step": 1, "train_loss": 2}]
 
 
+@pytest.mark.parametrize(
+    ("kind", "at", "said"),
+    [
+        ("wandb", "wandb/offline*/*.wandb", "is cut off: its last "),
+        ("tensorboard", "runs/a/*tfevents*", "is cut off: its last "),
+        ("csv", "own.csv", "has a last line without an end: its last number may lack digits"),
+        ("jsonl", "own.jsonl", "ends in the middle of a line, which is left out"),
+    ],
+)
+def test_half_written_log_is_read_as_far_as_it_goes(
+    program: Path, kind: str, at: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(list(map(str, ours(kind))), cwd=program, env=dict(os.environ), check=True)
+    (path,) = program.glob(at)
+    whole = import_run(path, program / "whole", project="p", agent=False)
+    assert capsys.readouterr().err == ""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    assert 0 < import_run(path, program / "half", project="p", agent=False) < whole
+    assert capsys.readouterr().err.startswith(f"note: {path.name} {said}")
+
+
 def test_what_cannot_be_read_to_its_end_is_no_complete_run(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "m.db")) as broken:
         broken.execute("CREATE TABLE metrics (key, value, is_nan)")  # and nothing else of MLflow's
