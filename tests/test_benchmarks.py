@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,6 +49,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "four_sinks": ({"WAYS": ["a process each"]}, ["100", "1"]),
     "gpt2_step": ({"PAIRS": 1, "WARM_UP": 0, "BATCH": 2}, []),
     "gpu_sample": ({"CONTESTANTS": ["kharness, 30 values"], "SECONDS": 1}, []),
+    "killed_programs": ({}, ["1", "0", "prints", "1"]),
     "killed_slurm": ({"STEPS": 60, "SEEDS": 1}, ["2"]),
     "long_runs": ({}, ["100", "2"]),
     "other_launchers": ({}, ["1", "2"]),
@@ -84,3 +88,19 @@ def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
     done = warm_torch.run([*called, *arguments], cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     assert any(char.isdigit() for char in done.stdout)
+
+
+@pytest.mark.parametrize("kind", ["sft", "lightning"])
+def test_values_of_a_script_that_is_killed_and_continued_are_there_once(kind: str) -> None:
+    """Of trl's own sft.py in two processes of torchrun, and of a Lightning Trainer, by their event files."""
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "killed_programs.py"),
+        "1",
+        str(os.getpid()),
+        kind,
+        "1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert done.stdout.rstrip().endswith(": exact")
