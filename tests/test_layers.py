@@ -148,7 +148,8 @@ FLOORS: dict[str, list[str]] = {
         "first_run loop",
     ],
     "kharness.matrix": [
-        "launchers machine",
+        "machine",
+        "launchers",
         "planning",
         "reproduce running selected_runs",
         "model_check overview supervise_single sweep",

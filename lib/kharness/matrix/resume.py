@@ -139,7 +139,8 @@ def _introduce(found: SelectedRuns, left: Remaining) -> None:
 def _tell_left(found: SelectedRuns, left: Remaining) -> None:
     """The cells that are not complete and are not run either."""
     if left.adopted:
-        print(f"taken over: {counted(len(left.adopted), 'run')} that the scheduler runs or has in its queue")
+        adopted = counted(len(left.adopted), "run")
+        print(f"taken over: {adopted} that the scheduler runs or has in its queue", flush=True)
     for name, reason in left.left:
         print(f"left: {name} would only fail again: {reason}")
     if left.left:

@@ -200,6 +200,10 @@ for step in range(done + 1, num_steps + 1):
         run.log_eval(step, split="val", val_loss=loss)
         while not Path("let-go").exists():
             time.sleep(0.01)
+    if behaviour.startswith("meet-"):  # until so many of the checkout are there
+        Path(f"met-{values['SEED']}").touch()
+        while not stopping and len(list(Path().glob("met-*"))) < int(behaviour.removeprefix("meet-")):
+            time.sleep(0.01)
     if behaviour == "held":  # until it is let go or stopped
         while not stopping and not Path("let-go").exists():
             time.sleep(0.01)

@@ -32,6 +32,7 @@ LAUNCHERS = DropIns(
     symbols={
         "slurm_cells_per_job": "MATRIX_CELLS_PER_JOB",
         "slurm_gpus_per_cell": "MATRIX_GPUS_PER_CELL",
+        "slurm_gpu_percent": "MAX_GPU_MEMORY_PERCENT",
         "slurm_jobs": "MATRIX_JOBS",
         "slurm_timeout": "MATRIX_TIMEOUT",
         "slurm_fork_server": "LAUNCHER_LOCAL_FORK_SERVER",

@@ -44,6 +44,8 @@ class TaskRequest:
     qos: str = ""
     signal_seconds: int = 60
     flags: Sequence[str] = ()
+    at_once: int = 1
+    """Cells of a task that it has room for at a time."""
 
     def arguments(self) -> list[str]:
         found = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={self.cpus}"]
@@ -66,17 +68,20 @@ class TaskCells:
     """Seconds of a cell, 0 for no limit."""
     forks: bool = False
     """Whether cells are forked from a process that has imported torch, where a task has several."""
+    gpus_per_cell: int = 1
+    gpu_percent: float = 90.0
+    """Share of a GPU's memory that cells may fill."""
 
     @property
     def packed(self) -> bool:
         return self.most != 1
 
-    def has_room(self, task: Sequence[tuple[Launch, Slot]], launch: Launch) -> bool:
-        """Whether a task with these cells takes one more."""
+    def has_room(self, task: Sequence[tuple[Launch, Slot]], launch: Launch, at_once: int) -> bool:
+        """Whether a task with these cells, which runs `at_once` of them, takes one more."""
         if self.most:
             return len(task) < self.most
-        seconds = [one.expected for one in (*(known for known, _ in task), launch)]
-        return all(seconds) and sum(one or 0.0 for one in seconds) <= JOB_SECONDS
+        known = [one.expected or 0.0 for one in (*(earlier for earlier, _ in task), launch)]
+        return all(known) and max(known) <= JOB_SECONDS and sum(known) <= JOB_SECONDS * at_once
 
 
 @dataclass
@@ -100,7 +105,7 @@ class Array:
 
     def needs_task(self, launch: Launch) -> bool:
         """Whether it would be the first of another task."""
-        return not self.tasks or not self.of_task.has_room(self.tasks[-1], launch)
+        return not self.tasks or not self.of_task.has_room(self.tasks[-1], launch, self.request.at_once)
 
     def add(self, launch: Launch, slot: Slot) -> str:
         """The id of its submission."""
@@ -130,6 +135,9 @@ class Array:
             "cell_seconds": self.of_task.timeout,
             "packed": self.of_task.packed,
             "forks": self.of_task.forks,
+            "gpus": self.request.gpus,
+            "gpus_per_cell": self.of_task.gpus_per_cell,
+            "gpu_percent": self.of_task.gpu_percent,
         }
         lines = [json.dumps(header)]
         for index, cells in enumerate(self.tasks):

@@ -27,7 +27,9 @@ def described(
             array.add(launch, Slot())
         largest = min(len(array.tasks), limits.array_size)
         throttle = f", {at_once} at once" if at_once else ""
-        cells = f", each of up to {counted(max(map(len, array.tasks)), 'cell')}" if of_task.packed else ""
+        most = max(map(len, array.tasks))
+        cells = f", each of up to {counted(most, 'cell')}" if of_task.packed else ""
+        cells += f", {min(most, request.at_once)} at a time" if cells and most > 1 else ""
         arrays = counted(-(-len(array.tasks) // limits.array_size), "job array")
         lines.append(f"slurm: {arrays} of {counted(largest, 'task')}{cells}{throttle}")
         *options, _, _, _, _, _ = array.arguments(0, largest - 1, at_once=at_once)

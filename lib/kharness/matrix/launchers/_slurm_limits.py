@@ -144,10 +144,16 @@ def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbat
 
 def _refuse_too_much(request: TaskRequest, meant: Sequence[Partition]) -> None:
     where = "partition " + " or ".join(one.name for one in meant)
+    several = request.gpus and request.at_once > 1
     amounts = [
+        (
+            "LAUNCHER_SLURM_GPUS" if several else "MATRIX_GPUS_PER_CELL",
+            request.gpus,
+            max(one.gpus for one in meant),
+            " GPUs a node",
+        ),
         ("LAUNCHER_SLURM_MEMORY_MB", request.memory_mb, max(one.memory_mb for one in meant), " MB a node"),
         ("LAUNCHER_SLURM_CPUS", request.cpus, max(one.cpus for one in meant), " CPUs a node"),
-        ("MATRIX_GPUS_PER_CELL", request.gpus, max(one.gpus for one in meant), " GPUs a node"),
     ]
     for symbol, wanted, most, unit in amounts:
         if wanted > most:

@@ -50,7 +50,9 @@ class Options:
     memory_mb: int
     """0 for the partition's own."""
     cpus: int
-    """0 for as many as a cell has threads."""
+    """0 for as many as a cell has threads, and with `gpus` for each cell that these are for."""
+    gpus: int
+    """Of a task of several cells; 0 for those of one cell."""
     signal_seconds: int
     """How long before its time limit a training is told to save."""
     sbatch: str
@@ -65,18 +67,27 @@ class Options:
     """MATRIX_TIMEOUT: seconds of one attempt; 0 for no limit."""
     fork_server: bool
     """LAUNCHER_LOCAL_FORK_SERVER: whether the cells of one task are forked."""
+    gpu_percent: int
+    """MAX_GPU_MEMORY_PERCENT, where cells of one task share a GPU."""
 
     @property
     def of_task(self) -> TaskCells:
-        return TaskCells(self.cells_per_job, self.timeout, self.fork_server)
+        return TaskCells(
+            self.cells_per_job, self.timeout, self.fork_server, self.gpus_per_cell, self.gpu_percent
+        )
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
-        """Return what a cell asks for; with DEVICE=auto a GPU where the partition has some."""
-        device = launch.asked.get("DEVICE")
-        gpus = device == "cuda" or (device == "auto" and limits.has_gpus(self.partition))
+        """Return what a task with this cell asks for; with DEVICE=auto GPUs where the partition has some."""
+        device, packed = launch.asked.get("DEVICE"), self.of_task.packed
+        threads, gpus, at_once = max(1, launch.threads), 0, 1
+        if device == "cuda" or (device == "auto" and limits.has_gpus(self.partition)):
+            gpus = max(self.gpus, self.gpus_per_cell) if packed else self.gpus_per_cell
+            at_once = gpus // self.gpus_per_cell
+        elif packed and launch.threads:  # else it takes all that the job has
+            at_once = max(1, self.cpus // threads)
         return TaskRequest(
-            cpus=self.cpus or max(1, launch.threads),
-            gpus=self.gpus_per_cell if gpus else 0,
+            cpus=self.cpus or threads * min(at_once, self.cells_per_job or at_once),
+            gpus=gpus,
             memory_mb=self.memory_mb,
             time_limit=self.time_limit,
             partition=self.partition,
@@ -84,6 +95,7 @@ class Options:
             qos=self.qos,
             signal_seconds=self.signal_seconds,
             flags=tuple(shlex.split(self.sbatch)),
+            at_once=at_once,
         )
 
 
@@ -96,6 +108,12 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
         time_limit=options.time_limit,
         sbatch=options.sbatch,
     )
+    if options.of_task.packed and options.gpus % options.gpus_per_cell:
+        raise MatrixError(
+            f"LAUNCHER_SLURM_GPUS={options.gpus} is no multiple of MATRIX_GPUS_PER_CELL="
+            f"{options.gpus_per_cell}",
+            hint="a job has the GPUs of whole cells",
+        )
     limits = read_limits()
     requests = dict.fromkeys(options.request(launch, limits) for launch in launches)
     refuse(list(requests), options.partition, limits)

@@ -34,6 +34,18 @@ def planning_machine(
     return Machine(len(usable_cores(root)), gpus)
 
 
+def cells_at_once(asked: Mapping[str, object], settings: Mapping[str, object]) -> int:
+    """How many cells share the cores: MATRIX_JOBS, and on Slurm those of one job; 0 for as many as fit."""
+    if settings.get("LAUNCHER", "local") != "slurm":
+        return _int(settings.get("MATRIX_JOBS", 1))
+    gpus, device = _int(settings.get("LAUNCHER_SLURM_GPUS")), asked.get("DEVICE")
+    if device == "cuda" or (device == "auto" and gpus):
+        room = max(1, gpus // (_int(settings.get("MATRIX_GPUS_PER_CELL")) or 1))
+    else:
+        room = _int(settings.get("LAUNCHER_SLURM_CPUS")) or 1
+    return min(room, _int(settings.get("MATRIX_CELLS_PER_JOB", 1)) or room)
+
+
 def threads_of(asked: Mapping[str, object], jobs: int, machine: Machine) -> int:
     """NUM_THREADS; where that is 0 the share of the cores that a cell has when `jobs` run at once."""
     if threads := _int(asked.get("NUM_THREADS")):

@@ -13,7 +13,7 @@ from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring_for
-from kharness.matrix.machine.threads import Machine, planning_machine, threads_of
+from kharness.matrix.machine.threads import Machine, cells_at_once, planning_machine, threads_of
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft, draft, read_settings
@@ -158,11 +158,8 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
 
 def with_threads(launch: Launch, settings: Mapping[str, object], machine: Machine) -> Launch:
     """With the CPU threads that a plan of these settings gives it."""
-    jobs = settings.get("MATRIX_JOBS", 1)
-    assert isinstance(jobs, int)
-    if settings.get("LAUNCHER") == "slurm":
-        jobs = 1  # each job has cores of its own
-    return replace(launch, threads=threads_of(launch.asked, jobs, machine))
+    at_once = cells_at_once(launch.asked, settings)
+    return replace(launch, threads=threads_of(launch.asked, at_once, machine))
 
 
 def write(plan: Plan, root: Path, *, into: Path) -> None:

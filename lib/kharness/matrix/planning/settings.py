@@ -36,7 +36,7 @@ def with_command_line(
                 f"{assignment.origin.where} cannot change a matrix that has begun",
                 hint="its cells keep the configuration that they were planned with; leave it out",
             )
-    values = tree.resolve(_launcher_of(tree, settings), asked).values
+    values = tree.resolve(_launcher_of(tree, settings, asked), asked).values
     changed.update({assignment.symbol: values[assignment.symbol] for assignment in asked})
     if any(assignment.symbol in tree.aliases["LAUNCHER"].values() for assignment in asked):
         changed["LAUNCHER"] = values["LAUNCHER"]
@@ -47,10 +47,19 @@ def with_command_line(
     return changed
 
 
-def _launcher_of(tree: Tree, settings: Mapping[str, object]) -> Layer:
+def _launcher_of(tree: Tree, settings: Mapping[str, object], asked: Layer) -> Layer:
     """The launcher that the matrix has, whose options may change without its name beside them."""
-    symbol = tree.aliases["LAUNCHER"].get(str(settings.get("LAUNCHER", "")))
-    return [Assignment(symbol, "y", Origin("default", "the matrix"))] if symbol else []
+    symbol, origin = (
+        tree.aliases["LAUNCHER"].get(str(settings.get("LAUNCHER", ""))),
+        Origin("default", "the matrix"),
+    )
+    if not symbol:
+        return []
+    found = [Assignment(symbol, "y", origin)]
+    other = {one.symbol for one in asked} & (set(tree.aliases["LAUNCHER"].values()) - {symbol})
+    if not other and (cells := settings.get("MATRIX_CELLS_PER_JOB")) is not None:
+        found.append(Assignment("MATRIX_CELLS_PER_JOB", str(cells), origin))  # what some of them depend on
+    return found
 
 
 def _jobs(settings: Mapping[str, object], values: Mapping[str, object]) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def test_runs_are_jobs_with_the_options_that_were_given(cluster: SlurmCluster, t
     assert ended.stdout.count(": complete: 3 steps in ") == 2
     for run in ("x-1", "x-2"):
         assert "\njob " in (tmp_path / "results" / "latest" / run / "output.log").read_text()
+
+
+def test_runs_that_share_a_job_take_turns(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """All that the job has is each one's: how many threads a program starts is its own business."""
+    program = [sys.executable, "-c", PROGRAM, "{x}"]
+    packed = ["--launcher-option", "cells_per_job=2", "--launcher-option", "cpus=2"]
+    ended = kharness(cluster, tmp_path, "matrix", "-a", "x=1,2", *SLURM, *packed, "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = [tmp_path / "results" / "latest" / run for run in ("x-1", "x-2")]
+    logs = [(run / "output.log").read_text().splitlines() for run in runs]
+    assert logs[0][-1] == logs[1][-1]
+    first, second = [json.loads((run / "status.json").read_text())["attempts"][0] for run in runs]
+    assert second["started"] >= first["ended"]
 
 
 def test_single_run_is_a_job_that_another_command_watches_to_its_end(

@@ -1,19 +1,26 @@
-"""Launched scripts, and the launcher both ways: forks of the fork server, and fresh processes."""
+"""Launched scripts, and the launcher both ways: forks of the fork server, and fresh processes; a real Slurm
+cluster, and what jobs on it have written."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kharness.matrix.launchers import open_launcher
 from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 
+from ....slurm_cluster import SlurmCluster, missing
+from ....waiting import wait_until
 from ....warm_python import WarmPython
+from ..conftest import Checkout, records
 
 
 class Runs:
@@ -137,3 +144,40 @@ def in_a_fork(
         return done.stdout + done.stderr + f"exit code {done.returncode}" if done.returncode else ""
 
     return call
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if reason := missing():
+        pytest.skip(f"no Slurm here: {reason}")
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=2, max_array_size=3)
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(cluster.stop)
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def on_slurm(checkout: Checkout, slurm: SlurmCluster, root: Path) -> Iterator[dict[str, str]]:
+    """The environment in which the scripts of the checkout find the cluster; its jobs end with the test."""
+    yield {**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")}
+    slurm.ask("scancel", "--quiet", "-u", "root")
+    wait_until(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(slurm.jobs().values()), "the queue")
+
+
+def starts(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "job.jsonl").read_text().splitlines()
+    return [event for line in lines if (event := json.loads(line))["event"] == "start"]
+
+
+def has_stepped(run: Path) -> bool:
+    return '"step"' in (run / "metrics.jsonl").read_text()
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The loss of each step; measured again after a resume it must be the same."""
+    found: dict[int, float] = {}
+    for record in records(run):
+        if record["event"] == "step":
+            assert found.setdefault(record["global_step"], record["train_loss"]) == record["train_loss"]
+    return found

@@ -2,66 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 import kharness
 
-from ....slurm_cluster import SlurmCluster, missing
+from ....slurm_cluster import SlurmCluster
 from ....waiting import wait_until
 from ..conftest import Checkout, attempts, behaviour, printed, records, status
+from .conftest import has_stepped, losses, starts
 
 ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5")
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    if reason := missing():
-        pytest.skip(f"no Slurm here: {reason}")
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=2, max_array_size=3)
-    with contextlib.ExitStack() as at_the_end:
-        at_the_end.callback(cluster.stop)
-        cluster.start()
-        yield cluster
-
-
-@pytest.fixture
-def on_slurm(checkout: Checkout, slurm: SlurmCluster, root: Path) -> Iterator[dict[str, str]]:
-    """The environment in which the scripts of the checkout find the cluster; its jobs end with the test."""
-    yield {**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")}
-    slurm.ask("scancel", "--quiet", "-u", "root")
-    wait_until(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(slurm.jobs().values()), "the queue")
-
-
-def starts(run: Path) -> list[dict[str, Any]]:
-    lines = (run / "job.jsonl").read_text().splitlines()
-    return [event for line in lines if (event := json.loads(line))["event"] == "start"]
-
-
-def has_stepped(run: Path) -> bool:
-    return '"step"' in (run / "metrics.jsonl").read_text()
-
-
-def losses(run: Path) -> dict[int, float]:
-    """The loss of each step; measured again after a resume it must be the same."""
-    found: dict[int, float] = {}
-    for record in records(run):
-        if record["event"] == "step":
-            assert found.setdefault(record["global_step"], record["train_loss"]) == record["train_loss"]
-    return found
 
 
 def test_a_matrix_is_few_arrays_and_few_questions(
@@ -331,67 +290,6 @@ def test_a_single_training_is_a_job(
     assert code == 1, output
     assert "failed: exit code 1: RuntimeError: the loss is a banana" in output.splitlines()
     assert len(starts(checkout.latest)) == 1
-
-
-PACKED = "CONFIG_MATRIX_AXES=SEED=1|2|3"
-
-
-def test_cells_that_share_a_job(checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]) -> None:
-    """Preempted it goes on where it was; what dies costs one attempt of the cell that ran."""
-    runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
-    arguments = [*ON_SLURM, PACKED, "CONFIG_MATRIX_CELLS_PER_JOB=3", behaviour("held@2")]
-    runner = checkout.start("test_matrix", *arguments, env=on_slurm)
-    wait_until(lambda: has_stepped(runs[1]), "the second cell")
-    assert status(runs[2])["status"] == "queued"
-    slurm.submit("--partition=urgent", "--exclusive", "--nodes=2", command="true")
-    wait_until(lambda: len(starts(runs[1])) == 2, "its second attempt")
-    wait_until(lambda: [one["event"] for one in records(runs[1])].count("start") == 2, "its training")
-    (job,) = (
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if f"{runs[0].parent.resolve()}/.slurm" in " ".join(process.info["cmdline"] or [])
-    )
-    job.kill()
-    wait_until(lambda: len(starts(runs[1])) == 3, "its third attempt")
-    (checkout.root / "let-go").touch()
-    output = runner.communicate(timeout=600)[0]
-    assert runner.returncode == 0, output
-    assert [attempts(run, "cause", "exit_code") for run in runs] == [
-        [(None, 0)],
-        [("preempted", 75), ("signal", None), (None, 0)],
-        [("node_failed", None), (None, 0)],
-    ]
-    assert status(runs[2])["attempts"][0]["reason"] == "its job ended before its turn"
-    assert [len(starts(run)) for run in runs] == [1, 3, 1]
-    assert starts(runs[0])[0]["job"] == starts(runs[1])[0]["job"]
-    assert [(run / "output.log").read_text().count("training with") for run in runs] == [1, 3, 1]
-
-
-def test_one_cell_of_a_job_is_ended(
-    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
-) -> None:
-    """By TIMEOUT, also without a runner, and the next begins; by Ctrl-C, and no other does."""
-    packed = [*ON_SLURM, TWO, "CONFIG_MATRIX_CELLS_PER_JOB=2"]
-    code, output = checkout.run(
-        "test_matrix", *packed, behaviour("hang@1"), "TIMEOUT=1", "DETACH=y", environment=on_slurm
-    )
-    assert code == 0, output
-    run = checkout.latest / "seed-2"
-    wait_until(lambda: (run / "job.jsonl").exists() and '"end"' in (run / "job.jsonl").read_text(), "the end")
-    code, output = checkout.run("status")
-    assert "2 runs: 1 complete, 1 timeout" in output
-    assert "  seed-1: timeout: over TIMEOUT=1; stopped on request after step 1" in output
-    runner = checkout.start("test_matrix", *packed, behaviour("held"), env=on_slurm)
-    wait_until(lambda: checkout.latest != run.parent, "its folder")
-    first, second = (checkout.latest / name for name in ("seed-1", "seed-2"))
-    wait_until(lambda: has_stepped(first), "the first")
-    runner.send_signal(signal.SIGINT)
-    output = runner.communicate(timeout=600)[0]
-    assert runner.returncode == 130, output
-    assert attempts(first, "cause", "exit_code") == [("stopped", 75)]
-    assert attempts(second, "cause", "exit_code") == [("stopped", None)]
-    wait_until(lambda: "RUNNING" not in slurm.jobs().values(), "the end of their job")
-    assert not (second / "metrics.jsonl").exists()
 
 
 def test_the_controller_is_away_for_a_while(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,8 @@ from kharness.matrix.launchers._slurm_arrays import (
 )
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
 from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
-from kharness.matrix.launchers._slurm_limits import check_words, seconds_of
+from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, seconds_of
+from kharness.matrix.launchers._slurm_packed import cores_of_job
 from kharness.matrix.launchers.slurm import Options
 from kharness.runs.errors import MatrixError
 from kharness.runs.jobs.job_file import STEP_MARK, append, attempts_without_step, note_step, read_starts
@@ -82,7 +85,15 @@ def test_nodes_that_cannot_open_logs() -> None:
 
 
 OPTIONS = Options(
-    "", "", "", "", 0, 0, 60, "", jobs=0, gpus_per_cell=1, cells_per_job=1, timeout=0, fork_server=False
+    *("", "", "", ""),
+    *(0, 0, 0, 60),
+    "",
+    jobs=0,
+    gpus_per_cell=1,
+    cells_per_job=1,
+    timeout=0,
+    fork_server=False,
+    gpu_percent=90,
 )
 
 
@@ -191,8 +202,8 @@ def test_an_array_has_no_name_of_a_user_in_a_script(tmp_path: Path) -> None:
 def test_cells_are_put_into_jobs_by_number_or_by_duration(tmp_path: Path) -> None:
     half = JOB_SECONDS / 2
 
-    def tasks(most: int, *seconds: float | None) -> list[list[str]]:
-        array = Array(tmp_path, tmp_path, TaskRequest(cpus=1), "a", TaskCells(most))
+    def tasks(most: int, *seconds: float | None, at_once: int = 1) -> list[list[str]]:
+        array = Array(tmp_path, tmp_path, TaskRequest(cpus=1, at_once=at_once), "a", TaskCells(most))
         for expected in seconds:
             array.add(Launch("c", tmp_path, tmp_path, "m", {}, expected=expected), Slot())
         return [array.ids(index) for index in range(len(array.tasks))]
@@ -200,7 +211,40 @@ def test_cells_are_put_into_jobs_by_number_or_by_duration(tmp_path: Path) -> Non
     assert tasks(1, 1.0, 1.0) == [["a.0"], ["a.1"]]
     assert tasks(2, None, 1.0, 1.0) == [["a.0-0", "a.0-1"], ["a.1-0"]]
     assert tasks(0, None, 3 * half, half, half, 1.0) == [["a.0-0"], ["a.1-0"], ["a.2-0", "a.2-1"], ["a.3-0"]]
+    assert tasks(0, half, half, half, half, 1.0, at_once=2) == [[f"a.0-{k}" for k in range(4)], ["a.1-0"]]
+    assert tasks(0, 3 * half, 1.0, at_once=2) == [["a.0-0"], ["a.1-0"]]
     assert (name_and_index("a.b.2-1"), is_packed("a-b.2-1"), is_packed("a-b.2")) == (("a.b", 2), True, False)
+
+
+def test_a_job_of_several_cells_asks_for_what_they_share(tmp_path: Path) -> None:
+    limits = ClusterLimits(1001, {"gpu": Partition("gpu", True, 60.0, 1000, 16, 8)})
+
+    def request(device: str, threads: int = 2, **changes: Any) -> tuple[int, int, int]:
+        launch = Launch("c", tmp_path, tmp_path, "m", {"DEVICE": device}, threads=threads)
+        found = replace(OPTIONS, **changes).request(launch, limits)
+        return found.cpus, found.gpus, found.at_once
+
+    assert request("cpu") == (2, 0, 1)
+    assert request("cpu", cpus=8) == (8, 0, 1)
+    assert request("cpu", cells_per_job=4) == (2, 0, 1)
+    assert request("cpu", cells_per_job=4, cpus=8) == (8, 0, 4)
+    assert request("cpu", threads=0, cells_per_job=4, cpus=8) == (8, 0, 1)
+    assert request("cuda", gpus_per_cell=2) == (2, 2, 1)
+    assert request("auto", cells_per_job=0, gpus=4) == (8, 4, 4)
+    assert request("cuda", cells_per_job=2, gpus=4) == (4, 4, 4)
+    assert request("cuda", cells_per_job=0, gpus=4, gpus_per_cell=2, cpus=16) == (16, 4, 2)
+    assert request("cuda", gpus=4) == (2, 1, 1)  # a job of one cell
+    with pytest.raises(MatrixError, match="LAUNCHER_SLURM_GPUS=3 is no multiple of MATRIX_GPUS_PER_CELL=2"):
+        slurm.check(replace(OPTIONS, cells_per_job=0, gpus=3, gpus_per_cell=2), [])
+
+
+def test_cores_are_those_of_the_job(tmp_path: Path) -> None:
+    """Where Slurm binds it to them, a cell can be bound too; else the job only knows how many it has."""
+    here = sorted(os.sched_getaffinity(0))
+    bound = [(processor,) for processor in here]  # a root without /sys knows no siblings
+    assert cores_of_job({}, tmp_path) == (bound, True)
+    assert cores_of_job({"SLURM_CPUS_ON_NODE": str(len(here))}, tmp_path) == (bound, True)
+    assert cores_of_job({"SLURM_CPUS_ON_NODE": "1"}, tmp_path) == (bound[:1], len(here) == 1)
 
 
 def test_a_cell_whose_job_dies_before_its_turn() -> None:

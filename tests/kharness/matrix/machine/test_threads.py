@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kharness.matrix.machine.cores import usable_cores
-from kharness.matrix.machine.threads import Machine, threads_of
+from kharness.matrix.machine.threads import Machine, cells_at_once, planning_machine, threads_of
 
 from ..conftest import Checkout
 
@@ -30,6 +30,38 @@ def test_threads_are_the_share_of_the_cores(
     asked: dict[str, object], jobs: int, machine: Machine, threads: int
 ) -> None:
     assert threads_of(asked, jobs, machine) == threads
+
+
+@pytest.mark.parametrize(
+    ("device", "cpus", "gpus", "cells", "threads"),
+    [
+        # A job of one cell has all for it; several share what their number and the cores allow.
+        ("cpu", 8, 0, 1, 8),
+        ("cpu", 8, 0, 4, 2),
+        ("cpu", 8, 0, 100, 1),
+        ("cpu", 8, 0, 0, 1),
+        ("cpu", 0, 0, 4, 1),
+        # On GPUs as many as there are for one each: two of two, here.
+        ("cuda", 8, 0, 4, 8),
+        ("cuda", 8, 4, 4, 4),
+        ("cuda", 8, 4, 1, 8),
+        ("auto", 8, 4, 0, 4),
+        ("cpu", 8, 4, 0, 1),
+    ],
+)
+def test_threads_are_the_share_of_a_job(device: str, cpus: int, gpus: int, cells: int, threads: int) -> None:
+    """NUM_THREADS says another number, and JOBS none: it counts jobs there."""
+    settings = {
+        "LAUNCHER": "slurm",
+        "LAUNCHER_SLURM_CPUS": cpus,
+        "LAUNCHER_SLURM_GPUS": gpus,
+        "MATRIX_CELLS_PER_JOB": cells,
+        "MATRIX_GPUS_PER_CELL": 2,
+        "MATRIX_JOBS": 3,
+    }
+    for asked, expected in (({"DEVICE": device}, threads), ({"DEVICE": device, "NUM_THREADS": 3}, 3)):
+        machine = planning_machine([asked], settings=settings)
+        assert threads_of(asked, cells_at_once(asked, settings), machine) == expected
 
 
 def test_other_jobs_change_no_thread_of_a_planned_matrix(checkout: Checkout) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kharness.config.errors import ConfigError
 from kharness.matrix.planning.settings import with_command_line
 
 KCONFIG = """
@@ -30,6 +31,20 @@ config LAUNCHER
 config LAUNCHER_LOCAL_FORK_SERVER
 	bool "Fork"
 	default y
+	help
+		Affects: machine, matrix
+
+config MATRIX_CELLS_PER_JOB
+	int "Cells of a job"
+	default 1
+	depends on LAUNCHER_QUEUE
+	help
+		Affects: machine, matrix
+
+config LAUNCHER_QUEUE_GPUS
+	int "GPUs of a job of several cells"
+	default 0
+	depends on LAUNCHER_QUEUE && MATRIX_CELLS_PER_JOB != 1
 	help
 		Affects: machine, matrix
 
@@ -63,3 +78,16 @@ def test_another_launcher_comes_with_its_options(
     if changed:
         changed = {**changed, "LAUNCHER": "queue", "LAUNCHER_QUEUE": True}
     assert with_command_line(PLANNED, variables, tmp_path) == {**PLANNED, **changed}
+
+
+def test_options_of_a_launcher_that_depend_on_others_of_the_matrix(tmp_path: Path) -> None:
+    """Several cells of a job are known of the matrix; of another launcher they are nothing."""
+    (tmp_path / "Kconfig").write_text(KCONFIG)
+    queued = {"LAUNCHER": "queue", "LAUNCHER_QUEUE": True, "MATRIX_JOBS": 2, "MATRIX_CELLS_PER_JOB": 4}
+    asked = {"CONFIG_LAUNCHER_QUEUE_GPUS": "2"}
+    assert with_command_line(queued, asked, tmp_path) == {**queued, "LAUNCHER_QUEUE_GPUS": 2}
+    again = with_command_line(queued, {**asked, "LAUNCHER": "queue"}, tmp_path)
+    assert (again["LAUNCHER_QUEUE_GPUS"], again["MATRIX_CELLS_PER_JOB"]) == (2, 4)
+    assert with_command_line(queued, {"LAUNCHER": "local"}, tmp_path)["LAUNCHER"] == "local"
+    with pytest.raises(ConfigError, match="LAUNCHER_QUEUE_GPUS=2 has no effect"):
+        with_command_line({**queued, "MATRIX_CELLS_PER_JOB": 1}, asked, tmp_path)
