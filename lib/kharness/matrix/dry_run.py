@@ -41,7 +41,7 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
         [replace(launch, expected=one.seconds if one else None) for launch, one in rows],
     )
     lines += _left_out(drafted)
-    lines += [f"note: {note}" for note in drafted.notes]
+    lines += [f"note: {note}" for note in plan.notes]
     lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)
     return lines
 

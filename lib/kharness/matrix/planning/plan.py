@@ -141,7 +141,7 @@ def as_plan(
         layers=layers or {},
         # A sweep is ranked by quality alone, and a search chooses its next trial by the earlier ones.
         order=run_order(drafted.cells, drafted.settings) if kind == "matrix" else (),
-        notes=[*drafted.notes, *([seeds.note] if seeds and seeds.note else [])],
+        notes=[*drafted.notes, *(seeds.notes if seeds else ())],
         seeds=seeds.content() if seeds else {},
         created=time.time(),
     )

@@ -8,15 +8,19 @@ how many were planned at first. Fresh seeds alone are a new experiment.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kharness.config.affects import Affects
+from kharness.config.make.typed import typed
 from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
+from kharness.runs.latest import shown
+from kharness.runs.lost_status import is_missing
 from kharness.runs.matrix_plan import read_matrix_json
 
 SEED = "SEED"
@@ -36,8 +40,9 @@ class SeedsPlanned:
     """Seeds of this plan and of earlier ones, as they were first planned: looks take them in this order."""
     variants: tuple[str, ...] = ()
     """A hash of the configuration of each variant, without its seed."""
-    note: str = ""
-    """Note on a request that came too late; not kept in the file."""
+    notes: tuple[str, ...] = ()
+    """What a request that came too late does, and which of the runs are there already; not kept in the
+    file."""
 
     def content(self) -> dict[str, object]:
         """For matrix.json."""
@@ -55,20 +60,57 @@ def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results:
     seeds = tuple(dict.fromkeys(_seed(cell) for cell in cells))
     asked = settings.get("MATRIX_SEEDS_PLANNED", 0)
     fixed = asked if isinstance(asked, int) else 0
+    runs = {(_variant(cell), _seed(cell)) for cell in cells}
     variants = tuple(dict.fromkeys(_variant(cell) for cell in cells))
-    before = [(name, found) for name, found in _earlier(results) if _asks_again(found, seeds, variants)]
+    earlier = list(_earlier(results))
+    notes = _there_already(runs, earlier)
+    before = [(one.directory.name, one.seeds) for one in earlier if _asks_again(one.seeds, seeds, variants)]
     if not before:
-        return SeedsPlanned(seeds, fixed, order=seeds, variants=variants)
+        return SeedsPlanned(seeds, fixed, order=seeds, variants=variants, notes=notes)
     name, first = before[0]
     order = dict.fromkeys([*(seed for _, found in before for seed in found.order), *seeds])
-    note = ""
     if fixed and first.planned != fixed:
         had = f"with {first.planned}" if first.planned else "without it"
-        note = (
-            f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} requested the same {had}, and that counts"
-        )
-    earlier = tuple(name for name, _ in before)
-    return SeedsPlanned(first.first, first.planned, earlier, tuple(order), variants, note)
+        late = f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} requested the same {had}"
+        notes = (f"{late}, and that counts", *notes)
+    names = tuple(name for name, _ in before)
+    return SeedsPlanned(first.first, first.planned, names, tuple(order), variants, notes)
+
+
+Run = tuple[str, str]
+"""A run as its variant's hash and its seed."""
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """A matrix that was planned before."""
+
+    directory: Path
+    seeds: SeedsPlanned
+    cells: Mapping[Run, str]
+    """Names of its cells."""
+
+
+def _there_already(runs: Collection[Run], earlier: Sequence[_Earlier]) -> tuple[str, ...]:
+    """Return a note on the matrix that has the most of these runs, the newest of several; empty for none."""
+    found, most = None, 0
+    for one in earlier:
+        number = sum(run in one.cells for run in runs)
+        if number and number >= most:
+            found, most = one, number
+    if found is None:
+        return ()
+    where = shown(found.directory)
+    complete = sum(not is_missing(found.directory / found.cells[run]) for run in runs if run in found.cells)
+    if most < len(runs):
+        has = f"{where} has {most} of these {len(runs)} runs already, {complete} of them complete"
+        return (f"{has}; all {len(runs)} are trained here, for a matrix keeps its cells",)
+    if complete == most:
+        has = f"{where} has these runs already, all complete: {typed('summary', where)} compares them"
+    else:
+        only = f"{typed('continue', where)} trains only what is missing"
+        has = f"{where} has these runs already, {complete} of {most} complete: {only}"
+    return (f"{has}; here all are trained again",)
 
 
 def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:
@@ -76,7 +118,7 @@ def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[st
     return len({*found.variants} & {*variants}) > 1 and bool({*found.first} & {*seeds})
 
 
-def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
+def _earlier(results: Path) -> Iterator[_Earlier]:
     """The plans in a folder that say what they ask, the oldest first."""
     found = []
     for path in results.glob(f"*/{MATRIX_JSON}"):
@@ -92,11 +134,28 @@ def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
                 order=tuple(map(str, seeds.get("order", first))),
                 variants=tuple(map(str, seeds["variants"])),
             )
-            found.append((float(content["created"]), path.parent.name, planned))
+            cells = _names(content["cells"], planned.variants)
+            found.append((float(content["created"]), _Earlier(path.parent, planned, cells)))
         except (MatrixError, ValueError, KeyError, TypeError):
             continue  # damaged, or a sweep, which asks nothing of seeds
-    for _, name, planned in sorted(found, key=lambda one: one[:2]):
-        yield name, planned
+    for _, one in sorted(found, key=lambda one: (one[0], one[1].directory.name)):
+        yield one
+
+
+def _names(cells: Sequence[Mapping[str, Any]], variants: Sequence[str]) -> Mapping[Run, str]:
+    """Return the names of cells by run; none where it is unknown which of the variants each is of."""
+    groups: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
+    for cell in cells:
+        values = dict(cell["values"])
+        seed = values.pop(SEED, "")
+        groups.setdefault(tuple(sorted(values.items())), []).append((seed, cell["name"]))
+    if len(groups) != len(variants):
+        return {}
+    return {
+        (variant, seed): name
+        for variant, of_variant in zip(variants, groups.values(), strict=True)
+        for seed, name in of_variant
+    }
 
 
 def _seed(cell: Cell) -> str:

@@ -10,6 +10,7 @@ import pytest
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
 from kharness.matrix.planning.plan import Plan, load, prepare
+from kharness.runs.status import COMPLETE, RunStatus, write_status
 
 from ..conftest import Checkout
 
@@ -85,7 +86,48 @@ def test_seeds_that_are_fixed_only_after_a_look_are_not(tree: Tree) -> None:
     plan = planned(tree, f"{TWO} SEED=1..5", MATRIX_SEEDS_PLANNED="5")
     assert noted(plan) == (["1", "2"], 0, [first.directory.name])
     note = f"MATRIX_SEEDS_PLANNED=5 comes too late: {first.directory.name} requested the same without it"
-    assert plan.note_lines() == [f"note: {note}, and that counts"]
+    has = f"{first.directory} has 4 of these 10 runs already, 0 of them complete"
+    assert plan.note_lines() == [
+        f"note: {note}, and that counts",
+        f"note: {has}; all 10 are trained here, for a matrix keeps its cells",
+    ]
+
+
+def complete(plan: Plan, *cells: int) -> None:
+    for cell in cells:
+        write_status(plan.launches[cell].directory, RunStatus(COMPLETE))
+
+
+def test_runs_that_another_matrix_has_are_named_before_they_are_trained_again(tree: Tree) -> None:
+    """Of the matrix that has the most of them, the newest of several."""
+    planned(tree, f"{TWO} SEED=1|2")
+    first = planned(tree, f"{TWO} SEED=1|2")
+    complete(first, 0, 1, 2)
+    where = first.directory
+    assert planned(tree, f"{TWO} SEED=1..5").note_lines() == [
+        f"note: {where} has 4 of these 10 runs already, 3 of them complete; all 10 are trained here, for a "
+        "matrix keeps its cells"
+    ]
+
+
+def test_runs_that_are_all_there_are_continued_or_compared(tree: Tree) -> None:
+    first = planned(tree, "OPTIMIZER=sgd SEED=1..3")
+    where = first.directory
+    missing = f"0 of 2 complete: make continue RUN={where} trains only what is missing"
+    again = "here all are trained again"
+    assert planned(tree, "OPTIMIZER=sgd SEED=3|1").note_lines() == [
+        f"note: {where} has these runs already, {missing}; {again}"
+    ]
+    complete(first, 0, 1, 2)
+    third = planned(tree, "OPTIMIZER=sgd SEED=1..3", TRACKER="none")
+    compares = f"all complete: make summary RUN={where} compares them"
+    assert third.note_lines() == [f"note: {where} has these runs already, {compares}; {again}"]
+
+
+def test_other_runs_are_not_there(tree: Tree) -> None:
+    planned(tree, f"{TWO} SEED=1|2")
+    assert planned(tree, f"{TWO} SEED=3|4").note_lines() == []
+    assert planned(tree, f"{TWO} SEED=1|2", LEARNING_RATE="0.5").note_lines() == []
 
 
 def test_seeds_that_were_fixed_first_stay_so(tree: Tree) -> None:
