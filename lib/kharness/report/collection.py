@@ -137,6 +137,11 @@ class Collection:
         return self.plan.get("kind") == "sweep"
 
     @property
+    def variant_word(self) -> str:
+        """`variant`, or `configuration` in a sweep, as its leaderboard calls them."""
+        return "configuration" if self.is_sweep else "variant"
+
+    @property
     def is_comparison(self) -> bool:
         """Whether it is of two places, whose files are elsewhere."""
         return self.plan.get("kind") == COMPARISON

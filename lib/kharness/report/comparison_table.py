@@ -137,4 +137,5 @@ def number_words(number: float | None, metric: Metric) -> str:
 def _steps(cell: CellResult) -> str:
     if cell.run.last_step is None:
         return ABSENT
-    return f"{cell.run.last_step}/{cell.run.num_steps or '?'}"
+    planned = cell.run.num_steps  # a program need not say how many it will take
+    return f"{cell.run.last_step}/{planned}" if planned else str(cell.run.last_step)

@@ -129,7 +129,7 @@ def test_the_page_of_a_comparison_says_what_compare_says(
     _, said, _ = script("compare.py", *sides)
     text = page.read_text()
     assert "-3.00 (-5.63 to -0.37) points" in said
-    assert f"{ours} (-3.00 (-5.63 to -0.37) points) is worse than {theirs} in test accuracy." in text
+    assert f"{ours} is worse than {theirs} in test accuracy: -3.00 (-5.63 to -0.37) points." in text
     assert "make " not in text
     assert "graphs/NAME.csv" not in text
     page.unlink()

@@ -50,8 +50,8 @@ def test_a_clear_winner_is_the_first_sentence(tmp_path: Path, make: Make) -> Non
     )
     found = headline(summary)
     assert found.title == "LeNet-5 on MNIST (subset): sgd, adamw; 5 seeds each"
-    assert found.verdict.startswith("adamw (+40.20 (+3")
-    assert found.verdict.endswith(") points) is better than sgd in test accuracy.")
+    assert found.verdict.startswith("adamw is better than sgd in test accuracy: +40.20 (+3")
+    assert found.verdict.endswith(") points.")
     assert (found.shown, found.next_runs) == ([], [])
     picture = verdict_picture(summary.conclusions)
     assert picture is not None

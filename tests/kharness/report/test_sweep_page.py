@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kharness.matrix.sweep.leaderboard import told_leaderboard
@@ -42,7 +43,16 @@ def test_a_sweep_has_its_best_its_history_and_what_mattered(tmp_path: Path) -> N
     page = as_html(summary)
     assert 'id="leaderboard"' in page
     assert 'id="judged"' not in page
+    assert 'id="comparison"' not in page, "the leaderboard has it"
+    assert "sweep of 6 configurations" in page
+    assert "variant" not in visible_words(page)
     assert "verdict" not in page.partition("<body>")[2].partition("<script>")[0]
+
+
+def visible_words(page: str) -> str:
+    """Return the text of a page without its scripts, styles and tags."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.S)
+    return re.sub(r"<[^>]*>", " ", text)
 
 
 def test_a_leaderboard_that_cannot_be_read_costs_its_part_alone(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def options_table(summary: Summary, settings: Mapping[str, Mapping[str, str]]) -
         ]
         for variant in summary.variants
     ]
-    header = ["variant" if summary.plan else "run", *columns, *map(symbol_words, differing)]
+    header = [summary.variant_word if summary.plan else "run", *columns, *map(symbol_words, differing)]
     if len(rows) == 2 and len(header) > _WIDEST_PAIR:  # side by side
         header, *rows = [list(row) for row in zip(header, *rows, strict=True)]
         header[0] = "setting"
@@ -140,7 +140,9 @@ def facts(summary: Summary) -> Mapping[str, str]:
     attempts = [one for directory in summary.run_directories if (one := _last_attempt(directory))]
     complete = [cell.run for cell in summary.cells if cell.run.complete]
     found: dict[str, str] = {
-        "model": _models(starts) or str(summary.plan.get("model") or ""),
+        # A program's own model is not known: its plan has the name of the script there, for the title.
+        "model": _models(starts)
+        or ("" if "template" in summary.plan else str(summary.plan.get("model") or "")),
         **{symbol_words(name): ", ".join(values) for name, values in summary.axes.items() if name != SIDE},
         "dataset": _distinct(_dataset(start) for start in starts),
         "budget of a run": budget_words(budget_of(complete)) if complete else "",
@@ -172,8 +174,10 @@ def _models(starts: Sequence[Mapping[str, object]]) -> str:
     texts = []
     for start in starts:
         model, config = start.get("model"), start.get("config")
-        if isinstance(model, Mapping):
-            configured = config.get("MODEL") if isinstance(config, Mapping) else None
+        configured = config.get("MODEL") if isinstance(config, Mapping) else None
+        if isinstance(model, Mapping) and (
+            configured or model.get("architecture") or model.get("parameters")
+        ):
             number = model.get("parameters")
             size = f", {number:,} parameters" if isinstance(number, int) else ""
             texts.append(f"{spoken(_text(configured or model.get('name')))}{size}")

@@ -87,11 +87,17 @@ def _variants_words(summary: Summary, workloads: int) -> str:
         return ""
     labels = [variant.label for variant in summary.variants]
     named = ", ".join(labels)
-    if workloads < 2 and len(labels) <= _MOST_IN_TITLE and len(named) <= _LONGEST_IN_TITLE:
+    if (
+        workloads < 2
+        and not summary.is_sweep
+        and len(labels) <= _MOST_IN_TITLE
+        and len(named) <= _LONGEST_IN_TITLE
+    ):
         return named
     axes = [symbol_words(axis) for axis in summary.variant_axes if len(summary.axes[axis]) > 1]
     what = f" by {listed(axes)}" if 0 < len(axes) <= _MOST_NAMED else ""
-    return f"{counted(len(labels), 'variant')}{what}"
+    of_sweep = "sweep of " if summary.is_sweep else ""
+    return f"{of_sweep}{counted(len(labels), summary.variant_word)}{what}"
 
 
 def verdict_sentence(summary: Summary) -> str:
@@ -135,7 +141,7 @@ def _sentence(part: Conclusions) -> str:
     for verdict in (Verdict.BETTER, Verdict.WORSE):
         if verdict in of:
             than = f"than {baseline} in {metric}" if not clauses else "than it"
-            clauses.append(f"{_named(of[verdict], with_difference=True)} {verdict} {than}")
+            clauses.append(f"{_named(of[verdict])} {verdict} {than}{_differences(of[verdict])}")
     if Verdict.SAME in of:
         clauses.append(f"{_named(of[Verdict.SAME])} the same as {baseline} in {metric} within the margin")
     if Verdict.EQUAL in of:
@@ -157,14 +163,17 @@ def _starts_with_word(text: str) -> bool:
     return text.startswith(("no ", "too ", "for "))
 
 
-def _named(some: Sequence[Comparison], *, with_difference: bool = False) -> str:
-    """Return `muon (+0.60 points) is`, `a and b are`, or `7 variants are`."""
+def _named(some: Sequence[Comparison]) -> str:
+    """Return `muon is`, `a and b are`, or `7 variants are`."""
+    return f"{_short(some, 'and')} {'is' if len(some) == 1 else 'are'}"
+
+
+def _differences(some: Sequence[Comparison]) -> str:
+    """Return `: +0.60 (+0.20 to +1.00) points`, of each; of many the largest alone, with its name."""
     if len(some) > _MOST_NAMED:
-        best = max(some, key=lambda one: abs(one.difference or 0.0))
-        most = f", most of all {best.variant} ({difference_words(best)})," if with_difference else ""
-        return f"{len(some)} variants{most} are"
-    names = [f"{one.variant} ({difference_words(one)})" if with_difference else one.variant for one in some]
-    return f"{listed(names)} {'is' if len(some) == 1 else 'are'}"
+        most = max(some, key=lambda one: abs(one.difference or 0.0))
+        return f", most of all {most.variant}: {difference_words(most)}"
+    return f": {listed([difference_words(one) for one in some])}"
 
 
 def _short(some: Sequence[Comparison], last: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kharness.report.graphs.time_per_step import Spread, spreads_of
@@ -16,6 +16,7 @@ from kharness.report.plots.plot import Plot, PlotPath, without_neighbors
 from kharness.report.plots.scales import SIZE, Scale, scale_of
 from kharness.report.summary import Summary
 from kharness.runs.status import COMPLETE
+from monitoring.counts import counted
 
 MOST_ROWS = 20
 """Rows of a picture; the CSV of its graph has all."""
@@ -78,7 +79,7 @@ def time_per_step(summary: Summary) -> list[RowPlot]:
         ]
         rows.append(MarkedRow(name, [*bars, *dots], f"{medians[name]:.2f} ms"))
     caption = "Dot: median of a run; thick: middle half of the steps; thin: 5 % to 95 %, over all runs"
-    return [RowPlot("Time per step (ms)", caption + _left_out(shown, medians), rows, axis.ticks(5))]
+    return [RowPlot("Time per step (ms)", caption + _left_out(shown, medians, summary), rows, axis.ticks(5))]
 
 
 _BARS = ("thin", "thick")
@@ -108,7 +109,9 @@ def time_to_target(summary: Summary) -> list[RowPlot]:
         what = f"{one.target}, {one.target.chosen_by}"
         caption = f"{what}. Dot: a run; bar: median; x: over without having reached it"
         found.append(
-            RowPlot(f"{unit.title}{workload}", caption + _left_out(shown, ordered), rows, axis.ticks(5))
+            RowPlot(
+                f"{unit.title}{workload}", caption + _left_out(shown, ordered, summary), rows, axis.ticks(5)
+            )
         )
     return found
 
@@ -125,8 +128,9 @@ def _or_last(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _left_out(shown: Sequence[object], whole: Sequence[object] | dict[str, float]) -> str:
-    return f". The {len(shown)} fastest of {len(whole)} variants." if len(shown) < len(whole) else "."
+def _left_out(shown: Sequence[object], whole: Collection[object], summary: Summary) -> str:
+    many = counted(len(whole), summary.variant_word)
+    return f". The {len(shown)} fastest of {many}." if len(shown) < len(whole) else "."
 
 
 def bar(look: str, low: float, high: float, axis: Scale) -> PlotMark:

@@ -16,6 +16,7 @@ from kharness.report.plots.scales import Kind
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 from kharness.runs.budget import spent
+from monitoring.counts import counted
 
 # From so many runs on the range of a variant's runs is an area, and not a line for each.
 _FEWEST_FOR_AREA = 3
@@ -75,6 +76,7 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     labels = [variant.label for variant in summary.variants]
     if len(labels) <= MOST_IN_COLOR:
         return labels, ""
+    many = counted(len(labels), summary.variant_word)
     metric, settings = summary.conclusions.metric, summary.plan.get("settings")
     if summary.is_sweep and isinstance(settings, dict):
         metric = metric_named(str(settings["SWEEP_METRIC"]), summary.settings.better)
@@ -84,11 +86,11 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     baselines = [label for label in dict.fromkeys(one.baseline for one in compared) if label in labels][:1]
     if metric.higher_is_better is None or not means:
         first = [label for label in labels if label not in baselines]
-        return [*baselines, *first][:MOST_IN_COLOR], f"the first {MOST_IN_COLOR} of {len(labels)} variants"
+        return [*baselines, *first][:MOST_IN_COLOR], f"the first {MOST_IN_COLOR} of {many}"
     ranked = sorted(means, key=lambda label: means[label], reverse=metric.higher_is_better)
     best = [label for label in ranked if label not in baselines][: MOST_IN_COLOR - len(baselines)]
     baseline = "the baseline and " if baselines else ""
-    words = f"{baseline}the {len(best)} best of {len(labels)} variants in {metric.title}"
+    words = f"{baseline}the {len(best)} best of {many} in {metric.title}"
     return [*baselines, *best], words
 
 
