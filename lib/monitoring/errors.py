@@ -121,6 +121,28 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def failure(error: BaseException) -> str:
+    """Return `Type: message` on one line; of imports that failed by one another it is the first one's.
+
+    Where addresses are limited and there were too few, it says so.
+    """
+    import resource  # here: bad news is rare
+
+    while isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
+        error = error.__cause__
+    kind, message = type(error).__name__, " ".join(str(error).split())
+    told = f"{kind}: {message}" if message else kind
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return told
+    is_short = isinstance(error, MemoryError) or any(words in message.lower() for words in _NO_ADDRESSES)
+    return f"{told} (addresses are limited to {limit // 2**20} MiB, see `ulimit -v`)" if is_short else told
+
+
+# What the loader, Python's threads and the system say.
+_NO_ADDRESSES = ("failed to map segment", "can't start new thread", "cannot allocate memory")
+
+
 def error_lines(message: object, hint: str = "") -> list[str]:
     """`error: …`, and `hint: …` if there is one."""
     return [f"error: {message}", *([f"hint: {hint}"] if hint else [])]

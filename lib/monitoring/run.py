@@ -176,7 +176,7 @@ class Run(RunMedia):
         """Start rank 0's agent, or that of the first rank of another host, which trains on if that fails."""
         if not self.rank:
             agent = AgentProcess(self.directory)
-            agent.start()
+            agent.keep_alive(at_once=True)
             return agent
         # here, because few runs are on several hosts
         from monitoring.agent.hosts.first_rank import first_rank

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import sys
 import termios
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kharness.config.errors import KharnessError
-from monitoring.errors import MonitoringError, UserError, error_lines, report_error
+from monitoring.errors import MonitoringError, UserError, error_lines, failure, report_error
 
 
 def sources(root: Path) -> Iterator[Path]:
@@ -34,6 +35,24 @@ def test_error_is_printed_with_its_hint_and_gives_the_exit_code(
         "error: LR=2 is outside 0..1\nhint: choose a smaller one\nerror: the disk is full\n",
     )
     assert error_lines(kind("a b").message) == ["error: a b"]
+
+
+def test_failure_is_one_line_about_the_first_import_that_failed() -> None:
+    inner = ImportError("libx.so: failed to map\n  segment from shared object")
+    outer = ImportError("\n\nIMPORTANT: PLEASE READ THIS\n")
+    outer.__cause__ = inner
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = "ImportError: libx.so: failed to map segment from shared object"
+    assert failure(outer) == mapped
+    assert failure(MemoryError()) == "MemoryError"
+    resource.setrlimit(resource.RLIMIT_AS, (2**43, before[1]))
+    try:
+        limit = "(addresses are limited to 8388608 MiB, see `ulimit -v`)"
+        assert failure(outer) == f"{mapped} {limit}"
+        assert failure(MemoryError()) == f"MemoryError {limit}"
+        assert failure(KeyError("a")) == "KeyError: 'a'"
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_no_line_of_an_error_is_wider_than_the_terminal(

@@ -27,6 +27,7 @@ from monitoring.agent.delivery import Delivery
 from monitoring.agent.lock import death
 from monitoring.agent.process import how_died
 from monitoring.agent.progress import DeliveryProgress, read_progress
+from monitoring.errors import failure
 from monitoring.follower import RunInfo
 from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, Severity
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda: teller.tell({"progress": asdict(delivery.progress), "delivered": delivery.delivered})
         )
     except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
-        teller.add("follower", "warning", f"{name}: {type(error).__name__}: {error}; its process has ended")
+        teller.add("follower", "warning", f"{name}: {failure(error)}; its process has ended")
         return 1
     return 0
 

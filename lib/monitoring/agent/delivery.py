@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from monitoring.agent.journal_tails import JournalTails
 from monitoring.agent.progress import SEQ_FIELDS, DeliveryProgress, held_as_fields, seqs_as_fields
 from monitoring.agent.refusals import deliver_apart, reason_of
-from monitoring.errors import MonitoringError
+from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
     Follower,
     LiveFollower,
@@ -331,7 +331,11 @@ class Delivery:
 
     def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
         """Note the failure, close the follower and wait before the next try; False when it is given up."""
-        message = f"{self.name}: {type(error).__name__}: {error}"
+        if isinstance(self.error, MemoryError) and isinstance(
+            error, ImportError | NameError | AttributeError
+        ):
+            error = self.error  # a module that it left half imported cannot be imported again
+        message = f"{self.name}: {failure(error)}"
         if self.error is None or str(error) != str(self.error):
             self._alerts.fire("follower", "warning", f"{message}; it is tried again", subject=self.name)
         self.error = error

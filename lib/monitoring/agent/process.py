@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from monitoring.host import file_locks
-from monitoring.host.backoff import Backoff
+from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.host.process import process_started
 from monitoring.journal.files import AGENT_LOG
+from monitoring.journal.journal import say
 
 # Names the process that forks agents for this one, if there is one (see agent_starter).
 STARTER = "MONITORING_AGENT_STARTER"
@@ -56,8 +57,10 @@ class AgentProcess:
         self._backoff = Backoff()
         self._started = 0.0
         self._not_before = 0.0
+        self._deaths = 0
+        self._told: set[str] = set()
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Start the agent; OSError if the system does not let it."""
         self._started = time.monotonic()
         starter, self._starter = self._starter, None
@@ -70,18 +73,33 @@ class AgentProcess:
         self._died = ""
 
     def keep_alive(self, *, at_once: bool = False) -> None:
-        """Start the agent again if it is gone, after a delay unless `at_once`; never raises."""
+        """Start the agent if there is none, after a delay unless `at_once`; never raises.
+
+        The next agent tells of one that died; of several in a row, which may have come to no word, this does.
+        """
         if self._process is not None and self._process.is_running(wait=LONGEST_ANSWER if at_once else 0.0):
             return
         now = time.monotonic()
         if self._process is not None:
             self._died, self._process = self._process.died, None
-            self._not_before = now + self._backoff.failed(lived=now - self._started)
+            lived = now - self._started
+            self._not_before = now + self._backoff.failed(lived=lived)
+            self._deaths = self._deaths + 1 if self._died and lived < STEADY_SECONDS else 0
+            if self._deaths > 1:
+                self._tell(f"its agent dies again and again: {self._died}; {self._log} has its last words")
         if at_once or now >= self._not_before:
             try:
-                self.start()
-            except OSError:  # out of processes, memory or disk: the next look tries again
+                self._start()
+            except OSError as error:  # out of processes, memory or disk: the next look tries again
                 self._not_before = now + self._backoff.coming
+                why = (error.strerror or str(error)).lower()
+                self._tell(f"its agent cannot be started: {why}; it is tried again, or run `make sync` later")
+
+    def _tell(self, what: str) -> None:
+        """Say it on the training's standard error, each thing once."""
+        if what not in self._told:
+            self._told.add(what)
+            say(f"warning: {self._directory}: {what}")
 
 
 def open_log(directory: Path, name: str) -> int:
