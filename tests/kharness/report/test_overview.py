@@ -10,6 +10,7 @@ from typing import Any
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import headline
 from kharness.report.overview.verdict_rows import verdict_picture
+from kharness.report.paper.bibliography import bibliography
 from kharness.report.summary import Summary, collect
 
 from .conftest import Make
@@ -61,6 +62,28 @@ def test_a_clear_winner_is_the_first_sentence(tmp_path: Path, make: Make) -> Non
     assert row.high is not None
     assert picture.zero < row.low < row.place < row.high < 100
     assert picture.caption == "difference from sgd in test accuracy, in points; right is better"
+
+
+def test_an_interval_beside_its_difference_is_drawn_as_a_whole(tmp_path: Path, make: Make) -> None:
+    """Five seeds are 40 points better and five more are equal: ten differ by 20, the first five's interval
+    stays.
+    """
+    sgd = [0.50, 0.51, 0.49, 0.50, 0.505] * 2
+    adamw = [0.90, 0.905, 0.89, 0.90, 0.91, *sgd[5:]]
+    whole = compared_optimizers(tmp_path / "m", make, {"sgd": sgd, "adamw": adamw})
+    place = whole.directory / "matrix.json"
+    plan = json.loads(place.read_text())
+    place.write_text(json.dumps({**plan, "seeds": {"first": ["1", "2", "3", "4", "5"], "planned": 0}}))
+    summary = collect(whole.directory)
+    picture = verdict_picture(summary.conclusions)
+    assert picture is not None
+    row = picture.rows[0]
+    assert row.words.startswith("+20.00 (+3")
+    assert row.low is not None
+    assert row.high is not None
+    assert picture.zero < row.place < row.low < row.high < 100
+    assert (row.beyond_left, row.beyond_right) == (False, False)
+    assert "howard2021" in bibliography(summary)
 
 
 def test_a_variant_that_has_not_begun_is_of_the_same_workload(tmp_path: Path, make: Make) -> None:

@@ -139,7 +139,8 @@ def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:
 
 
 def _limit(rows: Sequence[Comparison]) -> float:
-    """Half the width of the axis: all differences, and of the bars as much as most of them need.
+    """Half the width of the axis: all differences, where every bar begins, and of the bars as much as most
+    of them need.
 
     One variant with two seeds may have a bar a hundred times as long as the others.
     """
@@ -147,6 +148,8 @@ def _limit(rows: Sequence[Comparison]) -> float:
     ends = [
         max(abs(one.interval.low), abs(one.interval.high)) * one.metric.scale for one in rows if one.interval
     ]
+    # The interval of several looks may lie beyond the difference over all seeds.
+    differences += [abs(one.interval.nearest_zero) * one.metric.scale for one in rows if one.interval]
     return max(1.15 * max(differences), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
 
 

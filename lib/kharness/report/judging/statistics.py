@@ -38,6 +38,11 @@ class Interval:
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
 
+    @property
+    def nearest_zero(self) -> float:
+        """The number in it that is nearest to zero."""
+        return min(max(self.low, 0.0), self.high)
+
 
 @dataclass(frozen=True)
 class Difference:

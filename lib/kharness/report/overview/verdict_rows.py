@@ -91,10 +91,12 @@ def _row(one: Comparison, low: float, high: float) -> VerdictRow:
 
 
 def _axis(rows: Sequence[Comparison]) -> tuple[float, float]:
-    """Both ends: zero, all differences, and of the intervals as much as most of them need."""
+    """Both ends: zero, all differences, where every interval begins, and of these as much as most need."""
     differences = [one.difference or 0.0 for one in rows]
     ends = [max(abs(one.interval.low), abs(one.interval.high)) for one in rows if one.interval]
-    limit = max(1.15 * max(map(abs, differences)), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
+    # The interval of several looks may lie beyond the difference over all seeds.
+    least = [*differences, *(one.interval.nearest_zero for one in rows if one.interval)]
+    limit = max(1.15 * max(map(abs, least)), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
     reached = [0.0, *differences]
     for one in rows:
         if one.interval:

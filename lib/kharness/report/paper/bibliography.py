@@ -78,6 +78,8 @@ def _of_judging(summary: Summary) -> set[str]:
         keys.add("agarwal2021")
     for one in [*summary.conclusions.comparisons, *summary.conclusions.effects]:
         keys.update(METHODS.get(one.method, []))
+        if len(one.looks) > 1:
+            keys.add("howard2021")
     return keys
 
 
