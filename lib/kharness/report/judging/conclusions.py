@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from kharness.config.make.typed import typed_setting
 from kharness.report.collection import CellResult, Collection, Variant
 from kharness.report.judging.all_pairs import Chosen, all_pairs
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of, is_within, planned_baseline
@@ -98,12 +99,14 @@ def conclude(summary: Collection) -> Conclusions:
     family = max(1, Chosen([*workloads.values()]).family)
     parts = {name: math.comb(len(variants), 2) / family for name, variants in workloads.items()}
     times = _times(settings, workloads, metrics, parts)
+    unknown = _unknown_metric(summary) if baseline.pairs else ""
+    pairs = [] if unknown else baseline.pairs
     judged = judge(
-        baseline.pairs,
-        [of_variant[variant.label] for variant, _ in baseline.pairs],
+        pairs,
+        [of_variant[variant.label] for variant, _ in pairs],
         settings,
-        main_effects(baseline.pairs),
-        chosen_after_looking(summary, baseline.pairs),
+        main_effects(pairs),
+        chosen_after_looking(summary, pairs),
     )
     comparisons = [one for one in judged if not one.over]
     return Conclusions(
@@ -128,7 +131,7 @@ def conclude(summary: Collection) -> Conclusions:
                 workload, variants, metrics[workload][0], comparisons, settings, parts[workload]
             )
         ],
-        notes=baseline.notes,
+        notes=[*baseline.notes, *[unknown] * bool(unknown)],
     )
 
 
@@ -155,12 +158,32 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
     if parts.split == "test" and any(cell.number(instead) is not None for cell in complete):
         note = f"no run has {asked.name}, so {instead.name} of the last validation decides"
         return instead, "; ".join(filter(None, (note, instead.unjudged)))
-    if not named:
-        for name in UNNAMED:
-            instead = metric_named(name, settings.better)
-            if any(cell.number(instead) is not None for cell in complete):
-                return instead, instead.unjudged
-    return asked, f"no complete run has {asked.name}"
+    if named:
+        return asked, f"no complete run has {asked.name}"
+    recorded = _first_recorded(complete, settings)
+    return (asked, "") if recorded is None else (recorded, recorded.unjudged)
+
+
+def _first_recorded(cells: Sequence[CellResult], settings: ReportSettings) -> Metric | None:
+    """Return the first of UNNAMED that one of the runs has."""
+    for name in UNNAMED:
+        metric = metric_named(name, settings.better)
+        if any(cell.number(metric) is not None for cell in cells):
+            return metric
+    return None
+
+
+def _unknown_metric(summary: Collection) -> str:
+    """Return why nothing can be compared; empty if a metric was named or a complete run has one."""
+    complete = [cell for cell in summary.cells if cell.run.complete]
+    if _named_metric(summary.cells, summary.settings) or _first_recorded(complete, summary.settings):
+        return ""
+    if not complete:
+        return "nothing is compared yet: no run is complete"
+    named = typed_setting("CONFIG_REPORT_METRIC=NAME", "--metric NAME")
+    return (
+        f"nothing is compared: no run has {', '.join(UNNAMED[:-1])} or {UNNAMED[-1]}; {named} names another"
+    )
 
 
 def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:

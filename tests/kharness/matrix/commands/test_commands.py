@@ -295,6 +295,24 @@ def test_hints_are_commands_that_are_there(folder: Path) -> None:
     assert "make " not in shown
 
 
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (
+            "true",
+            "nothing is compared: no run has test_accuracy, test_loss, val_accuracy, val_loss or train_loss;"
+            " --metric NAME names another",
+        ),
+        ("false", "nothing is compared yet: no run is complete"),
+    ],
+)
+def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str) -> None:
+    ended = kharness(folder, "matrix", "-a", "x=1,2", "--retries", 0, "--", program, "{x}")
+    shown = ended.stdout.splitlines()
+    assert f"  {why}" in shown, ended.stdout + ended.stderr
+    assert not [line for line in shown if "compared with" in line or "test accuracy" in line]
+
+
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
 def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
     words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
