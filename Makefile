@@ -67,8 +67,10 @@ ifneq ($(given)$(-*-command-variables-*-),)
 	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
 endif
 
-# No target of this name: the script says the nearest ones.
-.DEFAULT:
+# No target of this name: the script says the nearest ones; `tests` is a folder.
+.PHONY: tests
+tests: variables
+.DEFAULT tests:
 	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
 
 ##@ Training

@@ -59,7 +59,7 @@ def test_every_target_without_a_file_is_phony(root: Path) -> None:
 def test_every_target_has_a_help_comment(root: Path, makefile: str) -> None:
     documented = set(re.findall(r"^([\w-]+):[^#\n]*##", makefile, flags=re.M))
     phony = {name for name, text in database(root).items() if "Phony target" in text}
-    internal = {"FORCE", "variables", "verify-environment"} | {
+    internal = {"FORCE", "tests", "variables", "verify-environment"} | {
         name for name in phony if name.startswith("defconfig-")
     }
     assert phony - internal == documented
@@ -116,6 +116,7 @@ SPELLED = "$(subst D,$$,aD(shell touch marker))"  # make's own expansion makes a
         (["a#b=1"], "'a#b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["a:b=1"], "'a:b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["tset_matrix"], "unknown target 'tset_matrix'", "did you mean test_matrix?"),
+        (["tests"], "unknown target 'tests'", "did you mean check?"),
         (["help", "SEEDS=3"], "SEEDS=3 means nothing to make help", "make help reads ALL, O"),
     ],
 )

@@ -14,6 +14,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -63,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
     given = list(argv)
     if given and given[0] in TARGETS:
         return about(given[0]) if {"-h", "--help"} & {*given} else target(given[0], given[1:])
-    if given and given[0] not in CALLS and given[0] in make_targets():
+    if given and given[0] not in CALLS and not given[0].startswith("-"):
+        if given[0] not in make_targets():
+            raise _no_command(given)
         make(given)
     options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
@@ -84,7 +87,34 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if "--resume-with" in options[:-1]:  # whose words begin with dashes, as those of no option else
         place = options.index("--resume-with")
         options[place : place + 2] = [f"--resume-with={options[place + 1]}"]
-    return command_parser(__doc__, CALLS, TARGETS, "".join(options[:1])).parse_args(options), words
+    known, unknown = command_parser(__doc__, CALLS, TARGETS, "".join(options[:1])).parse_known_args(options)
+    if unknown:
+        raise _unrecognized(options, unknown, has_command=bool(words))
+    return known, words
+
+
+def _no_command(given: Sequence[str]) -> MatrixError:
+    """Return the error for a first word that is no command: a misspelled one, or that of a program."""
+    from kharness.config.refused import did_you_mean
+
+    near = did_you_mean(given[0], [*CALLS, *TARGETS, *make_targets()])
+    is_program = os.path.exists(given[0]) or shutil.which(given[0])
+    hint = f"kharness run -- {_as_typed(given)}" if is_program and not near else near
+    return MatrixError(f"unknown command {given[0]!r}", hint=hint or "kharness --help")
+
+
+def _unrecognized(options: Sequence[str], unknown: Sequence[str], *, has_command: bool) -> MatrixError:
+    """Return the error for words that are no option: most likely a program without `--` before it."""
+    hint = f"kharness {options[0]} --help"
+    if options[0] in OF_PROGRAMS and not has_command and not unknown[0].startswith("-"):
+        place = options.index(unknown[0])
+        hint = f"-- before the program: kharness {_as_typed(options[:place])} -- {_as_typed(options[place:])}"
+    return MatrixError(f"unrecognized arguments: {' '.join(unknown)}", hint=hint)
+
+
+def _as_typed(words: Sequence[str]) -> str:
+    """Return words as a shell takes them, placeholders without quotes."""
+    return " ".join(word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word) for word in words)
 
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -322,8 +352,6 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
         for line in json_lines(found, best=options.best):
             say(line)
         return 0
-    import shutil
-
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     columns = [name for name in options.columns.split(",") if name]
     say("\n".join(Listing(found, columns, width, options.best).lines()))

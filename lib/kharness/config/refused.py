@@ -49,6 +49,8 @@ ALL = "all"
 RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
 
 _AS_NEAR = 0.15
+_BEGINNING = 3
+"""Characters of a beginning that names something: `gp` is in too many."""
 
 
 def together(errors: Sequence[ConfigError]) -> ConfigError:
@@ -78,10 +80,16 @@ def collect(
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """At most three known names, the nearest first; of those that are much less alike than it, none."""
+    """At most three known names, the nearest first; of those that are much less alike than it, none.
+
+    Where none is alike, those that begin with it, the shortest first.
+    """
     from difflib import SequenceMatcher, get_close_matches  # only a call that fails pays for the import
 
-    near = get_close_matches(name, list(known), n=3)
+    names = list(known)
+    near = get_close_matches(name, names, n=3)
+    if not near and len(name) >= _BEGINNING:
+        return sorted((one for one in names if one.startswith(name)), key=len)[:3]
     alike = [SequenceMatcher(None, one, name).ratio() for one in near]
     return [one for one, ratio in zip(near, alike, strict=True) if ratio >= alike[0] - _AS_NEAR]
 

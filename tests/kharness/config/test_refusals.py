@@ -210,6 +210,7 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             "unknown preset 'lenet5-mnits'",
             "did you mean lenet5-mnist?",
         ),
+        ({"DEFCONFIG": "lenet"}, "unknown preset 'lenet'", "did you mean lenet5-mnist?"),
         ({"DEFCONFIG": "zzz"}, "unknown preset 'zzz'", "make list-defconfigs shows all"),
         (
             {"CONFIG_BATCH_SIZE": "0", "CONFIG_LEARNING_RATE": "abc"},

@@ -89,7 +89,7 @@ def given(
 def check_call(environ: Mapping[str, str], root: Path) -> None:
     """ConfigError for what is no target, what is no name of a variable, and a variable that nothing reads."""
     goals = environ.get("KHARNESS_GOALS", "").split()
-    unknown = [goal for goal in goals if target_of(goal) not in TARGETS and not (root / goal).exists()]
+    unknown = [goal for goal in goals if target_of(goal) not in TARGETS and not (root / goal).is_file()]
     for goal in sorted(unknown, key=lambda goal: "=" not in goal):
         raise _no_target(goal)
     written = _written_in(environ.get("MAKEFLAGS", ""))
@@ -252,12 +252,16 @@ def _written_in(makeflags: str) -> dict[str, str]:
     return {match[1]: match[2] for match in found if match}
 
 
+# What `make check` is called elsewhere.
+_OF_CHECK = ("lint", "pytest", "test", "tests")
+
+
 def _no_target(goal: str) -> ConfigError:
     if "=" in goal:
         return ConfigError(
             f"{goal!r} is no variable", hint="write NAME=value, and quotes around all of it: 'NAME=a b'"
         )
-    near = nearest(goal, TARGETS)
+    near = ["check"] if goal in _OF_CHECK else nearest(goal, TARGETS)
     return ConfigError(
         f"unknown target {goal!r}", hint=f"did you mean {near[0]}?" if near else "`make help` lists them"
     )

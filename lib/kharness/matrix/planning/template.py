@@ -61,9 +61,8 @@ class Template:
         known = list(axes)
         given = [*self._own, *options]
         if not self.words:
-            raise MatrixError(
-                "there is no command", hint="kharness matrix -a lr=1,2 -- python train.py --lr {lr}"
-            )
+            example = "matrix -a lr=1,2 -- python train.py --lr {lr}" if known else "run -- python train.py"
+            raise MatrixError("there is no command", hint=f"kharness {example}")
         for name in self.names:
             if name not in (*known, *given):
                 import difflib  # here and below: a command that is right does not wait for it

@@ -390,7 +390,25 @@ REFUSED = [
         "--detach: what runs on this machine ends with this command",
         "give --launcher slurm",
     ),
-    (["run"], "there is no command", "kharness matrix -a lr=1,2 -- python train.py --lr {lr}"),
+    (["run"], "there is no command", "kharness run -- python train.py"),
+    (
+        ["matrix", "-a", "x=1"],
+        "there is no command",
+        "kharness matrix -a lr=1,2 -- python train.py --lr {lr}",
+    ),
+    (["mtrix", "-a", "x=1"], "unknown command 'mtrix'", "did you mean matrix?"),
+    (["python3", "t.py"], "unknown command 'python3'", "kharness run -- python3 t.py"),
+    (
+        ["run", "--offline", "python3", "t.py", "--lr", "a b"],
+        "unrecognized arguments: python3 t.py --lr a b",
+        "-- before the program: kharness run --offline -- python3 t.py --lr 'a b'",
+    ),
+    (
+        ["matrix", "-a", "x=1,2", "python3", "t.py", "{x}"],
+        "unrecognized arguments: python3 t.py {x}",
+        "-- before the program: kharness matrix -a x=1,2 -- python3 t.py {x}",
+    ),
+    (["run", "--ofline", "--", "true"], "unrecognized arguments: --ofline", "kharness run --help"),
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (
         ["matrix", "--jobs", "x", "--", "true"],
