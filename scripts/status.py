@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> None:
     output = make_variables.output_directory(variables, ROOT)
     unplanned = None if variables.get("RUN") else what_is_unplanned(latest_link(variables, output))
     directory = asked_directory(variables, output)
-    found = find(directory, ROOT, variables.get("FILTER", ""))
+    found = find(directory, ROOT, variables.get("FILTER", ""), only_look=True)
     if unplanned is not None:
         print(f"note: {unplanned}")
     print("\n".join(status_lines(look(found), shown(found.directory))))

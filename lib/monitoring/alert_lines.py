@@ -1,4 +1,4 @@
-"""Prints alerts in the training's own terminal: what its agent finds, on the training's standard error.
+"""Prints on the training's own terminal, its standard error: where its run is, and the alerts of its agent.
 
     error: nonfinite: train_loss is not a finite number: at step 120 (run mnist, node1, /home/me/mnist)
     hint: look at the samples of that step (make inspect-batch …); to stop the training: make control …
@@ -10,6 +10,7 @@ the agent has written to alerts.jsonl: about once a second, when it logs a recor
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from monitoring.journal.records import Record, last_record, read_records
 # Alerts that one look prints, and characters of a line.
 MOST_ALERTS = 5
 MOST_CHARACTERS = 500
+
+# The folder that lib/ is in, where this is a checkout and no installed package.
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Takes away what a progress bar has left on the terminal's line.
 CLEAR = "\r\x1b[K"
@@ -66,7 +70,11 @@ def _lines(alert: Record) -> list[str]:
     begin = "resolved" if alert.get("state") == "resolved" else alert.get("severity")
     lines, hint = [f"{begin}: {alert.get('rule')}: {alert_text(alert)}"], alert_hint(alert)
     lines += [f"hint: {hint}"] if hint else []
-    return ["".join(sign if sign.isprintable() else " " for sign in line[:MOST_CHARACTERS]) for line in lines]
+    return [_printable(line[:MOST_CHARACTERS]) for line in lines]
+
+
+def _printable(line: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in line)
 
 
 def is_terminal() -> bool:
@@ -75,6 +83,23 @@ def is_terminal() -> bool:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # no stderr, or a closed one
         return False
+
+
+def say_place(directory: Path, name: str) -> None:
+    """Print where a run is recorded, and what shows it here."""
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder that the program stands in was deleted
+        here = directory
+    run, folder = (
+        shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+        for path in (directory, directory.parent)
+    )
+    if (CHECKOUT / "Makefile").is_file():
+        look = f"kharness status {run}, kharness dashboard {folder}"
+    else:
+        look = f"python -m monitoring.web {folder}"
+    say(_printable(f"run {name}: recorded in {run}; to look at it: {look}"))
 
 
 def _clear() -> str:

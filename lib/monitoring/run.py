@@ -20,7 +20,7 @@ from typing import Any, Self
 from orjson import dumps
 
 from monitoring.agent.process import AgentProcess
-from monitoring.alert_lines import AlertLines, is_terminal
+from monitoring.alert_lines import AlertLines, is_terminal, say_place
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_note, follower_options
 from monitoring.gpu.options import gpu_monitor_options, machine_monitor_options
@@ -88,6 +88,7 @@ class Run(RunMedia):
         machine_monitor: bool | Mapping[str, Any] = False,
         agent: bool = True,
         rank: int = 0,
+        quiet: bool = False,
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
@@ -97,6 +98,7 @@ class Run(RunMedia):
         `machine_monitor` the rest of the machine (MachineMonitorOptions), and `agent=False` leaves
         delivery to `monitoring.agent.follow.catch_up`. A `rank` above 0 waits until rank 0 has opened
         the run; names, configuration, trackers, `identity` and what is sampled are those of rank 0.
+        On a terminal a line says where the run is and what shows it, unless `quiet`.
         """
         if rank < 0:
             raise ValueError(f"rank={rank} is below 0")
@@ -135,6 +137,8 @@ class Run(RunMedia):
             self.attempt = self._journal.attempt
             is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
             self._alerts = AlertLines(self.directory) if is_shown else None
+            if is_shown and not quiet:
+                say_place(self.directory, name)
             self._agent = self._started_agent(run) if agent else None
         except OSError as error:
             self._journal.close()

@@ -99,12 +99,15 @@ def test_training_prints_what_its_own_agent_finds(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "dumb")
-    with Run(tmp_path / "run", name="r", project="p", config=config) as run:
+    monkeypatch.chdir(tmp_path)
+    with Run("results/run", name="r", project="p", config=config) as run:
         run.log_step(1, train_loss=float("nan"))
         alerts = run.directory / "alerts.jsonl"
         wait_until(lambda: alerts.exists() and b"nonfinite" in alerts.read_bytes(), "the agent's rule")
     place = f"run r, {socket.gethostname()}, {run.directory}"
     said = [
+        "run r: recorded in results/run; "
+        "to look at it: kharness status results/run, kharness dashboard results",
         f"error: nonfinite: train_loss is not a finite number: at step 1 ({place})",
         "hint: look at the samples of that step, the learning rate and the precision; "
         f"to stop the training: kill {os.getpid()}",

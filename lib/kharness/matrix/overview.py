@@ -211,6 +211,8 @@ def _headline(overview: Overview, shown: str) -> str:
         return f"{what}: run by {overview.holder} since {since}"
     if not overview.unfinished:
         return f"{what}: complete"
+    if overview.continuable and not found.is_startable:
+        return f"{what}: not running; its program, started again, goes on with it"
     if overview.continuable:
         return f"{what}: not running; resume with: {typed('continue', shown)}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:

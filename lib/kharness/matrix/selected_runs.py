@@ -58,6 +58,8 @@ class SelectedRuns:
     """The names of a matrix's cells as they are to run; empty for the order of the members."""
     code: Mapping[str, Any] = field(default_factory=dict)
     """What matrix.json says of the sources that it was planned with."""
+    is_startable: bool = True
+    """Whether it can be started from here; a run that a program of its own opened cannot."""
 
     def has_other_sources(self, member: Member) -> bool:
         """Whether a run began with other sources than its matrix was planned with."""
@@ -74,16 +76,16 @@ class SelectedRuns:
         return [member.launch for member in self.meant]
 
 
-def find(directory: Path, root: Path, chosen: str = "") -> SelectedRuns:
+def find(directory: Path, root: Path, chosen: str = "", *, only_look: bool = False) -> SelectedRuns:
     """The matrix or run in `directory`; a cell of a matrix is that matrix with a filter for the cell.
 
-    MatrixError for a directory that holds none, or whose planning was cut short, and for a filter that means
-    no cell.
+    A caller that will `only_look` gets runs that cannot be started from here, too. MatrixError for a
+    directory that holds none, or whose planning was cut short, and for a filter that means no cell.
     """
     place = locate(directory)
     if place.is_matrix:
         return _matrix(place.directory, root, parse_filter(f"{chosen} {place.cell}"))
-    return _single(directory, root)
+    return _single(directory, root, only_look=only_look)
 
 
 def complete_run(directory: Path, root: Path) -> Path:
@@ -178,14 +180,16 @@ def _member(cell: Mapping[str, Any], directory: Path, root: Path, sources: Path 
     return Member(launch.name, cell["values"], launch)
 
 
-def _single(directory: Path, root: Path) -> SelectedRuns:
+def _single(directory: Path, root: Path, *, only_look: bool) -> SelectedRuns:
     if (command := read_command(directory)) is not None:
         return _run(command_launch(directory, command), command.settings)
     config = directory / CONFIG_PY
+    if not config.is_file() and only_look:
+        return replace(_run(Launch(directory.name, directory, root, "", {})), is_startable=False)
     if not config.is_file():
         raise MatrixError(
             f"{directory} is of a program of its own: it has no {CONFIG_PY}",
-            hint="make summary, make graphs, make compare and make sync take runs of any program",
+            hint="make status, report, summary, graphs, compare and sync take runs of any program",
         )
     values = ConfigValues(directory)
     launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)

@@ -145,6 +145,8 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
 
     What was left to trials (BATCH_SIZE_AUTO) is the training's to choose.
     """
+    if not asked:  # of a program of its own, whose run may have no start record
+        return ""
     if not isinstance(recorded, Mapping):
         return "the start record holds no configuration"
     left_to_trials = {name for name, switch in CHOSEN_FOR.items() if asked.get(switch)}

@@ -73,9 +73,10 @@ def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunSt
     except MonitoringError:
         return RunStatus(PENDING)
     attempt = Attempt(last["started"], last["pid"])
-    if is_running(last):
-        return RunStatus(RUNNING, [attempt])
     state = read_end(directory / JOURNAL)
+    has_ended = state.end.get("attempt") == last["attempt"]  # its process may live on, as a notebook does
+    if is_running(last) and not has_ended:
+        return RunStatus(RUNNING, [attempt])
     ending = judge_unseen(state, asked)
     if ending.cause == RUNNER_DIED:
         ending = Ending(KILLED, SIGNAL, f"its process is gone after step {state.step or 0}")

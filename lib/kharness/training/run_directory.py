@@ -56,6 +56,7 @@ def open_run(
         machine_monitor=configured_machine_monitor(options.values) if is_followed else False,
         agent=is_followed,
         rank=world.rank,
+        quiet=True,  # the training says it among its own lines
     ) as run:
         # Not before: now nobody else writes here.
         if world.is_main:

@@ -243,6 +243,7 @@ def _opened(
             "cwd": str(watched.cwd),
             INTERPRETER: interpreter_of(command, watched.cwd, watched.environment),
         },
+        quiet=True,  # the command that started the bridge has said it
     )
     attempt = ProgramAttempt(
         run,

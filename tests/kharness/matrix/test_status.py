@@ -31,13 +31,32 @@ def finished(make_checkout: Callable[[], Checkout]) -> Checkout:
     return checkout
 
 
-@pytest.mark.parametrize("target", ["status", "continue"])
-def test_a_run_of_another_program_is_refused(finished: Checkout, tmp_path: Path, target: str) -> None:
-    with Run(tmp_path, name="mine", project="own", config={"lr": 0.1}, agent=False) as run:
+def test_a_run_of_another_program_has_a_status_and_cannot_be_continued(
+    finished: Checkout, tmp_path: Path
+) -> None:
+    with Run(tmp_path / "mine", agent=False) as run:
         run.log_step(1, train_loss=1.0)
-    code, output = finished.run(target, f"RUN={tmp_path}")
+        code, output = finished.run("status", f"RUN={tmp_path}/mine")
+        assert (code, output.splitlines()[:2]) == (
+            0,
+            [f"run {tmp_path}/mine: running, started without make", "1 run: 1 running"],
+        )
+    code, output = finished.run("status", f"RUN={tmp_path}/mine")
+    assert (code, output) == (0, f"run {tmp_path}/mine: complete\n1 run: 1 complete\n")
+    with pytest.raises(ValueError, match="lr"), Run(tmp_path / "mine", agent=False):
+        raise ValueError("lr is too high")
+    code, output = finished.run("status", f"RUN={tmp_path}/mine")
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            f"run {tmp_path}/mine: not running; its program, started again, goes on with it",
+            "1 run: 1 failed (error)",
+            "  mine: failed: ValueError: lr is too high",
+        ],
+    )
+    code, output = finished.run("continue", f"RUN={tmp_path}/mine")
     error = output.splitlines()[0]
-    assert (code, error) == (2, f"error: {tmp_path} is of a program of its own: it has no config.py")
+    assert (code, error) == (2, f"error: {tmp_path}/mine is of a program of its own: it has no config.py")
 
 
 def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
