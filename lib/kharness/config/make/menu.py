@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,24 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     # Its mark for a symbol that was not assigned would then mark nearly every one of a saved file.
     marked = menuconfig._node_str
     menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
+    # It knows numbers and ranges of Kconfig only: floats, lists and paths would be refused at saving.
+    is_well_formed = menuconfig._check_valid
+    menuconfig._check_valid = lambda symbol, text: (
+        is_well_formed(symbol, text) and _is_allowed(tree, symbol.name, text, menuconfig._error)
+    )
     if isinstance(base, ConfigError):
         print(f"warning: {base}: fix it in the menu and save", file=sys.stderr)
     menuconfig.menuconfig(session)
+
+
+def _is_allowed(tree: Tree, name: str, text: str, show: Callable[[str], object]) -> bool:
+    """Whether an option may have what was typed for it; where not, why is shown."""
+    try:
+        tree.assignments(name, text, ORIGIN)
+    except ConfigError as error:
+        show(f"{error}\n\n{error.hint}")
+        return False
+    return True
 
 
 class _Session:
