@@ -87,10 +87,11 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if "--resume-with" in options[:-1]:  # whose words begin with dashes, as those of no option else
         place = options.index("--resume-with")
         options[place : place + 2] = [f"--resume-with={options[place + 1]}"]
-    known, unknown = command_parser(__doc__, CALLS, TARGETS, "".join(options[:1])).parse_known_args(options)
+    parser = command_parser(__doc__, CALLS, TARGETS, "".join(options[:1]))
+    found, unknown = parser.parse_known_args(options)
     if unknown:
         raise _unrecognized(options, unknown, has_command=bool(words))
-    return known, words
+    return found, words
 
 
 def _no_command(given: Sequence[str]) -> MatrixError:
