@@ -33,11 +33,13 @@ from kharness.runs.status import (
     Attempt,
     RunStatus,
     failed_before,
+    resumed_words,
 )
 from monitoring.agent.progress import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL
+from monitoring.journal.records import MEASURING, Record, read_records
 from monitoring.journal.run_state import RunState, read_end
 
 # So many lines of each kind are shown; a count gives the rest.
@@ -288,7 +290,19 @@ def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
 def _unstable_line(cell: CellState) -> str:
     attempts = cell.status.attempts
     before = ", ".join(attempt.cause or ERROR for attempt in failed_before(attempts))
-    return f"  {cell.name}: unstable: complete at attempt {len(attempts)}, before that {before}"
+    went_on = resumed_words(_start_of_last(cell))
+    return f"  {cell.name}: unstable: complete at attempt {len(attempts)}, before that {before}{went_on}"
+
+
+def _start_of_last(cell: CellState) -> Mapping[str, object]:
+    """Return the newest start record of the last attempt: a program's first step may have written another."""
+    found: Record = {}
+    for record, _ in read_records(cell.directory / JOURNAL, cell.last.journal_offset if cell.last else 0):
+        if record.get("event") == "start":
+            found = record
+        elif found and record.get("event") in MEASURING:
+            break
+    return found
 
 
 def _sources_lines(overview: Overview) -> list[str]:

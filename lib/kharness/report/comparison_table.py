@@ -9,7 +9,7 @@ from kharness.config.foreign_text import in_markdown, on_one_line
 from kharness.report.collection import CellResult, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
-from kharness.runs.status import FAILED
+from kharness.runs.status import FAILED, resumed_words
 
 ABSENT = "-"
 
@@ -114,8 +114,9 @@ def quarantined_lines(summary: Summary) -> list[str]:
 
 def unstable_words(cell: CellResult) -> str:
     """Why a run that is complete is not to be relied on."""
+    went_on = resumed_words(cell.run.start)
     causes = [attempt.reason or attempt.cause or FAILED for attempt in cell.run.failed_attempts]
-    return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})"
+    return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)}{went_on})"
 
 
 def statistic_words(variant: Variant, metric: Metric) -> str:

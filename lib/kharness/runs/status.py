@@ -133,6 +133,14 @@ class RunStatus:
         return self.attempts[-1] if self.attempts else None
 
 
+def resumed_words(start: Mapping[str, object]) -> str:
+    """Say where an attempt went on, by its start record; empty where that does not say it."""
+    resumed = start.get("resumed_from", "")
+    if resumed is None:
+        return "; from scratch"
+    return f"; resumed after step {resumed['global_step']}" if isinstance(resumed, Mapping) else ""
+
+
 def write_status(directory: Path, status: RunStatus, *, durable: bool = True) -> None:
     """Replace DIRECTORY/status.json; a `durable` one survives a loss of power.
 

@@ -69,7 +69,8 @@ def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
             "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
-            "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal",
+            "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal; "
+            "resumed after step 1",
             "  error: nonfinite: train_loss is not a finite number (1 of 4 runs: "
             "behaviour-non-finite at step 2)",
         ],

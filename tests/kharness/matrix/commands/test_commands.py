@@ -335,7 +335,10 @@ def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
     ended = kharness(folder, "continue")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     matrix = folder / "results" / "latest"
-    assert "2 runs: 2 complete" in kharness(folder, "status").stdout
+    shown = kharness(folder, "status").stdout
+    assert "2 runs: 2 complete" in shown
+    unstable = re.search(r"  lr-1: unstable: complete at attempt 2, .*; from scratch$", shown, re.MULTILINE)
+    assert (unstable is None) == (victim == "runner")  # whose end says nothing of the run
     for cell in ("lr-1", "lr-2"):
         assert steps_of(matrix / cell) == list(range(1, 41))
 
