@@ -23,7 +23,7 @@ from monitoring.agent.lock import death, has_died
 from monitoring.agent.wait import wait_for_agent
 from monitoring.counts import counted
 from monitoring.errors import RunBusyError, RunDirectoryError, UserError, print_error
-from monitoring.follower import configured_options, follower_module
+from monitoring.follower import configured_options, follower_module, upload_commands
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
@@ -42,9 +42,12 @@ def main(argv: Sequence[str]) -> int:
             failures += 1
             print_error(f"{directory}: {error}", error.hint)
             continue
+        kept = upload_commands(directory, trackers_of(directory, asked))
         for delivery in deliveries:
             if delivery.finished:
                 print(f"{directory}: {delivery.name}: {outcome(delivery)}")
+                if delivery.name in kept:
+                    print(f"  on this disk, not uploaded; to upload it: {kept[delivery.name]}")
                 continue
             failures += 1
             hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""

@@ -166,10 +166,17 @@ def follower_note(name: str, options: Any) -> str | None:
     return note
 
 
-def upload_commands(directory: Path) -> dict[str, str]:
-    """Tracker -> the command that uploads what it has of a run; of those that keep it offline."""
+def upload_commands(
+    directory: Path, trackers: Mapping[str, Mapping[str, object]] | None = None
+) -> dict[str, str]:
+    """Tracker -> the command that uploads what it has of a run; of those `trackers` that keep it offline.
+
+    Without `trackers` those that the run was begun with.
+    """
     found: dict[str, str] = {}
-    for name, values in read_run_json(directory)["tracking"]["trackers"].items():
+    if trackers is None:
+        trackers = read_run_json(directory)["tracking"]["trackers"]
+    for name, values in trackers.items():
         command = getattr(follower_module(name), "upload_command", None)
         with contextlib.suppress(Exception):  # the training is complete, and stays so whatever a tracker does
             said = command(directory, follower_options(name, values)) if command is not None else None

@@ -83,6 +83,30 @@ def test_sync_of_a_run_that_is_complete_has_nothing_new(sync: Sync, matrix: Path
     assert events in (matrix / "a" / "tensorboard").iterdir()
 
 
+def test_what_is_not_uploaded_is_said(
+    sync: Sync, matrix: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    run = tmp_path / "offline"
+    with Run(run, trackers={"wandb": {}}, agent=False) as opened:
+        opened.log(train_loss=1.0)
+    upload = f"wandb sync {run}/wandb/offline-run-*, or make sync RUN={run}"
+    code, out, _ = sync(f"RUN={run}")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"{run}: csv: 3 new records, 3 in all",
+            f"{run}: wandb: 3 new records, 3 in all",
+            f"  on this disk, not uploaded; to upload it: {upload}",
+        ],
+    )
+    ends = ["csv: all points delivered", "wandb: all points on this disk, not uploaded"]
+    assert delivery_lines([run], {}, tmp_path) == ends
+    ends[1] = f"wandb: all points of 2 runs on this disk, not uploaded; to upload the first: {upload}"
+    assert delivery_lines([run, run], {}, tmp_path) == ends
+
+
 def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:
     journal = matrix / "a" / "gpu_stats.jsonl"
     journal.write_text('{"event":"gpu","seq":1,"attempt":1,"time":0}\n')

@@ -142,7 +142,7 @@ def test_training_ends_with_the_command_that_uploads_what_is_offline(
     train("--max-steps", "1", tracker="wandb")
     run = tmp_path / "run"
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"wandb has this run offline; it is uploaded by wandb sync {run}/wandb/offline-run-*, "
+        f"wandb: this run is on this disk, not uploaded; to upload it: wandb sync {run}/wandb/offline-run-*, "
         f"or make sync RUN={run}"
     )
 

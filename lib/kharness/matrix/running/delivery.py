@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from monitoring.agent.progress import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
+from monitoring.follower import upload_commands
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
@@ -73,6 +75,23 @@ def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
     return True
 
 
+def _kept_here(directories: Sequence[Path]) -> Mapping[str, Sequence[str]]:
+    """Return the commands that upload what a tracker keeps of these runs on this disk, by tracker."""
+    found: dict[str, list[str]] = {}
+    for directory in directories:
+        with contextlib.suppress(MonitoringError):
+            for name, command in (upload_commands(directory) if read_progress(directory) else {}).items():
+                found.setdefault(name, []).append(command)
+    return found
+
+
+def _kept_lines(name: str, commands: Sequence[str]) -> list[str]:
+    if len(commands) == 1:  # the training has printed the command
+        return [f"{name}: all points on this disk, not uploaded"]
+    runs = f"{name}: all points of {counted(len(commands), 'run')} on this disk, not uploaded"
+    return [f"{runs}; to upload the first: {commands[0]}"]
+
+
 def delivery_lines(
     directories: Sequence[Path], lacking: Mapping[Path, Mapping[str, int]], root: Path
 ) -> list[str]:
@@ -80,8 +99,11 @@ def delivery_lines(
     follower.
     """
     if not lacking:
-        names = sorted({name for directory in directories for name in read_progress(directory)})
-        return [f"{', '.join(names)}: all points delivered"] if names else []
+        names = {name for directory in directories for name in read_progress(directory)}
+        kept = _kept_here(directories)
+        sent = sorted(names - kept.keys())
+        delivered = [f"{', '.join(sent)}: all points delivered"] if sent else []
+        return [*delivered, *(line for name in sorted(kept) for line in _kept_lines(name, kept[name]))]
     lines = []
     for directory, followers in lacking.items():
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
