@@ -4,11 +4,12 @@ takes.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kharness.config.output import wrapped
+from kharness.config.make.typed import typed_make
 from kharness.matrix.launchers import launcher_lines
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
@@ -18,6 +19,7 @@ from kharness.matrix.running.durations import Estimate, History
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.supervise import num_jobs
+from kharness.runs.seeds_of_run import TYPED
 from monitoring.counts import counted
 
 # Stands for the time at which the matrix will start.
@@ -33,9 +35,8 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     rows = sorted(zip(plan.launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
         lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}")
-    for model in dict.fromkeys(launch.model for launch in plan.launches):
-        example = replace(plan.launches[0], model=model, directory=plan.directory / "CELL")
-        lines.append(wrapped(f"a cell by hand: {example.command_line}"))
+    if drafted.cells and not drafted.fragments:  # what a fragment holds has no word
+        lines.append(f"one cell alone: {one_cell(drafted.cells[0])}")
     lines += launcher_lines(
         drafted.settings,
         [replace(launch, expected=one.seconds if one else None) for launch, one in rows],
@@ -44,6 +45,18 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     lines += [f"note: {note}" for note in plan.notes]
     lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)
     return lines
+
+
+def one_cell(cell: Cell) -> str:
+    """Return the `make train` that trains what a cell does, with what else was typed for this call."""
+    asked = cell.resolved.asked if cell.resolved else ()
+    typed = [
+        one.origin.where
+        for one in asked
+        if one.origin.kind == TYPED and "=" in one.origin.where and not one.symbol.startswith("MATRIX_")
+    ]
+    words = dict.fromkeys([*typed, *(f"CONFIG_{name}={value}" for name, value in cell.values.items())])
+    return typed_make(" ".join(["train", *map(shlex.quote, words)]))
 
 
 def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
