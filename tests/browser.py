@@ -19,6 +19,10 @@ from .waiting import wait_until
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 needs_browser = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
+NO_JSON = """if (typeof found === "function" || (found && typeof found === "object"
+    && ![Object.prototype, Array.prototype, null].includes(Object.getPrototypeOf(found))))
+    throw new TypeError(`what is waited for is no JSON: ${Object.prototype.toString.call(found)}`);"""
+
 
 class Browser:
     """Chromium with one tab; commands and events are JSON between null bytes, on its descriptors 3 and 4."""
@@ -69,8 +73,14 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, expression: str, what: str = "") -> Any:
-        """The first true value of an expression; while a page is loading it may not be computable."""
-        tried = f"(() => {{ try {{ return {expression} }} catch {{ return undefined }} }})()"
+        """The first true value of an expression; while a page is loading it may not be computable.
+
+        What is no JSON, such as a node of the page, is refused at once: it would arrive here as {}, or not.
+        """
+        tried = (
+            f"(() => {{ let found; try {{ found = ({expression}) }} catch {{ return undefined }} {NO_JSON} "
+            "return found })()"
+        )
         return wait_until(lambda: self.value(tried), what or expression)
 
     def press(self, key: str) -> None:
