@@ -44,38 +44,41 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         print(f"{'runs x steps':<18}{'':<14}{'first chart, ms':>16}{'again, ms':>12}{'ratio':>8}")
-        for runs, steps in ((10, 10_000),):
-            steps = max(10, int(steps * scale))
-            os.environ["TRACKIO_DIR"] = str(folder / f"trackio-{runs}")
-            for number in range(runs):
-                directory = folder / f"compared-{runs}" / f"run-{number:03}"
-                write_run(directory, steps, number)
-                catch_up(directory, {"tensorboard": {}, "trackio": {}})
-            found = opened("compare", folder / f"compared-{runs}", rounds)
-            if found is None:
-                return 0
-            base = median(found["kharness"]["first"])
-            for who, taken in found.items():
-                first, again = median(taken["first"]), median(taken["again"])
-                row = f"{first:>16.0f}{again:>12.0f}{first / base:>8.1f}"
-                print(f"{f'{runs} x {steps}':<18}{who:<14}{row}", flush=True)
+        runs, steps = max(2, int(10 * min(1.0, scale))), max(10, int(10_000 * scale))
+        os.environ["TRACKIO_DIR"] = str(folder / "trackio")
+        for number in range(runs):
+            directory = folder / "compared" / f"run-{number:03}"
+            write_run(directory, steps, number)
+            catch_up(directory, {"tensorboard": {}, "trackio": {}})
+        compared = opened("compare", folder / "compared", rounds)
+        if compared is None:
+            return 0
+        base = median(compared["kharness"]["first"])
+        for who, taken in compared.items():
+            first, again = median(taken["first"]), median(taken["again"])
+            row = f"{first:>16.0f}{again:>12.0f}{first / base:>8.1f}"
+            print(f"{f'{runs} x {steps}':<18}{who:<14}{row}", flush=True)
         long, many = int(1_000_000 * scale), int(100_000 * scale)
         write_run(folder / "long" / "run-0", long, 0)
-        copies(folder / "long", 9)
+        copies(folder / "long", max(1, int(10 * scale) - 1))
         write_run(folder / "overlaid" / "run-0", many, 0)
-        copies(folder / "overlaid", 99)
+        copies(folder / "overlaid", max(1, int(100 * scale) - 1))
         for listed in (1000, 10_000):
             write_run(folder / f"listed-{listed}" / "run-0", 50, 0)
             copies(folder / f"listed-{listed}", int(listed * scale) - 1)
         for what in ("long", "overlaid", "listed-1000", "listed-10000"):
-            for line, values in (opened(what.partition("-")[0], folder / what, rounds) or {}).items():
+            found = opened(what.partition("-")[0], folder / what, rounds, seconds=max(1.0, 30 * scale))
+            for line, values in (found or {}).items():
                 print(f"{what:<18}{line:<46}{median(values):>10.1f}", flush=True)
     return 0
 
 
-def opened(what: str, folder: Path, rounds: int) -> dict[str, Any] | None:
-    """Return what was measured in the browser; None where that is not installed."""
-    command = [sys.executable, str(OPEN), what, str(folder), str(rounds)]
+def opened(what: str, folder: Path, rounds: int, *, seconds: float = 0.0) -> dict[str, Any] | None:
+    """Return what was measured in the browser; None where that is not installed.
+
+    The load of a server is that of so many `seconds`.
+    """
+    command = [sys.executable, str(OPEN), what, str(folder), str(rounds), str(seconds)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     if done.returncode:

@@ -1,6 +1,6 @@
 """Opens dashboards in Chromium for run_pages: prints what each took, as JSON.
 
-python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS   (in the root)
+python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS SECONDS   (in the root)
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Found = dict[str, Any]
 def main(argv: list[str]) -> int:
     if not CHROMIUM:
         sys.exit("Chromium is not installed")
-    what, folder, rounds = argv[0], Path(argv[1]), int(argv[2])
+    what, folder, rounds, seconds = argv[0], Path(argv[1]), int(argv[2]), float(argv[3])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         browser = Browser(Path(name) / "chromium")
         browser.call("Emulation.setDeviceMetricsOverride", **WINDOW)
         try:
-            print(json.dumps(LOOKS[what](browser, folder, rounds)))
+            print(json.dumps(LOOKS[what](browser, folder, rounds, seconds)))
         finally:
             browser.close()
     return 0
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 WINDOW: Found = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
-def compare(browser: Browser, folder: Path, rounds: int) -> Found:
+def compare(browser: Browser, folder: Path, rounds: int, _: float) -> Found:
     """The three in turns: a new page, then the same once more, with what the browser has kept."""
     with Ours(folder) as ours, Others(folder) as others:
         addresses = {"kharness": ours.url, **others.urls}
@@ -72,8 +72,11 @@ def compare(browser: Browser, folder: Path, rounds: int) -> Found:
     return found
 
 
-def long(browser: Browser, folder: Path, rounds: int) -> Found:
-    """Runs of a million steps: never opened, zoomed, all at once, beside one that records once a second."""
+def long(browser: Browser, folder: Path, rounds: int, seconds: float) -> Found:
+    """Runs of a million steps: never opened, zoomed, all at once, beside one that records once a second.
+
+    The server's load is that of so many seconds.
+    """
     found: Found = {}
     names = sorted(path.name for path in folder.iterdir())
     for _ in range(rounds):
@@ -103,11 +106,11 @@ def long(browser: Browser, folder: Path, rounds: int) -> Found:
             browser.until("kharness.store.rows.size === " + str(len(names) + 1))
             browser.value(f"location.hash = 'run={folder.name}/live'")
             browser.until(f"{CHART}?.lines.length")
-            add(found, "server at a record a second, % of a core", ours.load(30))
+            add(found, "server at a record a second, % of a core", ours.load(seconds))
     return found
 
 
-def overlaid(browser: Browser, folder: Path, rounds: int) -> Found:
+def overlaid(browser: Browser, folder: Path, rounds: int, _: float) -> Found:
     """All runs over each other, none of them opened before."""
     found: Found = {}
     names = sorted(path.name for path in folder.iterdir())
@@ -122,7 +125,7 @@ def overlaid(browser: Browser, folder: Path, rounds: int) -> Found:
     return found
 
 
-def listed(browser: Browser, folder: Path, rounds: int) -> Found:
+def listed(browser: Browser, folder: Path, rounds: int, _: float) -> Found:
     """The table: by a server that has read the folder, and how long it reads."""
     found: Found = {}
     count = len(list(folder.iterdir()))
@@ -141,7 +144,7 @@ def listed(browser: Browser, folder: Path, rounds: int) -> Found:
     return found
 
 
-LOOKS: dict[str, Callable[[Browser, Path, int], Found]] = {
+LOOKS: dict[str, Callable[[Browser, Path, int, float], Found]] = {
     "compare": compare,
     "long": long,
     "overlaid": overlaid,
