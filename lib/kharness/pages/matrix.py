@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,12 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 # What a runner's word `running` stands for where its process is gone, and what a run without make is.
 _LIVE = {RUNNING: RUNNING, "waiting": RUNNING}
+
+
+# Axes that are part of a title.
+MOST_NAMED = 4
+
+_NAMED_BY_TIME = re.compile(r"(test_matrix|sweep)_\d{8}T\d{6}Z")
 
 
 class MatrixFiles:
@@ -172,12 +179,23 @@ def _best(path: Path) -> dict[str, Any] | None:
 
 def _about(directory: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "title": directory.name,
+        "title": titled(directory.name, plan),
+        "directory": directory.name,
         "kind": plan["kind"],
         "model": plan["model"],
         "created": plan["created"],
         "num_cells": len(plan["cells"]),
     }
+
+
+def titled(name: str, plan: Mapping[str, Any]) -> str:
+    """Return what a matrix is called: its directory, or what it varies where that is named by a time."""
+    if not _NAMED_BY_TIME.match(name):
+        return name
+    axes = [axis["symbol"] for axis in plan["axes"] if axis["symbol"] != commands.SEED]
+    model = plan["model"] if "," not in plan["model"] else ""  # of several the axis says which
+    varied = " × ".join(axes) if len(axes) <= MOST_NAMED else f"{len(axes)} options"
+    return ": ".join(filter(None, (model, varied or "seeds"))) if axes or model else name
 
 
 def _cell(

@@ -14,7 +14,7 @@ import pytest
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.pages.addition import MatrixPages, folders
 from kharness.pages.commands import more_seeds, seeds_command
-from kharness.pages.matrix import MatrixFiles
+from kharness.pages.matrix import MatrixFiles, titled
 from kharness.pages.origins import compared_options
 from kharness.report.report import write_files
 from kharness.report.summary import collect
@@ -245,3 +245,20 @@ def test_each_status_has_a_sign_and_a_color_of_its_own(root: Path) -> None:
     assert set(get_args(Status)) <= kinds.keys()
     colored = set(re.findall(r"\.cell\.(\w+) \{", (page / "pages.css").read_text()))
     assert {kinds[status] for status in get_args(Status)} - {"none"} <= colored
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "axes", "title"),
+    [
+        ("grid", "lenet5", ["OPTIMIZER"], "grid"),
+        ("test_matrix_20261127T165629Z", "lenet5", ["OPTIMIZER", "SEED"], "lenet5: OPTIMIZER"),
+        ("sweep_20261127T165629Z-2", "train", ["LR", "WIDTH"], "train: LR × WIDTH"),
+        ("test_matrix_20261127T165629Z", "gpt2, lenet5", ["MODEL", "SEED"], "MODEL"),
+        ("test_matrix_20261127T165629Z", "gpt2", ["SEED"], "gpt2: seeds"),
+        ("test_matrix_20261127T165629Z", "gpt2", ["A", "B", "C", "D", "E"], "gpt2: 5 options"),
+    ],
+)
+def test_a_matrix_that_is_named_by_a_time_has_what_it_varies_for_a_title(
+    name: str, model: str, axes: list[str], title: str
+) -> None:
+    assert titled(name, {"model": model, "axes": [{"symbol": one} for one in axes]}) == title

@@ -439,7 +439,7 @@ def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:
     """They are a file of the run, which another program may change, and conditions know them."""
     show(page, "run=results/spiky")
     click(page, ".run-head button", "add note")
-    page.until("document.querySelector('.note-form')")
+    page.until("document.querySelector('.note-form') !== null")
     page.value("document.querySelector('.note-form [name=tags]').focus()")
     type_text(page, f"{MARKUP}, paper")
     page.value("document.querySelector('.note-form [name=note]').focus()")

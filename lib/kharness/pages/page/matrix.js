@@ -84,7 +84,7 @@ export class MatrixPage {
     if (text === this.headText) return;
     this.headText = text;
     document.title = `${found.title} · kharness`;
-    replace(this.head, h("div", { class: "title" }, back, h("h1", {}, found.title), h("span", { class: "pill" }, found.kind), h("span", { class: "soft small" }, [found.model, `begun ${ago(found.created, now())}`, runs].filter(Boolean).join(", ")),
+    replace(this.head, h("div", { class: "title" }, back, h("h1", {}, found.title), h("span", { class: "pill" }, found.kind), h("span", { class: "soft small" }, [found.title.startsWith(`${found.model}: `) ? null : found.model, found.title === found.directory ? null : found.directory, `begun ${ago(found.created, now())}`, runs].filter(Boolean).join(", ")),
       h("a", { class: "small", href: addressOf({ matrix: "", run: "", sel: this.drawnRuns() }) }, "draw its runs")),
     this.problem || found.problem ? h("p", { class: "pill error" }, this.problem || found.problem) : null, h("div", { class: "tiles" }, tiles));
   }

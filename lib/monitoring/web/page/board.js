@@ -264,7 +264,7 @@ export function boardBar(extra = []) {
   smooth.style.width = "60px";
   const log = h("button", { type: "button", id: "log", "aria-pressed": String(view.log === "1"), title: "logarithmic vertical axis (l)", onclick: () => change({ log: view.log === "1" ? "" : "1" }) }, "log");
   const zoom = view.zoom ? h("button", { type: "button", title: "show all (Esc, or a double click in a chart)", onclick: () => change({ zoom: null }) }, "whole range") : null;
-  const find = h("input", { type: "search", id: "find", placeholder: "Find metric", "aria-label": "find a metric", value: view.find, oninput: (event) => change({ find: event.target.value }) });
+  const find = h("input", { type: "search", id: "find", class: "find", placeholder: "Find metric", "aria-label": "find a metric", value: view.find, oninput: (event) => change({ find: event.target.value }) });
   find.style.width = "108px";
   return h("div", { class: "bar" }, ...extra, find, h("span", { class: "grow" }), h("label", {}, "smoothing", smooth, shown), log, h("label", {}, "x", x), zoom);
 }
