@@ -7,6 +7,10 @@ from pathlib import Path
 
 import psutil
 
+from kharness.matrix.launchers._slurm_arrays import leave_stop
+from kharness.runs.jobs.job_file import read_starts
+from kharness.runs.launch import Launch
+
 from ....slurm_cluster import SlurmCluster
 from ....waiting import wait_until
 from ..conftest import Checkout, attempts, behaviour, printed, records, status
@@ -183,6 +187,29 @@ def test_cells_at_once_outlive_their_runner_and_their_job(
         *([[("signal", None), (None, 0)]] * 2),
         [("node_failed", None), (None, 0)],
     ]
+
+
+def test_one_of_several_cells_at_once_is_stopped(
+    checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """As a runner stops one that loses: it saves, the other goes on, and the third has its place."""
+    packed = [*ON_SLURM, *AT_ONCE, PACKED, behaviour("held"), "DETACH=y"]
+    code, output = checkout.run("test_matrix", *packed, environment=on_slurm)
+    assert code == 0, output
+    runs = [checkout.latest / f"seed-{seed}" for seed in (1, 2, 3)]
+    wait_until(lambda: all(map(has_stepped, runs[:2])), "two")
+    begun = starts(runs[0])[0]
+    leave_stop(Launch("seed-1", runs[0], checkout.root, "pretender", {}), begun["submission"], kill=False)
+    slurm.ask("scancel", "--signal=USR2", "--batch", begun["job"])
+    wait_until(lambda: has_stepped(runs[2]), "the third")
+    (stopped,) = read_starts(runs[0], begun["submission"])
+    assert stopped.end
+    assert (stopped.end.exit_code, stopped.end.cause) == (75, "stopped")
+    (other,) = read_starts(runs[1], starts(runs[1])[0]["submission"])
+    assert other.end is None
+    (checkout.root / "let-go").touch()
+    wait_until(lambda: "RUNNING" not in slurm.jobs().values(), "the end of their job")
+    assert "3 runs: 2 complete, 1 interrupted" in checkout.run("status")[1]
 
 
 def test_one_of_several_cells_at_once_is_ended(
