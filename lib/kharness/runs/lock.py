@@ -15,6 +15,7 @@ from kharness.config.make.typed import typed_target
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RUNNER_LOCK
 from monitoring.host import file_locks
+from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 
 # Seconds for which `holder` may have the lock: it takes it for a moment, too.
@@ -35,7 +36,7 @@ class LockHolder:
     @property
     def is_gone(self) -> bool:
         """Whether that process has ended, as far as it can be seen from here."""
-        if self.host != os.uname().nodename:
+        if self.host != host_name():
             return False
         now = process_started(self.pid)
         return now is None or (self.process_started is not None and now != self.process_started)
@@ -68,7 +69,7 @@ class RunnerLock:
         # A forked child must not hold on to it: only on Linux the kernel kills it with us.
         file_locks.hold(self._fd)
         pid = os.getpid()
-        holder = LockHolder(pid, os.uname().nodename, time.time(), process_started(pid))
+        holder = LockHolder(pid, host_name(), time.time(), process_started(pid))
         os.ftruncate(self._fd, 0)
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 from monitoring.host.cgroup import CgroupLimits
+from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 
 # Make's own, and the word that make variables were given: a cell has them in its .config already.
@@ -52,7 +52,7 @@ class Local:
     def __init__(
         self, options: Options, say: Callable[[str], None], *, oom_kills: OomKills | None = None
     ) -> None:
-        self._host = socket.gethostname()
+        self._host = host_name()
         self._fresh = FreshProcesses()
         self._forking = Forking(environment_of_runs(Slot()), say, enabled=options.fork_server)
         self._oom_kills = oom_kills or OomKills()

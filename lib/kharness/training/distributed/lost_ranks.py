@@ -9,7 +9,6 @@ seen at once, or else those that have not answered in some time.
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from kharness.training.errors import LostRankError, NonFiniteError
 from monitoring.errors import UserError
+from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 
 # How long ranks that lost another wait for its note, and for a sign of life of the others; and how often they
@@ -45,7 +45,7 @@ class LostRanks:
     def __init__(self, store: Store, *, rank: int, size: int) -> None:
         self._store = PrefixStore("ends", store)
         self._rank, self._size = rank, size
-        self._store.set(f"host/{rank}", platform.node())
+        self._store.set(f"host/{rank}", host_name())
         self._store.set(f"process/{rank}", f"{os.getpid()} {process_started(os.getpid())} {_place()}")
 
     @contextmanager
@@ -118,15 +118,15 @@ class LostRanks:
         return place == _place() and started != str(process_started(int(pid)))
 
     def _name(self, rank: int) -> str:
-        host = platform.node() if rank == self._rank else self._store.get(f"host/{rank}").decode()
+        host = host_name() if rank == self._rank else self._store.get(f"host/{rank}").decode()
         return f"rank {rank} on {host}"
 
 
 def _place() -> str:
     """The same text for processes that see each other by their ids: of one host and one container."""
     with suppress(OSError):  # a system without such namespaces
-        return f"{platform.node()} {os.stat('/proc/self/ns/pid').st_ino}"
-    return platform.node()
+        return f"{host_name()} {os.stat('/proc/self/ns/pid').st_ino}"
+    return host_name()
 
 
 def _is_lost_connection(error: Exception) -> bool:
