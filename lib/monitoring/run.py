@@ -107,12 +107,11 @@ class Run(RunMedia):
         named, config = Path(os.path.abspath(directory)), config or {}
         name, project = name or named.name or "run", project or named.parent.name or "runs"
         _check_trackers(trackers or {})
-        sampling = gpu_monitor_options(gpu_monitor)
-        machine = machine_monitor_options(machine_monitor)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.directory, error) from error
+        sampled = {
+            "gpu_monitor": _given(gpu_monitor_options(gpu_monitor)),
+            "machine_monitor": _given(machine_monitor_options(machine_monitor)),
+        }
+        _make(self.directory)
         spool = spool_file(rank)
         self._journal = Journal(spool or self.directory / journal_name(rank))
         self._hardware = hardware()
@@ -131,13 +130,11 @@ class Run(RunMedia):
                     group=group,
                     config=config,
                     trackers=trackers or {},
-                    gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
-                    machine_monitor=dataclasses.asdict(machine) if machine is not None else False,
+                    **sampled,
                 )
             self.attempt = self._journal.attempt
-            is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
-            self._alerts = AlertLines(self.directory) if is_shown else None
-            if is_shown and not quiet:
+            self._alerts = self._shown_alerts(run) if agent else None
+            if self._alerts is not None and not quiet:
                 say_place(self.directory, name)
             self._agent = self._started_agent(run) if agent else None
         except OSError as error:
@@ -175,6 +172,11 @@ class Run(RunMedia):
         self._journal.attempt = run["attempts"][-1]["attempt"]
         self._about |= {"rank": self.rank, **this_process()}
         return run
+
+    def _shown_alerts(self, run: Mapping[str, Any]) -> AlertLines | None:
+        """Return what prints rank 0's alerts on a terminal, if that is wanted."""
+        is_shown = not self.rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
+        return AlertLines(self.directory) if is_shown else None
 
     def _started_agent(self, run: Mapping[str, Any]) -> AgentProcess | None:
         """Start rank 0's agent, or that of the first rank of another host, which trains on if that fails."""
@@ -587,6 +589,18 @@ def _described(error: BaseException) -> Record:
         return {"error": f"{type(error).__name__}: {error}", "cause": cause}
     except Exception:  # noqa: BLE001 - the error's own methods are called here; its type says what it was
         return {"error": type(error).__name__, "cause": "error"}
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+
+
+def _given(options: Any) -> dict[str, Any] | bool:
+    """Return the options of what is sampled, as run.json has them; False for what is not."""
+    return False if options is None else dataclasses.asdict(options)
 
 
 def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
