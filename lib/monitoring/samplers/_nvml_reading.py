@@ -40,7 +40,6 @@ NOT_TO_BE_HAD = frozenset(
 )
 
 # nvmlFieldValue_t: field and scope, time, latency, then the type, the error and the value itself.
-FIELD = "24xIIQ"
 FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
 STATUS_WORDS = slice(nvmlFieldValue_t.valueType.offset // 8, None, FIELD_SIZE // 8)
 PREFILL = struct.Struct("II")

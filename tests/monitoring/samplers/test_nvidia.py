@@ -17,7 +17,7 @@ import pytest
 
 from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml_reading import FIELD, layout_of
+from monitoring.samplers._nvml_reading import layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
@@ -202,10 +202,6 @@ def test_answers_are_unpacked_as_their_structures_have_them() -> None:
 
     answer = Mixed(7, 2**63, -5, 65535)
     assert struct.unpack("<" + layout_of(Mixed), bytes(answer)) == (7, 2**63, -5, 65535)
-    assert struct.calcsize("<" + FIELD) == ctypes.sizeof(_nvml.nvmlFieldValue_t)
-    field = _nvml.nvmlFieldValue_t(valueType=3, nvmlReturn=9)
-    field.value.ullVal = 2**40
-    assert struct.unpack("<" + FIELD, bytes(field)) == (3, 9, 2**40)
     metric = _nvml.nvmlGpmMetric_t(metricId=2, nvmlReturn=3, value=71.5)
     assert struct.unpack("<" + GPM_METRIC, bytes(metric)) == (2, 3, 71.5)
 

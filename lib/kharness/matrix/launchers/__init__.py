@@ -49,11 +49,6 @@ def open_launcher(
     return Guarded(LAUNCHERS.load(name).open_launcher(LAUNCHERS.options(name, settings), say), say)
 
 
-def launcher_of(job: Job) -> Launcher:
-    """Return the launcher to ask about a job that it was given earlier; nothing is prepared for new runs."""
-    return open_launcher(job.launcher, STARTS_NO_SERVERS)
-
-
 def schedules(settings: Mapping[str, object]) -> bool:
     """Whether the runs of these settings wait in the queue of a scheduler, which has its own machines."""
     name = str(settings.get("LAUNCHER", "local"))

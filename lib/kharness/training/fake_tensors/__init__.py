@@ -62,10 +62,6 @@ class ModelWithoutValues:
             return activations, counter.get_total_flops()
         return None, None
 
-    @property
-    def recomputed_flops(self) -> int:
-        return self.recomputed.total()
-
     def _note(self, kind: Kind, flops: int) -> None:
         """Backward itself computes without gradients; what it computes with them is a forward pass again."""
         self.flops[kind] += flops

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kharness.matrix.launchers import launcher_of
+from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
@@ -125,7 +125,7 @@ def test_asking_about_a_job_starts_no_process(runs: Runs, monkeypatch: pytest.Mo
     """A fork server imports torch: seconds of a core, for each cell that `make status` asks about."""
     job = runs.start(HANG)
     monkeypatch.setattr(subprocess, "Popen", None)
-    with contextlib.closing(launcher_of(job)) as launcher:
+    with contextlib.closing(open_launcher(job.launcher, STARTS_NO_SERVERS)) as launcher:
         assert launcher.alive(job)
     monkeypatch.undo()
     runs.launcher.cancel(job, kill=True)
