@@ -74,6 +74,12 @@ class Run(RunMedia):
     UnknownFollower, FollowerOptionsError and MissingPackage.
     """
 
+    # as a run begins
+    _tensor: type | None = None  # torch.Tensor, once a record that it may be in has come
+    _told_step = False
+    _is_started = False
+    _last_logged: int | None = None
+
     def __init__(
         self,
         directory: Path | str,
@@ -148,11 +154,7 @@ class Run(RunMedia):
         self.name: str = run["tracking"]["name"]
         self.project: str = run["tracking"]["project"]
         self._config = run["config"]
-        self._tensor: type | None = None  # torch.Tensor, once a record that it may be in has come
         self._looking = threading.RLock()
-        self._told_step = False
-        self._is_started = False
-        self._last_logged: int | None = None
         self._next_steps = itertools.count(1)  # a count, for any thread may take the next one
         self._memory = ResidentMemory()
         self._hot = _Hot(self._take, self._journal, self._memory.read_mb())
