@@ -7,7 +7,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kharness.report.graphs._curves import Curve, _band
+from kharness.report.curves import Curve
+from kharness.report.graphs._curves import _band
 from kharness.report.graphs._text import canvas_class
 
 

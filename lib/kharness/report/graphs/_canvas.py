@@ -126,6 +126,20 @@ def rows_and_columns(panels: int) -> tuple[int, int]:
     return math.ceil(panels / columns), columns
 
 
+def dress_rows(axes: Axes, labels: Sequence[str], above: float = 0.6) -> None:
+    """A row per label, the first on top, on lines along the other axis alone."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -above)
+    bare_rows(axes)
+
+
+def bare_rows(axes: Axes) -> None:
+    """Names of rows need no ticks, no grid and no axis."""
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+
+
 def label_outer(panels: Sequence[Axes], columns: int, x_label: str, y_label: str) -> None:
     """Axis titles on the left and lowest panels alone; the others share them."""
     for i, axes in enumerate(panels):

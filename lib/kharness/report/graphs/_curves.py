@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from kharness.report.curves import Curve, Kind, PlottedMetric
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -23,15 +23,12 @@ from kharness.report.graphs._canvas import (
 )
 from kharness.report.graphs._panels import Panels
 from kharness.report.graphs._stripes import ALONE, Turn, same_as, turns
-from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# As many points as a line of this width can show.
-MAX_POINTS = 100
 # Variants that have a panel; of more a wall of them says less than the page, where the best stand out.
 MOST_PANELS = 30
 # With more variants than this the others are an area behind each of them.
@@ -41,74 +38,23 @@ TITLE_WIDTH = 31
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A line of the graph; the mean of a variant has no run."""
+class CurveGraph:
+    """A graph of one metric: its words, where they are not those of the page."""
 
-    variant: str
-    run: str
-    complete: bool
-    num_runs: int
-    steps: Sequence[float]
-    values: Sequence[float]
-    lows: Sequence[float] = ()
-    """Lowest value of the steps that a point stands for, `highs` the highest; of a mean those of its runs."""
-    highs: Sequence[float] = ()
-
-
-class Bin(NamedTuple):
-    """Some steps in a row, as a point of a curve."""
-
-    step: float
-    """Their mean."""
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Look:
-    """Titles and scales in which graphs of this kind differ."""
-
+    metric: PlottedMetric
     title: str
     y_label: str
     value_name: str
     """The column of the CSV, in the unit of the axis."""
-    markers: bool = False
-    scale: Literal["linear", "log", "log error"] = "linear"
-    """Scale of the y axis where the values call for it."""
 
+    def numbers(self, summary: Summary) -> Numbers:
+        """One row per point of each run and of each variant's mean, in the unit of the axis."""
+        return curve_numbers(self.metric.curves(summary)[0], self.value_name, extremes=self.metric.binned)
 
-def bin_size(summary: Summary, read: Callable[[RunData], Series]) -> int:
-    """Return the number of steps per drawn point, the same for all runs."""
-    longest = max((series.steps[-1] for cell in summary.cells if (series := read(cell.run))), default=0)
-    return max(1, math.ceil(longest / MAX_POINTS))
-
-
-def curves(
-    summary: Summary, read: Callable[[RunData], Series], *, scale: float = 1, size: int = 1
-) -> list[Curve]:
-    """For each variant the curve of every run, then their mean; values are means over `size` steps."""
-    key = (read, scale, size)
-    if key not in summary.drawn:
-        summary.drawn[key] = _curves(summary, read, scale, size)
-    found: list[Curve] = summary.drawn[key]
-    return found
-
-
-def _curves(summary: Summary, read: Callable[[RunData], Series], scale: float, size: int) -> list[Curve]:
-    found = []
-    for variant in summary.variants:
-        runs = [(cell, _binned(read(cell.run), scale, size)) for cell in variant.cells]
-        runs = [(cell, bins) for cell, bins in runs if bins]
-        for cell, bins in runs:
-            found.append(_curve(variant.label, cell.name, cell.run.complete, 1, bins))
-        complete = [bins for cell, bins in runs if cell.run.complete]
-        if complete:
-            # Only where every run has a point: a mean must not jump because a run has ended.
-            shared = set(complete[0]).intersection(*complete[1:])
-            mean = {key: _mean([bins[key] for bins in complete]) for key in sorted(shared)}
-            found.append(_curve(variant.label, "", True, len(complete), mean))
-    return found
+    def draw(self, summary: Summary) -> Figure:
+        """All variants in one panel while colors can distinguish them, else one panel each."""
+        found, size = self.metric.curves(summary)
+        return draw_curves(summary, found, self, size=size)
 
 
 def curve_numbers(found: Sequence[Curve], value_name: str, *, extremes: bool = False) -> Numbers:
@@ -127,7 +73,7 @@ def curve_numbers(found: Sequence[Curve], value_name: str, *, extremes: bool = F
     )
 
 
-def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: int) -> Figure:
+def draw_curves(summary: Summary, found: Sequence[Curve], look: CurveGraph, *, size: int) -> Figure:
     """All variants in one panel while colors can distinguish them, else one panel each."""
     subtitle = f"{summary.title}\nbold: mean of a variant's complete runs   thin: one run"
     if any(not curve.complete for curve in found):
@@ -151,7 +97,7 @@ def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: i
 
 
 def _one_panel(
-    found: Sequence[Curve], labels: Sequence[str], look: Look, subtitle: str, extra: list[str]
+    found: Sequence[Curve], labels: Sequence[str], look: CurveGraph, subtitle: str, extra: list[str]
 ) -> Figure:
     from matplotlib.lines import Line2D
 
@@ -164,7 +110,7 @@ def _one_panel(
     handles = []
     for i, (label, words) in enumerate(zip(labels, names, strict=True)):
         own = [(curve, turn_of[id(curve)]) for curve in found if curve.variant == label]
-        marker = MARKERS[i] if look.markers else None
+        marker = MARKERS[i] if look.metric.dots else None
         _plot(axes, own, PALETTE[i], marker)
         for steps, lows, highs in _areas([curve for curve, _ in own]):
             axes.fill_between(steps, lows, highs, color=PALETTE[i], alpha=0.12, lw=0, zorder=2)
@@ -176,7 +122,7 @@ def _one_panel(
 
 
 def _panel_each(
-    found: Sequence[Curve], labels: Sequence[str], look: Look, subtitle: str, extra: list[str]
+    found: Sequence[Curve], labels: Sequence[str], look: CurveGraph, subtitle: str, extra: list[str]
 ) -> Figure:
     rows, columns = rows_and_columns(len(labels))
     means, extremes = [curve for curve in found if not curve.run], _extremes(found)
@@ -329,7 +275,7 @@ def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str
             axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 
-def _scale_words(extremes: Curve, look: Look, lead: str = "   ") -> str:
+def _scale_words(extremes: Curve, look: CurveGraph, lead: str = "   ") -> str:
     """Return the scale of the y axis in words, unless it is linear."""
     words = {"linear": "", "log": "log scale", "log error": "log scale of the error"}[
         _scale_of(extremes, look)
@@ -337,19 +283,19 @@ def _scale_words(extremes: Curve, look: Look, lead: str = "   ") -> str:
     return f"{lead}{words}" if words else ""
 
 
-def _scale_of(extremes: Curve, look: Look) -> Literal["linear", "log", "log error"]:
+def _scale_of(extremes: Curve, look: CurveGraph) -> Kind:
     """Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
     100 %, or the runs that are worth telling apart would share the last millimetre.
     """
     low, high = min(extremes.values), max(extremes.values)
-    if look.scale == "log" and low > 0 and high > 10 * low:
+    if look.metric.kind == "log" and low > 0 and high > 10 * low:
         return "log"
-    if look.scale == "log error" and high <= 100 and 100 - low > 10 * (100 - high):
+    if look.metric.kind == "log error" and high <= 100 and 100 - low > 10 * (100 - high):
         return "log error"
     return "linear"
 
 
-def _scale(axes: Axes, found: Sequence[Curve], look: Look, num_ticks: int = 7) -> None:
+def _scale(axes: Axes, found: Sequence[Curve], look: CurveGraph, num_ticks: int = 7) -> None:
     """Set the axes, with about so many ticks: they are most of what drawing a hundred panels takes."""
     from matplotlib.ticker import MaxNLocator
 
@@ -397,32 +343,3 @@ def _logarithmic_error(axes: Axes, values: Sequence[float], num_ticks: int) -> N
     axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
     axes.set_yticks([], minor=True)
     axes.set_ylim(100 - low, 100 - max(high, floor))
-
-
-def _binned(series: Series, scale: float, size: int) -> dict[int, Bin]:
-    """Number of the bin -> its point; a last bin that is less than half full joins the one before."""
-    import numpy as np
-
-    steps, values = np.frombuffer(series.steps, dtype=np.int64), np.frombuffer(series.values)
-    keys, bins, counts = np.unique((steps - 1) // size, return_inverse=True, return_counts=True)
-    if len(keys) > 1 and 2 * counts[-1] < counts[-2]:
-        bins[bins == len(keys) - 1] -= 1
-        keys, counts = keys[:-1], np.bincount(bins)
-    lows, highs = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
-    np.minimum.at(lows, bins, values)
-    np.maximum.at(highs, bins, values)
-    means = [np.bincount(bins, weights) / counts for weights in (steps, values)]
-    columns = (means[0], means[1] * scale, lows * scale, highs * scale)
-    return dict(zip(keys.tolist(), map(Bin, *(column.tolist() for column in columns)), strict=True))
-
-
-def _mean(bins: Sequence[Bin]) -> Bin:
-    """The point of several runs."""
-    value = math.fsum(one.value for one in bins) / len(bins)
-    return Bin(bins[0].step, value, min(one.low for one in bins), max(one.high for one in bins))
-
-
-def _curve(variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, Bin]) -> Curve:
-    return Curve(
-        variant, run, complete, num_runs, *(array("d", one) for one in zip(*bins.values(), strict=True))
-    )

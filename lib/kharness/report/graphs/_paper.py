@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kharness.report.curves import Strand
 from kharness.report.errors import ReportError
 from kharness.report.graphs._canvas import folded
+from kharness.report.judging.judgment import Comparison
 
 # Variants with more lines than this have no room for a legend inside a column.
 _MOST_IN_LEGEND = 8
@@ -22,30 +23,8 @@ _LABEL = 26
 """Characters of a line of a name."""
 
 
-@dataclass(frozen=True)
-class PaperLine:
-    """A line with its area; either may be empty."""
-
-    label: str
-    color: int
-    xs: Sequence[float]
-    ys: Sequence[float]
-    lows: Sequence[float] = ()
-    highs: Sequence[float] = ()
-
-
-@dataclass(frozen=True)
-class PaperInterval:
-    """A difference with its interval."""
-
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-
-
 def write_curves(
-    path: Path, lines: Sequence[PaperLine], *, style: Path, x_label: str, y_label: str, log: bool
+    path: Path, lines: Sequence[Strand], *, style: Path, x_label: str, y_label: str, log: bool
 ) -> list[Path]:
     """Write PATH.pdf and PATH.svg of curves over steps; returns them."""
 
@@ -69,8 +48,8 @@ def write_curves(
     return _write(path, style, draw)
 
 
-def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x_label: str) -> list[Path]:
-    """Write PATH.pdf and PATH.svg of differences, one below the other; returns them.
+def write_intervals(path: Path, rows: Sequence[Comparison], *, style: Path, x_label: str) -> list[Path]:
+    """Write PATH.pdf and PATH.svg of differences, one below the other, with their intervals; returns them.
 
     Of none nothing is written, nor of more than MOST_ROWS, for which a page has no room: the table has them.
     """
@@ -80,9 +59,12 @@ def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x
     def draw(axes: Any) -> None:
         axes.axvline(0, color="0.2", lw=0.8)
         for y, one in enumerate(rows):
-            if one.low is not None:
-                axes.plot([one.low, one.high], [y, y], color="C0", solid_capstyle="butt")
-            axes.plot([one.value], [y], "o", color="C0", mfc="C0" if one.low is not None else "white")
+            scale, interval = one.metric.scale, one.interval
+            if interval is not None:
+                ends = [interval.low * scale, interval.high * scale]
+                axes.plot(ends, [y, y], color="C0", solid_capstyle="butt")
+            value = (one.difference or 0.0) * scale
+            axes.plot([value], [y], "o", color="C0", mfc="white" if interval is None else "C0")
         axes.set_yticks(range(len(rows)), names)
         if each < 0.12:
             axes.tick_params(axis="y", labelsize=0.85 * 72 * each)
@@ -90,7 +72,7 @@ def write_intervals(path: Path, rows: Sequence[PaperInterval], *, style: Path, x
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(x_label)
 
-    names = _short([one.label for one in rows])
+    names = _short([one.variant for one in rows])
     lines = sum(name.count("\n") + 1 for name in names)
     height = min(0.55 + 0.2 * max(len(rows), 0.7 * lines), _PAGE)
     each = (height - 0.55) / lines

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
-from kharness.report.graphs._canvas import GRID, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
+from kharness.report.graphs._canvas import (
+    GRID,
+    INK,
+    PALETTE,
+    SOFT,
+    canvas,
+    dress_rows,
+    notes,
+    nothing_to_draw,
+)
 from kharness.report.judging.judgment import Comparison, Verdict
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
@@ -76,7 +85,7 @@ def draw(summary: Summary) -> Figure:
     )
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
     for axes, part in zip(panels[:, 0], of_metric.values(), strict=True):
-        _draw_rows(axes, part, _limit(part))
+        _draw_rows(axes, part, limit_of(part, part[0].metric.scale))
     return figure
 
 
@@ -87,7 +96,7 @@ def _subtitle(summary: Summary, parts: Sequence[Sequence[Comparison]]) -> str:
     second = "hollow: no interval can be given"
     if levels:
         second = f"bar: {confidence} interval, all bars together   {second}"
-    if any(_beyond(one, _limit(part)) for part in parts for one in part):
+    if any(_beyond(one, limit_of(part, part[0].metric.scale)) for part in parts for one in part):
         second += "   arrow: the bar continues"
     what = f"{', '.join(metrics)}, baseline: {summary.conclusions.baseline}"
     return f"{summary.title}   {what}\n{second}"
@@ -98,13 +107,9 @@ def _draw_rows(axes: Axes, rows: Sequence[Comparison], limit: float) -> None:
     axes.axvline(0, color=INK, lw=1, zorder=1)
     for y, one in enumerate(rows):
         _draw_row(axes, y, one, limit)
-    axes.set_yticks(range(len(rows)), [one.variant for one in rows])
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
+    dress_rows(axes, [one.variant for one in rows])
     axes.grid(axis="x", color=GRID)
-    axes.spines["left"].set_visible(False)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(*_ends(rows, limit))
+    axes.set_xlim(*axis_of(rows, margin=0.06, scale=metric.scale))
     unit = _unit(metric)
     known = {True: "; right is better", False: "; left is better", None: ""}[metric.higher_is_better]
     axes.set_xlabel(f"difference in {metric.title}{f' ({unit})' if unit else ''}{known}")
@@ -138,34 +143,27 @@ def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:
     )
 
 
-def _limit(rows: Sequence[Comparison]) -> float:
-    """Half the width of the axis: all differences, where every bar begins, and of the bars as much as most
-    of them need.
+def limit_of(rows: Sequence[Comparison], scale: float = 1.0) -> float:
+    """Return how far from zero intervals are drawn, times `scale`: to where all begin, as far as most need.
 
-    One variant with two seeds may have a bar a hundred times as long as the others.
+    One variant with two seeds may have an interval a hundred times as long as the others.
     """
-    differences = [abs(one.difference or 0.0) * one.metric.scale for one in rows]
-    ends = [
-        max(abs(one.interval.low), abs(one.interval.high)) * one.metric.scale for one in rows if one.interval
-    ]
+    differences = [abs(one.difference or 0.0) * scale for one in rows]
+    ends = [max(abs(one.interval.low), abs(one.interval.high)) * scale for one in rows if one.interval]
     # The interval of several looks may lie beyond the difference over all seeds.
-    differences += [abs(one.interval.nearest_zero) * one.metric.scale for one in rows if one.interval]
+    differences += [abs(one.interval.nearest_zero) * scale for one in rows if one.interval]
     return max(1.15 * max(differences), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
 
 
-def _ends(rows: Sequence[Comparison], limit: float) -> tuple[float, float]:
-    """The axis: zero, every difference, and the bars up to the limit."""
-    reached = [0.0]
+def axis_of(rows: Sequence[Comparison], *, margin: float, scale: float = 1.0) -> tuple[float, float]:
+    """Return both ends of an axis, times `scale`: zero, differences, intervals up to `limit_of`."""
+    limit = limit_of(rows, scale)
+    reached = [0.0, *((one.difference or 0.0) * scale for one in rows)]
     for one in rows:
-        reached.append((one.difference or 0.0) * one.metric.scale)
         if one.interval:
-            reached += [
-                min(max(bound * one.metric.scale, -limit), limit)
-                for bound in (one.interval.low, one.interval.high)
-            ]
-    low, high = min(reached), max(reached)
-    margin = 0.06 * (high - low) or 1.0
-    return low - margin, high + margin
+            reached += [max(one.interval.low * scale, -limit), min(one.interval.high * scale, limit)]
+    beyond = margin * (max(reached) - min(reached)) or 1.0
+    return min(reached) - beyond, max(reached) + beyond
 
 
 def _beyond(one: Comparison, limit: float) -> bool:

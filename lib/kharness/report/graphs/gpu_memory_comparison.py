@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
-from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
+from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, dress_rows, notes, nothing_to_draw
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, sampled, without_samples
 from kharness.report.graphs._gpu_lines import applies as has_samples
 from kharness.report.summary import Summary
@@ -118,11 +118,7 @@ def _draw_rows(axes: Axes, peaks: Sequence[Peak], labels: Sequence[str], which: 
             face = color if peak.status == COMPLETE else "white"
             axes.plot([value], [y], marker="o", ms=6, mfc=face, mec=color, mew=1.3, zorder=4)
             highest = max(highest, value)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
+    dress_rows(axes, labels)
     # From zero, so that lengths compare as amounts do.
     axes.set_xlim(0, 1.08 * highest or 1)
     axes.set_xlabel("GiB")

@@ -12,7 +12,9 @@ from kharness.report.graphs._canvas import (
     INK,
     PALETTE,
     SOFT,
+    bare_rows,
     canvas,
+    dress_rows,
     notes,
     nothing_to_draw,
 )
@@ -98,7 +100,7 @@ def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str])
     dots: dict[bool, tuple[list[float], list[int]]] = {True: ([], []), False: ([], [])}
     for y, label in enumerate(labels):
         own = [one for one in spreads if one.variant == label]
-        low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)
+        low, high = ends_of(own)
         lows.append(low)
         highs.append(high)
         for one in own:
@@ -110,8 +112,7 @@ def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str])
     for complete, (medians, places) in dots.items():
         face = PALETTE[0] if complete else "white"
         axes.plot(medians, places, "o", ms=5, mfc=face, mec=PALETTE[0], mew=1, zorder=4)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.7)
+    dress_rows(axes, labels, above=0.7)
 
 
 def _draw_bars(
@@ -152,17 +153,21 @@ def _draw_runs(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> 
         y += 0.67
     axes.set_yticks(ticks, labels)
     axes.set_ylim(y - 0.67 - 0.3, -0.7)
+    bare_rows(axes)
 
 
 def _dress(axes: Axes, spreads: Sequence[Spread]) -> None:
     right = axes.get_yaxis_transform()
     axes.text(1.075, -0.85, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
     # From zero, so that lengths compare as times do.
     axes.set_xlim(0, 1.02 * max(one.quantiles[-1] for one in spreads) or 1)
     axes.set_xlabel("time per step (ms)")
+
+
+def ends_of(own: Sequence[Spread]) -> tuple[list[float], list[float]]:
+    """Return where the two lower and the two upper quantiles of several runs end, the outer one first."""
+    low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)
+    return low, high
 
 
 def spreads_of(summary: Summary) -> list[Spread]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
-from kharness.report.graphs._canvas import ALARM, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
+from kharness.report.graphs._canvas import ALARM, PALETTE, SOFT, canvas, dress_rows, notes, nothing_to_draw
 from kharness.report.judging.profiles import RunTime, VariantTimes, WorkloadTimes
 from kharness.report.summary import Summary
 
@@ -130,11 +130,7 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
             axes.plot([median, median], [y - 0.32, y + 0.32], color=color, lw=2.4, zorder=4)
         axes.text(1.11, y, unit.words(median), transform=right, ha="right", va="center", fontsize=8.5)
     axes.text(1.11, -0.75, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
-    axes.set_yticks(range(len(times.variants)), [variant.variant for variant in times.variants])
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    axes.set_ylim(len(times.variants) - 0.4, -0.6)
+    dress_rows(axes, [variant.variant for variant in times.variants])
     # From zero, so that lengths compare as times do.
     axes.set_xlim(0, 1.12 * highest)
 

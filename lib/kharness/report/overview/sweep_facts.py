@@ -11,12 +11,12 @@ from typing import Any
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import ABSENT, Table, number_words
+from kharness.report.curves import Kind, Strand
 from kharness.report.importance import Importance, importances
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.overview.next_runs import Suggestion
 from kharness.report.overview.spoken_names import symbol_words
-from kharness.report.plots.plot import Plot, Strand, plot_of, with_points
-from kharness.report.plots.scales import Kind
+from kharness.report.plots.plot import Plot, plot_of, with_points
 from kharness.report.summary import Summary
 from kharness.runs.files import LEADERBOARD_JSON
 from kharness.runs.matrix_plan import short_value

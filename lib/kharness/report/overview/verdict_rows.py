@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kharness.report.graphs.differences import axis_of
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison, Verdict
 from kharness.report.judging.sentences import difference_words, interval_words, signed, unit_words
@@ -58,7 +58,7 @@ def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture 
         first = sorted(known, key=lambda one: (one.verdict not in _DECIDED, -abs(one.difference or 0.0)))
         kept = {id(one) for one in first[:most]}
         rows = [one for one in known if id(one) in kept]
-    low, high = _axis(rows)
+    low, high = axis_of(rows, margin=0.08)
     metric = part.metric
     return VerdictPicture(
         metric=metric.title,
@@ -88,21 +88,6 @@ def _row(one: Comparison, low: float, high: float) -> VerdictRow:
         beyond_left=interval is not None and interval.low < low,
         beyond_right=interval is not None and interval.high > high,
     )
-
-
-def _axis(rows: Sequence[Comparison]) -> tuple[float, float]:
-    """Both ends: zero, all differences, where every interval begins, and of these as much as most need."""
-    differences = [one.difference or 0.0 for one in rows]
-    ends = [max(abs(one.interval.low), abs(one.interval.high)) for one in rows if one.interval]
-    # The interval of several looks may lie beyond the difference over all seeds.
-    least = [*differences, *(one.interval.nearest_zero for one in rows if one.interval)]
-    limit = max(1.15 * max(map(abs, least)), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
-    reached = [0.0, *differences]
-    for one in rows:
-        if one.interval:
-            reached += [max(one.interval.low, -limit), min(one.interval.high, limit)]
-    margin = 0.08 * (max(reached) - min(reached)) or 1.0
-    return min(reached) - margin, max(reached) + margin
 
 
 def _ticks(low: float, high: float) -> list[float]:

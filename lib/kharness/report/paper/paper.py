@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kharness.config.foreign_text import in_markdown
 from kharness.report.comparison_table import Table, comparison
-from kharness.report.graphs._paper import PaperInterval, PaperLine, write_curves, write_intervals
+from kharness.report.curves import Strand
+from kharness.report.graphs._paper import write_curves, write_intervals
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import levels_words, method_words, unit_words
 from kharness.report.overview.compared import compared
@@ -16,7 +17,6 @@ from kharness.report.paper.appendix import appendix
 from kharness.report.paper.bibliography import bibliography
 from kharness.report.paper.latex import MOST_LINES, breakable, escaped, file_name, latex_figure, latex_table
 from kharness.report.plots.matrix_plots import strands_of_matrix
-from kharness.report.plots.plot import Strand
 from kharness.report.plots.run_plots import curves_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
@@ -175,26 +175,16 @@ def _curve_figure(
     folder: Path, name: str, title: str, strands: Sequence[Strand], *, log: bool, style: Path, words: str
 ) -> tuple[str, str, Sequence[Path]]:
     """Draw a metric; its scale is logarithmic, where that is asked for, over more than a factor of ten."""
-    lines = [PaperLine(one.label, one.color, one.xs, one.ys, one.lows, one.highs) for one in strands]
     values = [value for one in strands for value in (*one.ys, *one.lows)]
     log = log and min(values) > 0 and max(values) > 10 * min(values)
     path = folder / file_name(name)
-    written = write_curves(path, lines, style=style, x_label="step", y_label=title, log=log)
+    written = write_curves(path, strands, style=style, x_label="step", y_label=title, log=log)
     return path.name, f"{title}: {words}.", written
 
 
 def _differences(summary: Summary, folder: Path, style: Path) -> _Figures:
     for part in summary.conclusions.by_metric:
-        rows = [
-            PaperInterval(
-                one.variant,
-                one.difference * one.metric.scale,
-                one.interval.low * one.metric.scale if one.interval else None,
-                one.interval.high * one.metric.scale if one.interval else None,
-            )
-            for one in part.comparisons
-            if one.difference is not None
-        ]
+        rows = [one for one in part.comparisons if one.difference is not None]
         name = f"differences_{file_name(part.metric.name)}"
         unit = unit_words(part.metric)
         label = f"difference in {part.metric.title}{f' ({unit})' if unit else ''}"

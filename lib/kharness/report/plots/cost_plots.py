@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kharness.report.graphs.time_per_step import Spread, spreads_of
+from kharness.report.graphs.time_per_step import Spread, ends_of, spreads_of
 from kharness.report.graphs.time_to_target import unit_of
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import VariantTimes
@@ -71,7 +71,7 @@ def time_per_step(summary: Summary) -> list[RowPlot]:
     rows = []
     for name in shown:
         own = of_variant[name]
-        lows, highs = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in _ENDS)
+        lows, highs = ends_of(own)
         bars = [bar(look, low, high, axis) for look, low, high in zip(_BARS, lows, highs, strict=True)]
         dots = [
             PlotMark("point" if one.status == COMPLETE else "point hollow", percent(one.quantiles[2], axis))
@@ -83,7 +83,6 @@ def time_per_step(summary: Summary) -> list[RowPlot]:
 
 
 _BARS = ("thin", "thick")
-_ENDS = ((min, (0, 1)), (max, (4, 3)))
 
 
 def time_to_target(summary: Summary) -> list[RowPlot]:

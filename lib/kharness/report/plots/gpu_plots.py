@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kharness.report.collection import CellResult
+from kharness.report.curves import Kind, Strand
 from kharness.report.gpu.balance import FAR, seconds_lost, seconds_waited, verdict, wait_for_slow
 from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.gpu.history import GpuRecording, GpuSeries
@@ -23,8 +24,8 @@ from kharness.report.plots.gpu_quantities import (
     strand_of,
 )
 from kharness.report.plots.gpu_variants import gpus_of_variants
-from kharness.report.plots.plot import MOST_IN_COLOR, Plot, Strand, plot_of, range_of
-from kharness.report.plots.scales import Kind, Scale
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
+from kharness.report.plots.scales import Scale
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
 

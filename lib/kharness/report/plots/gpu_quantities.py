@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kharness.report.curves import Strand
 from kharness.report.gpu.columns import GpuCurve
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, TimeUnit
-from kharness.report.plots.plot import Strand
 
 # Means that differ by less, relative to the highest, are called alike.
 _ALIKE = 0.05

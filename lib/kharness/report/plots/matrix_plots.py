@@ -9,10 +9,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kharness.report.graphs._curves import Curve, bin_size, curves
+from kharness.report.curves import (
+    TRAINING_LOSS,
+    VALIDATION_ACCURACY,
+    VALIDATION_LOSS,
+    Curve,
+    PlottedMetric,
+    Strand,
+)
 from kharness.report.metrics import metric_named
-from kharness.report.plots.plot import MOST_IN_COLOR, Plot, Strand, plot_of, range_of
-from kharness.report.plots.scales import Kind
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 from kharness.runs.budget import spent
@@ -23,20 +29,6 @@ _FEWEST_FOR_AREA = 3
 
 _AREAS = "Lines are means over seeds; areas reach from the lowest run to the highest."
 _FINE = "Of long runs a point is the mean of several steps."
-
-
-@dataclass(frozen=True)
-class PlottedMetric:
-    """A metric that is drawn over steps."""
-
-    name: str
-    """The name of the graph with the same numbers, where there is one."""
-    title: str
-    read: Callable[[RunData], Series]
-    factor: float = 1.0
-    kind: Kind = "linear"
-    dots: bool = False
-    binned: bool = True
 
 
 _Along = Callable[[float], float]
@@ -107,28 +99,7 @@ def strands_of_matrix(summary: Summary) -> Sequence[tuple[PlottedMetric, Sequenc
 
 
 def _metrics(summary: Summary) -> list[PlottedMetric]:
-    found = [
-        PlottedMetric(
-            "training_loss", "Training loss", lambda run: run.metric("step", "train_loss"), kind="log"
-        ),
-        PlottedMetric(
-            "validation_loss",
-            "Validation loss",
-            lambda run: run.validation("val_loss"),
-            kind="log",
-            dots=True,
-            binned=False,
-        ),
-        PlottedMetric(
-            "validation_accuracy",
-            "Validation accuracy (%)",
-            lambda run: run.validation("val_accuracy"),
-            100,
-            "log error",
-            True,
-            False,
-        ),
-    ]
+    found = [TRAINING_LOSS, VALIDATION_LOSS, VALIDATION_ACCURACY]
     if any(cell.run.end.get("tokens_seen") for cell in summary.cells):
         found.append(
             PlottedMetric(
@@ -221,8 +192,7 @@ def _plot_over(
 
 def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], int]:
     """Return all curves with the steps that a point stands for; none where all are single points."""
-    size = bin_size(summary, metric.read) if metric.binned else 1
-    found = curves(summary, metric.read, scale=metric.factor, size=size)
+    found, size = metric.curves(summary)
     return (found if any(len(one.steps) > 1 for one in found) else []), size
 
 

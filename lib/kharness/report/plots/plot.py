@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kharness.report.plots.scales import SIZE, Kind, Scale, scale_of
+from kharness.report.curves import Kind, Strand
+from kharness.report.plots.scales import SIZE, Scale, scale_of
 
 # Percent of the height between two labels at the ends of lines.
 _LABEL_GAP = 7.5
@@ -16,22 +17,6 @@ MOST_IN_COLOR = 6
 _MOST_IN_GRAY = 40
 # Characters that have room there; where one is longer, a legend below has all.
 _LONGEST_AT_END = 17
-
-
-@dataclass(frozen=True)
-class Strand:
-    """One line, its area, or both; `color` is its number in the page's palette."""
-
-    label: str
-    color: int
-    kind: str
-    """`mean`, `run`, `unfinished`, `points` for dots alone, or `other` for what is only compared with."""
-    xs: Sequence[float]
-    ys: Sequence[float]
-    """NaN is a gap."""
-    lows: Sequence[float] = ()
-    highs: Sequence[float] = ()
-    dots: bool = False
 
 
 @dataclass(frozen=True)

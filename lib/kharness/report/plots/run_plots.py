@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.report.comparison_table import ABSENT, Table
-from kharness.report.plots.plot import Plot, Strand, plot_of
-from kharness.report.plots.scales import Kind
+from kharness.report.curves import Kind, Strand
+from kharness.report.plots.plot import Plot, plot_of
 from kharness.report.runs import WALL_TIMES
 from monitoring.journal.series import RunSeries, SeriesInfo
 

@@ -6,9 +6,8 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["linear", "log", "log error"]
+from kharness.report.curves import Kind
 
 SIZE = 1000
 """Units of a frame in each direction; a path of whole numbers is short, and finer than any screen."""
