@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -187,11 +189,10 @@ def test_only(request: TaskRequest) -> str:
 
 def _known(said: str) -> str:
     """The accounts and QOS that this user has, where the cluster keeps accounts."""
-    try:
-        user = os.environ.get("USER") or str(os.getuid())
+    lines: list[str] = []
+    with contextlib.suppress(SlurmRefused, OSError, KeyError):
+        user = pwd.getpwuid(os.getuid()).pw_name  # USER is not set in every shell
         lines = answer("sacctmgr", "-n", "-P", "show", "assoc", f"user={user}", "format=account,qos").split()
-    except (SlurmRefused, OSError):
-        lines = []
     if not lines:
         return "`sbatch --test-only` with the same options shows it; a dry run prints them"
     accounts = dict.fromkeys(line.partition("|")[0] for line in lines)

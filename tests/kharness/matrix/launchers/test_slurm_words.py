@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from kharness.matrix.launchers._slurm_arrays import (
 )
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
 from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
-from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, seconds_of
+from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, refuse, seconds_of
 from kharness.matrix.launchers._slurm_packed import cores_of_job
 from kharness.matrix.launchers.slurm import Options
 from kharness.runs.errors import MatrixError
@@ -181,6 +182,28 @@ def test_options_that_break_the_contract(option: str, value: str, error: str) ->
         check_words(**{**options, option: value})
     assert str(refused.value) == error
     check_words(**{**options, "sbatch": "--constraint=a100 '--comment=a b'", "time_limit": "1-12"})
+
+
+def test_an_unknown_account_is_refused_with_those_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a shell without USER, as jobs and containers have it."""
+    said = "allocation failure: Invalid account or account/partition combination specified"
+    user = pwd.getpwuid(os.getuid()).pw_name
+    programs = {
+        "sbatch": f"echo {said} >&2; exit 1",
+        "sacctmgr": f'case "$*" in *user={user}\\ *) printf "lab|normal,few\\nold|few\\n";; esac',
+    }
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("USER", raising=False)
+    main = Partition("main", True, 3600.0, 8000, 2, 0)
+    with pytest.raises(MatrixError) as refused:
+        refuse([TaskRequest(cpus=1, account="nobodys")], "", ClusterLimits(1001, {"main": main}))
+    assert str(refused.value) == f"LAUNCHER=slurm: sbatch refuses this: {said}"
+    assert refused.value.hint == "your accounts: lab, old; QOS: normal, few"
 
 
 def test_an_array_has_no_name_of_a_user_in_a_script(tmp_path: Path) -> None:
