@@ -48,7 +48,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min
 KillWait=5
 MessageTimeout=20
 SlurmctldTimeout=30
-SlurmdTimeout=10
+SlurmdTimeout={node_timeout}
 ReturnToService=2
 MinJobAge={min_job_age}
 InactiveLimit=0
@@ -129,7 +129,9 @@ class SlurmCluster:
         max_array_size: int = 1001,
         max_jobs: int = 10000,
         accounting: bool = False,
+        node_timeout: int = 10,
     ) -> None:
+        """`node_timeout`: seconds after which a node that does not answer is lost."""
         self.folder = folder
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
@@ -155,6 +157,7 @@ class SlurmCluster:
             nodes="\n".join(lines),
             max_array_size=max_array_size,
             max_jobs=max_jobs,
+            node_timeout=node_timeout,
             min_job_age=2 if accounting else 300,
             accounting=ACCOUNTING.format(port=port, folder=folder) if accounting else NO_ACCOUNTING,
         )

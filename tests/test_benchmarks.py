@@ -68,7 +68,8 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
 
 WHOLE = {
     *("cell_parts", "everything_on", "launch_cells", "lenet5_epoch", "log_step", "resnet50_step"),
-    *("disturbed_slurm", "gpu_dashboard", "packed_cells", "run_matrix", "tracker_down", "verbose_logging"),
+    *("disturbed_slurm", "gpu_dashboard", "many_nodes_slurm", "packed_cells", "run_matrix", "tracker_down"),
+    "verbose_logging",
 }
 """Whose smallest size is a training or a matrix of them, minutes on a busy machine, or needs a given time."""
 

@@ -136,6 +136,8 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
         launch = launches[place]
         if place in left and (left[place][1].launcher, left[place][1].id) in alive:
             statuses[place] = by_job_file(launch.directory, status, launch.asked)
+            if statuses[place].status not in (RUNNING, QUEUED):  # since the question: nobody takes it over
+                write_status(launch.directory, statuses[place])
             continue
         job = left[place][1] if place in left else None
         statuses[place] = _closed(launch, status, ends.get((job.launcher, job.id)) if job else None)

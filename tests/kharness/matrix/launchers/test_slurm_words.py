@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_wor
 from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, refuse, seconds_of
 from kharness.matrix.launchers._slurm_packed import cores_of_job
 from kharness.matrix.launchers.slurm import Options
+from kharness.matrix.running.pending_cells import settled
 from kharness.runs.errors import MatrixError
 from kharness.runs.jobs.job_file import STEP_MARK, append, attempts_without_step, note_step, read_starts
 from kharness.runs.jobs.job_status import attempts_of
 from kharness.runs.launch import Exit, Job, JobStart, Launch, Slot
-from kharness.runs.status import Attempt
+from kharness.runs.status import Attempt, RunStatus, read_status, write_status
 
 STARTED = JobStart("7_0", 0, "node1", 100.0, 0)
 
@@ -288,6 +290,33 @@ a|7_2|RUNNING|node1|Unknown
 a|7_[3-4]|TIMEOUT|node2|300
 b|c|8_0|NODE_FAIL|node1|300
 """
+
+
+def test_a_job_that_ends_after_the_question_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand that `make continue` finds alive, some have ended when their files are read."""
+    runs = [tmp_path / name for name in ("seed-1", "seed-2")]
+    for index, run in enumerate(runs):
+        run.mkdir()
+        job = asdict(Job("slurm", f"m.{index}", "", None, 100.0))
+        write_status(run, RunStatus("queued", [Attempt(100.0, job=job)]))
+        begun = {"event": "start", "submission": f"m.{index}", "job": f"7_{index}", "restart": 0}
+        append(run, {**begun, "node": "node1", "time": 100.0, "journal_offset": 0, "slot": {}})
+    end: dict[str, object] = {"event": "end", "submission": "m.0", "time": 200.0, "exit_code": 1}
+    end |= {"signal": None, "cause": None, "reason": None, "requeued": False}
+    programs = {
+        "squeue": "echo 'm|0|7|RUNNING|100|node1|None'",
+        "sacct": f"echo '{json.dumps(end)}' >> {runs[0]}/job.jsonl",  # between the two
+    }
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    launches = [Launch(run.name, run, tmp_path, "m", {}) for run in runs]
+    found = settled(launches, {"LAUNCHER": "slurm"})
+    assert [status.status for status in found] == ["failed", "killed"]
+    assert [read_status(run) for run in runs] == found
 
 
 def test_what_the_accounts_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
