@@ -107,8 +107,9 @@ def sbatch(arguments: Sequence[str]) -> tuple[Answer, str]:
         output = process.stdout.read()
     code = process.returncode
     reason = "; ".join(said) or f"exit code {code}"
-    if code == 0 and output.strip():
-        return Answer.TAKEN, output.strip().partition(";")[0]
+    # A site's wrapper may greet before it.
+    if code == 0 and (words := output.split()):
+        return Answer.TAKEN, words[-1].partition(";")[0]
     if any(word in reason for word in _FULL):
         return Answer.FULL, reason
     return (Answer.UNKNOWN if any(word in reason for word in _AWAY) else Answer.REFUSED), reason
@@ -125,7 +126,10 @@ def squeue(names: Sequence[str]) -> dict[tuple[str, int], Row]:
     text = answer("squeue", "-h", "-r", "-t", "all", f"--name={','.join(names)}", "-o", columns)
     found: dict[tuple[str, int], Row] = {}
     for line in text.splitlines():
-        name, index, job, state, expected, nodes, reason = line.split("|", 6)
+        fields = line.split("|", 6)
+        if len(fields) < 7:
+            continue  # what a site's wrapper says
+        name, index, job, state, expected, nodes, reason = fields
         start = float(expected) if expected.isdecimal() else None
         row = Row(job, state, "" if reason == "None" else reason, start, nodes)
         for task in indices_of(index):

@@ -20,7 +20,16 @@ from kharness.matrix.launchers._slurm_arrays import (
     is_packed,
     name_and_index,
 )
-from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, indices_of, joined, sacct
+from kharness.matrix.launchers._slurm_calls import (
+    Answer,
+    Row,
+    SlurmRefused,
+    indices_of,
+    joined,
+    sacct,
+    sbatch,
+    squeue,
+)
 from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
 from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, refuse, seconds_of
 from kharness.matrix.launchers._slurm_packed import cores_of_job
@@ -290,6 +299,20 @@ a|7_2|RUNNING|node1|Unknown
 a|7_[3-4]|TIMEOUT|node2|300
 b|c|8_0|NODE_FAIL|node1|300
 """
+
+
+def test_what_a_site_says_beside_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plugins print on standard error, its wrappers on the other as well."""
+    programs = {
+        "sbatch": "echo 'sbatch: lua: your job goes to lab' >&2; echo Welcome to the cluster; echo '7;test'",
+        "squeue": "echo Willkommen am Cluster; echo 'm|0|7|RUNNING|100|node1|None'; echo Hinweis >&2",
+    }
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert sbatch([]) == (Answer.TAKEN, "7")
+    assert squeue(["m"]) == {("m", 0): Row("7", "RUNNING", "", 100.0, "node1")}
 
 
 def test_a_job_that_ends_after_the_question_is_closed(
