@@ -47,7 +47,7 @@ class UsualDataset(Dataset[tuple[Tensor, int]]):
 
 
 def to_tensor(picture: Image.Image) -> Tensor:
-    """transforms.functional.to_tensor of a greyscale picture."""
+    """transforms.functional.to_tensor of a grayscale picture."""
     image = torch.from_numpy(np.array(picture, np.uint8, copy=True))
     image = image.view(picture.size[1], picture.size[0], 1).permute((2, 0, 1)).contiguous()
     return image.to(dtype=torch.get_default_dtype()).div(255)

@@ -23,7 +23,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Normalization:
-    """Bytes to numbers of mean 0 and deviation 1, and grey pictures to three channels."""
+    """Bytes to numbers of mean 0 and deviation 1, and gray pictures to three channels."""
 
     mean: Tensor
     """(channels, 1, 1), of pixels from 0 to 1."""

@@ -23,7 +23,8 @@ LEANING = {"Of", "As", "By", "From", "What"}
 ENDINGS = "e[drs]?|ing|ations?|ers?"
 BRITISH = re.compile(
     rf"\b\w*(?:optimis|initialis|normalis|orthogonalis|tokenis|quantis|summaris|recognis|synchronis|serialis"
-    rf"|parallelis|regularis|visualis)(?:{ENDINGS})\b|\b(?:behaviour|colour|favour|judgement|licence|artefact)s?\b",
+    rf"|parallelis|regularis|visualis)(?:{ENDINGS})\b|\b\w+metres?\b"
+    r"|\b(?:artefact|behaviour|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b",
     re.IGNORECASE,
 )
 

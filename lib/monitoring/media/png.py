@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# Channels -> PNG's kind of pixels: grey, grey and alpha, RGB, RGBA (w3.org/TR/png-3, 11.2.1).
+# Channels -> PNG's kind of pixels: gray, gray and alpha, RGB, RGBA (w3.org/TR/png-3, 11.2.1).
 KINDS = {1: 0, 2: 4, 3: 2, 4: 6}
 # Pixels of a histogram's picture.
 HEIGHT, BAR, GAP = 96, 6, 1

@@ -25,7 +25,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 HEADER = struct.Struct(">8sI4sIIBB")
 END = b"\0\0\0\0IEND\xaeB`\x82"
 
-# Kind of pixels -> channels: grey, RGB, palette (of RGB), grey and alpha, RGBA.
+# Kind of pixels -> channels: gray, RGB, palette (of RGB), gray and alpha, RGBA.
 CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
 

@@ -130,7 +130,7 @@ def _panel_each(
     second = 0.15 * any("\n" in title for title in titles)
     band = _band(means) if len(labels) > MOST_LINES else None
     others = "range of variants" if band else "the other variants"
-    subtitle += f"   grey: {others}{_scale_words(extremes, look)}"
+    subtitle += f"   gray: {others}{_scale_words(extremes, look)}"
     figure = canvas(2.75 * columns + 1.0, (2.15 + second) * rows + 0.22, look.title, subtitle, extra)
     top = 1 - (1.22 + second) / figure.get_figheight()
     figure.subplots_adjust(hspace=0.34 + 0.6 * second, wspace=0.08, top=top)
@@ -285,7 +285,7 @@ def _scale_words(extremes: Curve, look: CurveGraph, lead: str = "   ") -> str:
 
 def _scale_of(extremes: Curve, look: CurveGraph) -> Kind:
     """Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
-    100 %, or the runs that are worth telling apart would share the last millimetre.
+    100 %, or the runs that are worth telling apart would share the last millimeter.
     """
     low, high = min(extremes.values), max(extremes.values)
     if look.metric.kind == "log" and low > 0 and high > 10 * low:

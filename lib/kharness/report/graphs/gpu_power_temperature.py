@@ -84,7 +84,7 @@ def draw(summary: Summary) -> Figure:
     if not one_run:
         subtitle += "line: one run   power: sum over its GPUs   temperature: the hottest of them"
     elif len(lines) > MAX_TOGETHER:
-        subtitle += "grey: a GPU   colored: the hottest one, and the one with the least power"
+        subtitle += "gray: a GPU   colored: the hottest one, and the one with the least power"
     else:
         subtitle += "line: one GPU"
     beside = (1.8 if len(lines) > MAX_TOGETHER else 0.95) if one_run else legend_width(runs)

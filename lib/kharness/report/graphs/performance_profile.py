@@ -62,7 +62,7 @@ def draw(summary: Summary) -> Figure:
         "score: area under the curve, 1 is the fastest everywhere"
     )
     if others:
-        subtitle += f"   grey: {counted(len(others), 'other')}"
+        subtitle += f"   gray: {counted(len(others), 'other')}"
     legend = 1.5 + 0.075 * max(len(profile.variant) for profile in named)
     figure = canvas(6.4 + legend, 3.6, TITLE, subtitle, notes(summary, []))
     figure.subplots_adjust(right=1 - legend / (6.4 + legend))

@@ -35,4 +35,4 @@ def count(options: Options, root: Path) -> int:
 def load(options: Options, root: Path) -> PictureSet:
     """6,000 training and 1,000 test pictures, 28x28; DatasetError if a file is missing or damaged."""
     digits = mnist_subset.load(SUBSET, root)
-    return PictureSet.grey(digits, classes=tuple("0123456789"), mean=0.1307, std=0.3081)
+    return PictureSet.gray(digits, classes=tuple("0123456789"), mean=0.1307, std=0.3081)

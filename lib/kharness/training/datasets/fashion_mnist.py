@@ -54,4 +54,4 @@ fetch, check, count = FETCHED.fetch, FETCHED.check, FETCHED.count
 
 def load(options: Options, root: Path) -> PictureSet:
     """The verified pictures; DatasetError if a file is missing or damaged."""
-    return PictureSet.grey(FETCHED.load(options, root), classes=CLASSES, mean=0.2860, std=0.3530)
+    return PictureSet.gray(FETCHED.load(options, root), classes=CLASSES, mean=0.2860, std=0.3530)

@@ -10,7 +10,7 @@ from kharness.training.datasets._files import IdxArray
 
 @dataclass(frozen=True)
 class PictureSet:
-    """Training and test pictures, grey (n, height, width) or colored (n, 3, height, width), bytes."""
+    """Training and test pictures, gray (n, height, width) or colored (n, 3, height, width), bytes."""
 
     train_images: IdxArray
     train_labels: IdxArray
@@ -26,7 +26,7 @@ class PictureSet:
     """SHA-256 that identifies the data."""
 
     @classmethod
-    def grey(cls, found: Mnist, *, classes: tuple[str, ...], mean: float, std: float) -> PictureSet:
+    def gray(cls, found: Mnist, *, classes: tuple[str, ...], mean: float, std: float) -> PictureSet:
         """The arrays of a set in MNIST's format."""
         arrays = found.train_images, found.train_labels, found.test_images, found.test_labels
         return cls(*arrays, classes=classes, mean=(mean,), std=(std,), sha256=found.sha256)
