@@ -207,7 +207,7 @@ def test_the_same_values_in_every_record_are_equal(
         line.split()[-1] == "records" for line in out.splitlines() if line.startswith("training (s)")
     ] == [False]
     text = as_markdown(summary_of(compare(str(first), str(again))))
-    assert "equal in test accuracy (the same values in all" in text
+    assert "equal in test accuracy; the same values in all" in text
 
 
 @pytest.mark.parametrize("losses", [[0.3, 0.2000000001], [0.3], [0.3, 0.2, 0.1]])

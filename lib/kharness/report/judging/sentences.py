@@ -91,9 +91,10 @@ def comparison_sentence(comparison: Comparison) -> str:
         text = f"**{ours}** is the same as {theirs} in {metric.title}, within the margin"
     else:
         text = f"**{ours}** and {theirs}: {comparison.verdict} in {metric.title}"
-        text += f" ({comparison.reason})" if comparison.reason else ""
     if comparison.over:
         text += f", over the levels of {' and '.join(axis.lower() for axis in comparison.over)}"
+    if comparison.verdict not in SHOWN and comparison.reason:
+        text += f"; {comparison.reason}"
     sentences = [text, *_evidence(comparison), _budget_sentence(comparison)]
     if ties_words(comparison):
         sentences.append(f"It rests on {ties_words(comparison).removeprefix('by ')}")

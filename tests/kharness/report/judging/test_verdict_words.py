@@ -31,6 +31,15 @@ def test_a_verdict_after_ties_says_how_many_seeds_it_rests_on(matrix_of: MatrixO
     assert "| 3 of 5 |" in as_markdown(collect(matrix.made.directory))
 
 
+def test_a_reason_stands_in_no_brackets_for_it_has_some(matrix_of: MatrixOf) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70, 0.75, 0.85), adam=seeds(0.92, 0.86, 0.69, 0.81, 0.87))
+    (found,) = matrix.judged()
+    assert found.reason == "35 (15 to 75) more seeds for one of this size"
+    assert comparison_sentence(found).partition(". ")[0] == (
+        f"**adam** and sgd: no difference shown in test accuracy; {found.reason}"
+    )
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [

@@ -56,7 +56,7 @@ cases, and how many more would show a difference of the size found.
 | :--- | :--- | ---: | ---: | ---: | ---: | ---: |
 | adam | not comparable | +25.00 | - | - | - | 1 |
 
-- **adam** and sgd: not comparable in test accuracy (diverged in 1 of 2 seeds). \
+- **adam** and sgd: not comparable in test accuracy; diverged in 1 of 2 seeds. \
 Difference +25.00 points. Both had 4 steps; training took 4.0 s against 4.0 s. Without a partner of the same \
 seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed (exit code 1).
 
