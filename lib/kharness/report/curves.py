@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,6 +12,9 @@ from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 
 Kind = Literal["linear", "log", "log error"]
+
+SCALE_WORDS: Mapping[Kind, str] = {"linear": "", "log": "log scale", "log error": "log scale of the error"}
+"""What an axis says of its scale."""
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def test_axes_have_round_ticks(values: list[float], asked: str, kind: str, ticks
     places = [at for at, _ in scale.ticks()]
     assert places == sorted(places)
     assert all(0 <= at <= 100 for at in places)
+    plot = plot_of("m", "M", [Strand("a", 0, "mean", [0, 10], values)], scale=asked)  # type: ignore[arg-type]
+    assert plot.quantity == {"linear": "", "log": "log scale", "log error": "log scale of the error"}[kind]
 
 
 def test_a_plot_has_its_points_in_thousandths_and_labels_that_do_not_meet() -> None:
@@ -144,6 +147,10 @@ def test_a_price_has_a_point_per_variant_and_names_the_front() -> None:
     assert [name for _, _, name in plot.names] == ["sgd", "lion"]
     tops = [top for _, top, _ in plot.names]
     assert tops[1] - tops[0] >= 7.5
+    assert plot.x_label == "CPU memory (MB)"
+    wide = price(replace(front, points={**front.points, "lion": (0.9, 4050.0)}))
+    assert wide is not None
+    assert wide.x_label == "CPU memory (MB), log scale"
     assert plot.alt == (
         "test accuracy (%) by CPU memory (MB): on the front sgd, lion, 1 of 3 are shown to be beaten."
     )

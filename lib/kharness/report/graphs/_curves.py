@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kharness.report.curves import Curve, Kind, PlottedMetric
+from kharness.report.curves import SCALE_WORDS, Curve, Kind, PlottedMetric
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -277,9 +277,7 @@ def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str
 
 def _scale_words(extremes: Curve, look: CurveGraph, lead: str = "   ") -> str:
     """Return the scale of the y axis in words, unless it is linear."""
-    words = {"linear": "", "log": "log scale", "log error": "log scale of the error"}[
-        _scale_of(extremes, look)
-    ]
+    words = SCALE_WORDS[_scale_of(extremes, look)]
     return f"{lead}{words}" if words else ""
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from kharness.report.curves import SCALE_WORDS
 from kharness.report.graphs.time_per_step import Spread, ends_of, spreads_of
 from kharness.report.graphs.time_to_target import unit_of
 from kharness.report.judging.pareto import Front
@@ -169,7 +170,7 @@ def price(front: Front) -> Plot | None:
     return Plot(
         name="pareto_front",
         title=f"{quality.label} by {cost.label}",
-        x_label=cost.label,
+        x_label=", ".join(filter(None, (cost.label, SCALE_WORDS[x.kind]))),
         alt=f"{quality.label} by {cost.label}: on the front {', '.join(named)}{beaten}.",
         paths=paths,
         x_ticks=without_neighbors(x.ticks()),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kharness.report.curves import Kind, Strand
+from kharness.report.curves import SCALE_WORDS, Kind, Strand
 from kharness.report.plots.scales import SIZE, Scale, scale_of
 
 # Percent of the height between two labels at the ends of lines.
@@ -51,7 +51,7 @@ class Plot:
     said: Sequence[str] = field(default_factory=list)
     """Notes below it."""
     quantity: str = ""
-    """What is drawn, where the title says something else."""
+    """What the title does not say: a scale of logarithms, or what is drawn."""
 
 
 def plot_of(
@@ -89,6 +89,7 @@ def plot_of(
         x=x,
         y=y,
         said=said,
+        quantity=SCALE_WORDS[y.kind],
     )
 
 
