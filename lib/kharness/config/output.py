@@ -82,6 +82,29 @@ def in_columns(text: str, columns: int) -> str:
     return "\n".join(part for line in lines for part in folded(line, columns))
 
 
+def command_lines(line: str, columns: int) -> list[str]:
+    """Return `command  # what it does` in lines of at most `columns` that a shell takes as one.
+
+    Words stay whole, quoted ones too. With 0 columns there is one line.
+    """
+    if len(line) <= columns or not columns:
+        return [line]
+    import re
+
+    command, mark, note = line.partition("  # ")
+    indent = " " * (len(command) - len(command.lstrip()) + 4)
+    words = [*re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command), *([f" # {note}"] if mark else [])]
+    lines = [command[: len(command) - len(command.lstrip())] + words[0]]
+    for place, word in enumerate(words[1:], start=1):
+        rest = 0 if place == len(words) - 1 else len(" \\")
+        if len(lines[-1]) + 1 + len(word) + rest <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(indent + word.lstrip())
+    return lines
+
+
 def _narrow_table(lines: list[str], columns: int) -> list[str]:
     """Header, dashes and rows, with as many columns as fit, and the names of the others."""
     import re

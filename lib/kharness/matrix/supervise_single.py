@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
-from kharness.config.output import say
+from kharness.config.output import command_lines, say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
@@ -22,6 +22,7 @@ from kharness.runs.rundir import has_plan
 from kharness.runs.seeds_of_run import seeds_of_run
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
+from monitoring.errors import columns_of
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
@@ -117,10 +118,12 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
         commands[seeds_of_run(launch.directory, 5)] = "several seeds: better, or noise?"
     if launch.asked.get("ENABLE_TRACKIO"):
         commands[typed_make("trackio-view")] = "its dashboard"
-    return [
+    lines = [
         f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
         for place, (command, what) in enumerate(commands.items())
     ]
+    columns = columns_of(sys.stdout)
+    return [part for line in lines for part in command_lines(line, columns)]
 
 
 def _is_comparable(run: Path, model: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import termios
 from pathlib import Path
 
 import pytest
 
-from kharness.config.output import fitted, in_columns
+from kharness.config.output import command_lines, fitted, in_columns
 
 TEXT = """\
 matrix: 48 runs of lenet5 (OPTIMIZER=sgd|adamw BATCH_SIZE=64|128 SEED=1|2|3)
@@ -41,6 +42,26 @@ not in these columns: val loss, training
 def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
     assert in_columns(TEXT, 40) == IN_40
     assert in_columns(TEXT, 80) == TEXT
+
+
+COMMAND = (
+    "      make test_matrix CONFIG_LENET5_QUICK=y 'CONFIG_MATRIX_AXES=A=1|2 SEED=1..5' "
+    "CONFIG_NOTE='it'\"'\"'s on'  # better?"
+)
+
+IN_48 = """\
+      make test_matrix CONFIG_LENET5_QUICK=y \\
+          'CONFIG_MATRIX_AXES=A=1|2 SEED=1..5' \\
+          CONFIG_NOTE='it'"'"'s on'  # better?"""
+
+
+def test_a_command_is_wrapped_so_that_a_shell_takes_it() -> None:
+    assert "\n".join(command_lines(COMMAND, 48)) == IN_48
+    assert command_lines(COMMAND, 200) == command_lines(COMMAND, 0) == [COMMAND]
+    typed = [f"make() {{ printf '<%s>' \"$@\"; }}\n{text}" for text in (COMMAND, IN_48)]
+    assert [subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout for text in typed] == [
+        b"<test_matrix><CONFIG_LENET5_QUICK=y><CONFIG_MATRIX_AXES=A=1|2 SEED=1..5><CONFIG_NOTE=it's on>"
+    ] * 2
 
 
 def test_lines_are_as_wide_as_the_terminal_and_whole_elsewhere(
