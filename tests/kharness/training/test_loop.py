@@ -112,6 +112,7 @@ def test_terminal_has_a_bar_of_each_epoch_and_other_output_has_the_same_lines(
     monkeypatch.setenv("COLUMNS", "120")
     with open(other, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr("kharness.training.steps.epoch_bar.DRAW_EVERY", 0.0)
         assert torch.equal(train(run="shown"), weights)
         monkeypatch.undo()
     text = b""
@@ -120,16 +121,13 @@ def test_terminal_has_a_bar_of_each_epoch_and_other_output_has_the_same_lines(
             text += chunk
     os.close(main)
     shown = text.decode().removesuffix("\r\n").split("\r\n")
-    bars = [line.rpartition("\x1b[K")[2] for line in shown if "\x1b[K" in line]
-    assert [re.sub(r"\|.*\| | \[.*", " ", bar) for bar in bars if "100%" in bar] == [
-        "Epoch 1/2: 100% 3/3 ",
-        "Epoch 2/2: 100% 3/3 ",
-    ]
+    bars = [bar.strip() for line in shown for bar in line.split("\x1b[K")[:-1] if bar.strip()]
+    assert {re.sub(r":.*", "", bar) for bar in bars} == {"Epoch 1/2", "Epoch 2/2"}
     assert all("loss=" in bar and "lr=0.125, samples/s=" in bar for bar in bars), bars
     of_run = re.compile(
         r"/\w+(/metrics.jsonl \(.*)?$|[\d.]+ s$|run_name=.*|configuration: .*|(?<='samples_per_sec': )[\d.]+"
     )
-    lines = [of_run.sub("", line) for line in shown if "\x1b[K" not in line]
+    lines = [of_run.sub("", line.rpartition("\x1b[K")[2]) for line in shown]
     assert lines == [of_run.sub("", line) for line in plain]
     assert lines.count("{") == 1
 

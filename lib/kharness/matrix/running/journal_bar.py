@@ -22,8 +22,6 @@ class JournalBar(JournalTail):
         self._last_step: Mapping[str, object] = {}
         self._initial = 0
         self._began: float | None = None
-        self.ended_epochs: dict[int, str] = {}
-        """The bars of epochs that have ended, by their number: they stay, each over the line on its epoch."""
 
     def update(self, record: Record) -> range:
         gone = super().update(record)
@@ -34,9 +32,8 @@ class JournalBar(JournalTail):
             case "step":
                 self._last_step = record
             case "epoch":
-                self._end_epoch(
-                    whole_step(record.get("epoch")) or 0, whole_step(record.get("global_step")) or 0
-                )
+                if self.start.get("num_epochs") or whole_step(record.get("global_step")) == self.num_steps:
+                    self._begin(None)
         return gone
 
     def line(self) -> str:
@@ -45,13 +42,6 @@ class JournalBar(JournalTail):
         if place is None or self.ended or not self._last_step or place.done in (self._initial, place.total):
             return ""
         return self._line(place)
-
-    def _end_epoch(self, epoch: int, step: int) -> None:
-        place = self._place(step)
-        if place is None or not (self.start.get("num_epochs") or step == self.num_steps):
-            return
-        self.ended_epochs[epoch] = self._line(place)
-        self._begin(None)
 
     def _begin(self, place: BarPlace | None) -> None:
         self._initial = place.done if place and place.done < place.total else 0

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +19,6 @@ from kharness.runs.launch import Launch
 
 if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
     from kharness.matrix.running.journal_bar import JournalBar
-
-# What a training prints when an epoch has ended.
-END_OF_EPOCH = re.compile(rb"^epoch (\d+)(?:/\d+)?  step ", flags=re.M)
 
 
 class CopyTarget(Protocol):
@@ -101,8 +97,7 @@ class PrintedRun:
         if self._bar:
             self._bar.read()
         if printed:
-            shown = END_OF_EPOCH.sub(self._with_bar, printed) if self._bar else printed
-            self._output.write(self._wiping().encode() + shown)
+            self._output.write(self._wiping().encode() + printed)
             self._is_line = printed.endswith(b"\n")
         now = time.monotonic()
         if draws and self._bar and self._is_line and now >= self._next:
@@ -120,10 +115,6 @@ class PrintedRun:
         from kharness.matrix.running.journal_bar import JournalBar
 
         return JournalBar(self._directory, self._stream, since=self._since)
-
-    def _with_bar(self, line: re.Match[bytes]) -> bytes:
-        ended = self._bar.ended_epochs.pop(int(line[1]), "") if self._bar else ""
-        return self._encoded(f"{ended}\n") + line[0] if ended else line[0]
 
     def _encoded(self, text: str) -> bytes:
         return text.encode(self._encoding, errors="backslashreplace")

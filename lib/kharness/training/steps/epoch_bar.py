@@ -72,13 +72,10 @@ class EpochBar(NoBar):
                 self._draw(step)
 
     def end_epoch(self, step: int) -> None:
-        """After the last step of an epoch and its evaluation: the bar stays, and the next begins."""
-        if not (self._num_epochs or step == self._num_steps):
-            return
-        self._draw(step)
-        self._write("\n")
-        self._drawn = False
-        self._initial, self._began = 0, time.monotonic()
+        """After the last step of an epoch and its evaluation: its line takes the bar's place."""
+        if self._num_epochs or step == self._num_steps:
+            self.clear()
+            self._initial, self._began = 0, time.monotonic()
 
     def clear(self) -> None:
         """Make room for a line."""

@@ -106,12 +106,7 @@ def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path
         bar._next = 0.0
         bar.step(5)
         *before, last = terminal.lines()
-    assert [line[:22] for line in before] == [
-        "a line",
-        "a warning",
-        "Epoch 1/3: 100%|██████",
-        "epoch 1 is over",
-    ]
+    assert before == ["a line", "a warning", "epoch 1 is over"]
     assert (last[:15], " 1/4 [TIME" in last) == ("Epoch 2/3:  25%", True)
     assert terminal.lines() == before
 
@@ -127,11 +122,13 @@ def test_step_outside_of_a_training_draws_nothing(journal: Path, terminal: Termi
 
 def test_training_without_a_number_of_epochs_is_one_bar(tmp_path: Path, terminal: Terminal) -> None:
     with shown(terminal, tmp_path / "no.jsonl", num_epochs=0) as (bar, _):
+        bar._next = 0.0
+        bar.step(12)
         bar.end_epoch(4)
-        assert terminal.lines() == []
+        [line] = terminal.lines()
+        assert (line[:15], line.endswith("12/12 [TIME]")) == ("Training: 100%|", True)
         bar.end_epoch(12)
-    [line] = terminal.lines()
-    assert (line[:15], line.endswith("12/12 [TIME]")) == ("Training: 100%|", True)
+        assert terminal.lines() == []
 
 
 @pytest.mark.parametrize(
@@ -143,8 +140,9 @@ def test_value_that_does_not_fit_is_left_out(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     with shown(terminal, journal) as (bar, _):
-        bar.end_epoch(4)
-    [line] = terminal.lines()
+        bar._next = 0.0
+        bar.step(4)
+        [line] = terminal.lines()
     assert line.partition("[TIME")[2] == values
 
 
