@@ -12,6 +12,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.places import CONFIG_PY
 from kharness.report.errors import ReportError
 from kharness.runs.budget import UNITS
+from monitoring.callbacks.logged import recorded_name
 from monitoring.journal.fields.directions import Said, read_directions
 
 _SYMBOLS = (
@@ -152,12 +153,14 @@ def with_directions_of_runs(
 
 def _directions(value: str, name: str) -> Said:
     try:
-        return read_directions(value)
+        said = read_directions(value)
     except ValueError as error:
         raise ReportError(
             f"{name}: {error} does not say which way a metric is better",
             hint="write better.wer = down; several are separated by semicolons",
         ) from error
+    # Also under the name that a metric of a script is recorded by.
+    return {recorded_name(metric): better for metric, better in said.items()} | said
 
 
 def _budget_unit(value: str, name: str) -> str:

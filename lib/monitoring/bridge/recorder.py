@@ -16,7 +16,7 @@ from typing import Protocol
 
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
-from monitoring.callbacks.logged import MOST_NAMES, STEP_NAMES, measured, record
+from monitoring.callbacks.logged import MOST_NAMES, measured, record, recorded_name
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import Record, as_number, read_records
 
@@ -228,11 +228,7 @@ class _Records:
 @functools.lru_cache(maxsize=MOST_NAMES)
 def _metric(name: str) -> str:
     """Return one name for what several sources call differently: `train/loss` is `train_loss`."""
-    split, short = measured(name)
-    if split is not None:
-        return f"{split}_{short}"
-    known = STEP_NAMES.get(name, name)
-    return STEP_NAMES.get(known.removeprefix("train/"), known.removeprefix("train/"))
+    return recorded_name(recorded_name(name).removeprefix("train/"))
 
 
 def late(progress: Followed) -> float | None:

@@ -47,13 +47,11 @@ def record(run: Log, step: int, metrics: Mapping[str, Any], **measured_here: obj
     of_step: dict[str, object] = {}
     for given, value in metrics.items():
         name = str(given)
-        split, short = measured(name)
+        split, ours = measured(name)[0], recorded_name(name)
         if split is None:
-            ours = STEP_NAMES.get(name, name)
             of_step[name if ours in metrics or ours in of_step else ours] = value
         else:
             found = of_split.setdefault(split, {})
-            ours = f"{split}_{short}"
             found[name if (ours in metrics and ours != name) or ours in found else ours] = value
     if of_step.keys() - COUNTS or not of_split:
         run.log_step(step, **{**measured_here, **of_step})
@@ -94,3 +92,11 @@ def measured(name: str) -> tuple[str | None, str]:
         if found and rest and prefix in SPLITS:
             return SPLITS[prefix], rest
     return None, name
+
+
+def recorded_name(name: str) -> str:
+    """Return the name under which a metric is recorded that a framework or script calls so: `loss` is
+    `train_loss`, `valid/acc` is `val_acc`.
+    """
+    split, short = measured(name)
+    return STEP_NAMES.get(name, name) if split is None else f"{split}_{short}"

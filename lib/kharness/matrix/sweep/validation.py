@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.make.typed import typed_setting
 from kharness.runs.errors import MatrixError
+from monitoring.callbacks.logged import recorded_name
 from monitoring.journal.fields.directions import better_of, missing_direction, read_directions
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, read_records
@@ -35,13 +36,19 @@ def read_objective(settings: Mapping[str, object]) -> Objective:
     row nor REPORT_BETTER says which way it is better.
     """
     metric = str(settings.get("SWEEP_METRIC", "val_loss"))
-    if metric.startswith(("test", "train")) or not metric:
+    recorded = recorded_name(metric)
+    if recorded.startswith(("test", "train")) or not metric:
         of = (
-            "the test set chooses nothing" if metric.startswith("test") else "it is not of the validation set"
+            "the test set chooses nothing"
+            if recorded.startswith("test")
+            else "it is not of the validation set"
         )
         raise MatrixError(f"{_given(metric)}: {of}", hint="give val_loss, val_accuracy or the like")
     try:
-        better = better_of(metric, read_directions(str(settings.get("REPORT_BETTER") or "")))
+        said = read_directions(str(settings.get("REPORT_BETTER") or ""))
+        better = better_of(metric, said)
+        if better == "neither":
+            better = better_of(recorded, said)
     except ValueError as error:
         raise MatrixError(
             f"REPORT_BETTER: {error} does not say which way a metric is better",
@@ -68,7 +75,8 @@ class Validation:
 
     def __init__(self, run: Path, metric: str) -> None:
         self._path = run / JOURNAL
-        self._metric = metric
+        # A script's own name, too, where what it calls so was recorded under another one.
+        self._names = tuple(dict.fromkeys((metric, recorded_name(metric))))
         self.offset = 0
         """Bytes of the journal that were read."""
         self._points: dict[str, dict[int, tuple[int, float]]] = {"eval": {}, "epoch": {}, "step": {}}
@@ -96,8 +104,8 @@ class Validation:
             return
         if step == 0:  # of the first weights, which no setting has changed yet
             return
-        value = record.get(self._metric)
-        if value is None and self._metric in _names(record.get("nonfinite")):
+        value = next((record[name] for name in self._names if record.get(name) is not None), None)
+        if value is None and not _names(record.get("nonfinite")).isdisjoint(self._names):
             value = math.nan
         if isinstance(value, (int, float)):
             points[step] = (seq, float(value))
@@ -115,5 +123,5 @@ def read_validation(run: Path, metric: str) -> list[float]:
     return validation.values
 
 
-def _names(nonfinite: object) -> Sequence[str]:
-    return nonfinite if isinstance(nonfinite, list) else ()
+def _names(nonfinite: object) -> frozenset[str]:
+    return frozenset(nonfinite) if isinstance(nonfinite, list) else frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kharness.config.make.typed import typed_setting
@@ -30,6 +30,7 @@ from kharness.report.judging.profiles import (
 from kharness.report.judging.statistics import Interval, mean_interval
 from kharness.report.metrics import METRICS, Metric, metric_named, of_split
 from kharness.report.settings import ReportSettings
+from monitoring.callbacks.logged import recorded_name
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,12 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
     same kind, with the reason.
     """
     named = _named_metric(cells, settings)
-    asked = metric_named(named or settings.metric, settings.better)
     complete = [cell for cell in cells if cell.run.complete]
-    if not complete or any(cell.number(asked) is not None for cell in complete):
+    # A script's own name, too, where what it calls so was recorded under another one.
+    names = (named or settings.metric, recorded_name(named or settings.metric))
+    found = _first_recorded(complete, settings, dict.fromkeys(names))
+    asked = found or metric_named(names[0], settings.better)
+    if found or not complete:
         return asked, asked.unjudged
     parts = of_split(asked.name)
     instead = metric_named(parts.on("val"), settings.better)
@@ -164,13 +168,12 @@ def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tu
     return (asked, "") if recorded is None else (recorded, recorded.unjudged)
 
 
-def _first_recorded(cells: Sequence[CellResult], settings: ReportSettings) -> Metric | None:
-    """Return the first of UNNAMED that one of the runs has."""
-    for name in UNNAMED:
-        metric = metric_named(name, settings.better)
-        if any(cell.number(metric) is not None for cell in cells):
-            return metric
-    return None
+def _first_recorded(
+    cells: Sequence[CellResult], settings: ReportSettings, names: Iterable[str] = UNNAMED
+) -> Metric | None:
+    """Return the first of the metrics so named that one of the runs has."""
+    metrics = (metric_named(name, settings.better) for name in names)
+    return next((one for one in metrics if any(cell.number(one) is not None for cell in cells)), None)
 
 
 def _unknown_metric(summary: Collection) -> str:

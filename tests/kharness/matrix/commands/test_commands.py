@@ -196,6 +196,30 @@ def test_metric_of_ones_own_is_judged_once_its_direction_is_said(folder: Path) -
     assert [(row["values"]["X"], row["mean"]) for row in board["rows"]] == [("2", 0.25), ("1", 0.5)]
 
 
+def test_metric_goes_by_the_name_that_the_script_gives_it(folder: Path) -> None:
+    """`loss` is recorded as `train_loss`, `valid_acc` as `val_acc`."""
+    pattern = r"step (?P<step>\d+) loss (?P<loss>\S+) acc (?P<valid_acc>\S+)"
+    print_it = "print('step 3 loss', 0.5 / float('{x}'), 'acc', 0.25 * float('{x}'))"
+    program = ["--pattern", pattern, "--", sys.executable, "-c", print_it]
+    ended = kharness(folder, "matrix", "-a", "x=1,2", "--metric", "loss", *program)
+    assert ended.returncode == 0, ended.stderr
+    assert "train loss, last tenth compared with x=1" in ended.stdout
+    assert "  x=2  -0.2500" in ended.stdout
+    again = kharness(folder, "report", "--metric", "valid_acc", "--better", "valid_acc=up")
+    assert "val acc compared with x=1" in again.stdout
+    assert "  x=2  +0.2500" in again.stdout
+    words = ["sweep", "-a", "x=1,2", "--metric", "valid_acc", "--better", "valid_acc=up", *program]
+    searched = kharness(folder, *words)
+    assert searched.returncode == 0, searched.stderr
+    board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
+    assert [(row["values"]["X"], row["mean"]) for row in board["rows"]] == [("2", 0.5), ("1", 0.25)]
+    refused = kharness(folder, "sweep", "-a", "x=1,2", "--metric", "loss", *program)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        2,
+        "error: --metric loss: it is not of the validation set",
+    )
+
+
 TOML = """
 command = "{python} {trains} --lr {{lr}} --seed {{seed}}"
 metric = "val_loss"
