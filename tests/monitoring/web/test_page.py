@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -262,8 +263,45 @@ def test_an_alert_is_in_the_page_of_its_run_and_on_its_charts(page: Browser) -> 
     page.until("document.querySelector('.tab .plain') !== null")
     text = page.value("document.querySelector('.tab').innerText")
     assert "train_loss is not a finite number: at step 7" in text
-    assert "fires now" in text
+    assert "fired to the end" in text  # of a run that has ended none fires now
     assert text.count("nothing found") == 4  # of the five that are documented
+
+
+def test_the_tabs_of_a_run_name_files_and_directories_as_they_are_typed(page: Browser, folder: Path) -> None:
+    directory = folder / "run's own"
+    with opened(directory, config={"OPTIMIZER": "sgd", "SEED": 3}) as run:
+        run.start(model={**MODEL, "architecture": {"fc": "Linear(1, 2)", "out": "ReLU()"}}, training={})
+        for step in (1, 2):
+            run.log_step(step, train_loss=1 / step)
+            run.log_checkpoint(step, checkpoint_path=directory / "checkpoints" / f"{step}.pt", best=step == 1)
+    (directory / "profiler").mkdir()
+    for name in ("a.trace.json", "a.times.txt"):
+        (directory / "profiler" / name).write_text("{}")
+    try:
+        show(page, "run=results/run's own&tab=checkpoints")
+        page.until("document.querySelector('.tab tbody') !== null")
+        assert page.value(
+            "[...document.querySelectorAll('.tab tbody td:nth-child(2)')].map(one => one.innerText)"
+        ) == [
+            "checkpoints/2.pt",
+            "checkpoints/1.ptbest",
+        ]
+        show(page, "run=results/run's own&tab=traces")
+        page.until("document.querySelector('.tab tbody') !== null")
+        assert page.value("[...document.querySelectorAll('.tab tr')].map(one => one.innerText)") == [
+            "a.trace.json\t2 bytes\topen in Perfetto save",
+            "a.times.txt\t2 bytes\tsave",
+        ]
+        show(page, "run=results/run's own&tab=about")
+        page.until("document.querySelector('.tab .command code') !== null")
+        line = page.value("document.querySelector('.tab .command code').innerText")
+        assert line.startswith(f"cd {Path.cwd()} && {sys.executable} ")
+        shown = page.value("[...document.querySelectorAll('.tab td.value')].map(one => one.innerText)")
+        assert "fc: Linear(1, 2)\nout: ReLU()" in shown
+        show(page, "run=results/run's own&tab=pictures")
+        page.until("document.querySelector('.tab').innerText === 'It has no samples.'")
+    finally:
+        shutil.rmtree(directory)
 
 
 def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path) -> None:

@@ -126,7 +126,7 @@ export class RunPage {
     const top = this.body.scrollTop;
     const focused = document.activeElement?.closest?.(".ask") ? document.activeElement.name : null;
     const typed = Object.fromEntries([...this.body.querySelectorAll(".ask input")].map((input) => [input.name, input.value]));
-    replace(this.body, this[view.tab]?.() ?? h("div", { class: "empty" }, "There is no such part."));
+    replace(this.body, this.names.includes(view.tab) ? this[view.tab]() : h("div", { class: "empty" }, view.tab in TABS ? `It has no ${TABS[view.tab].toLowerCase()}.` : "There is no such part."));
     for (const input of this.body.querySelectorAll(".ask input")) if (input.name in typed) input.value = typed[input.name];
     if (focused) this.body.querySelector(`.ask [name="${focused}"]`)?.focus();
     this.body.scrollTop = top;
@@ -141,12 +141,13 @@ export class RunPage {
   }
 
   alerts() {
-    const { alerts, diagnoses } = this.details;
+    const { alerts, diagnoses, facts } = this.details;
+    const firing = facts.status === "running" ? "fires now" : "fired to the end";
     const pills = h("div", { class: "diagnoses" }, diagnoses.map((one) => h("div", { class: "tile", title: one.message ?? "" }, h("span", { class: "label" }, one.title),
-      h("span", { class: `pill ${one.fires ? "error" : one.count ? "warning" : ""}` }, one.fires ? "fires now" : one.count ? `${one.count} time${one.count > 1 ? "s" : ""}, over` : "nothing found"))));
+      h("span", { class: `pill ${one.fires ? "error" : one.count ? "warning" : ""}` }, one.fires ? firing : one.count ? `${one.count} time${one.count > 1 ? "s" : ""}, over` : "nothing found"))));
     if (!alerts.length) return [pills, h("div", { class: "empty" }, "No alert.")];
     const rows = [...alerts].reverse().map((alert) => h("tr", {}, h("td", {}, h("span", { class: `pill ${alert.severity}` }, alert.severity)), h("td", {}, String(alert.rule ?? "")), h("td", {}, String(alert.message ?? ""), alert.look_at ? h("div", { class: "soft small" }, `look at ${alert.look_at}`) : null),
-      h("td", { class: "number" }, number(alert.global_step)), h("td", {}, date(alert.time)), h("td", {}, alert.state === "firing" ? (alert.ended ? `over after ${duration(alert.ended - alert.time)}` : "fires") : "")));
+      h("td", { class: "number" }, number(alert.global_step)), h("td", { class: "when" }, date(alert.time)), h("td", {}, alert.state === "firing" ? (alert.ended ? `over after ${duration(alert.ended - alert.time)}` : firing) : "")));
     return [pills, h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["severity", "rule", "what", "step", "when", "now"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)))];
   }
 
@@ -230,9 +231,9 @@ export class RunPage {
     const attempts = run.attempts ?? [];
     const last = attempts.at(-1) ?? {};
     const cards = [];
-    const command = Array.isArray(last.command) ? last.command.join(" ") : last.command;
+    const command = Array.isArray(last.command) ? last.command.map(quoted).join(" ") : last.command;
     if (command) {
-      const line = `cd ${last.cwd ?? directory} && ${command}`;
+      const line = `cd ${quoted(last.cwd ?? directory)} && ${command}`;
       cards.push(h("div", { class: "card" }, h("h2", {}, "Command to reproduce"), h("div", { class: "command" }, h("code", {}, line), h("button", { type: "button", onclick: () => copy(line, "command") }, "copy"))));
     }
     const table = (title, values) => {
@@ -264,13 +265,16 @@ export class RunPage {
   }
 
   checkpoints() {
-    const rows = [...this.details.checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value" }, String(one.checkpoint_path ?? ""), one.best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", {}, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
+    const { checkpoints, directory } = this.details;
+    const best = checkpoints.findLast((one) => one.best);  // each was the best so far
+    const inside = (path) => (path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path);
+    const rows = [...checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value", title: one.checkpoint_path }, inside(String(one.checkpoint_path ?? "")), one === best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", { class: "when" }, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
     return h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["step", "file", "why", "written", "SHA-256 of weights"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)));
   }
 
   traces() {
     const rows = this.details.traces.map(({ name, size }) => h("tr", {}, h("td", { class: "value" }, name), h("td", { class: "number" }, bytes(size)),
-      h("td", {}, h("button", { type: "button", onclick: () => this.trace(name, openInPerfetto) }, "open in Perfetto"), " ", h("button", { type: "button", onclick: () => this.trace(name, save) }, "save"))));
+      h("td", {}, /\.json(\.gz)?$/.test(name) ? h("button", { type: "button", onclick: () => this.trace(name, openInPerfetto) }, "open in Perfetto") : null, " ", h("button", { type: "button", onclick: () => this.trace(name, save) }, "save"))));
     return [h("p", { class: "soft small" }, "Perfetto is a page of its own, ui.perfetto.dev: the trace goes from this browser to that page and is sent nowhere. Without a network save it, and open it in any viewer of Chrome traces."),
       h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("tbody", {}, rows)))];
   }
@@ -316,7 +320,7 @@ export class RunPage {
     if (pending.length) parts.push(h("div", { class: "card" }, h("h2", {}, "Not answered yet"), pending.map((name) => h("div", { class: "mono" }, name))));
     const rows = [...changes].reverse().map((one) => h("tr", {}, h("td", {}, h("span", { class: `pill ${one.event === "control_change" ? "complete" : "error"}` }, one.event === "control_change" ? "applied" : "refused")),
       h("td", {}, one.event === "control_change" ? `${one.control}: ${one.old ?? ""}${one.old !== null && one.old !== undefined ? " → " : ""}${text(one.new)}` : String(one.reason)),
-      h("td", { class: "number" }, number(one.global_step)), h("td", {}, String(one.source ?? "")), h("td", {}, date(one.time))));
+      h("td", { class: "number" }, number(one.global_step)), h("td", {}, String(one.source ?? "")), h("td", { class: "when" }, date(one.time))));
     parts.push(h("div", { class: "card" }, h("h2", {}, "Answers"), rows.length ? h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["answer", "what", "after step", "asked by", "when"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows))) : h("p", { class: "soft" }, "Nothing has been requested yet.")));
     return parts;
   }
@@ -370,7 +374,13 @@ function plain(part) {
   return part.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "").split("\n").map((line) => line.replace(/\r+$/, "").split("\r").at(-1)).join("\n");
 }
 
+// A word as a shell takes it.
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
+
+// Of a list its values, of names and values a line each.
 function text(value) {
   if (value === null || value === undefined) return "–";
-  return typeof value === "object" ? JSON.stringify(value, null, 1) : String(value);
+  if (typeof value !== "object") return String(value);
+  const inner = (one) => (one !== null && typeof one === "object" ? JSON.stringify(one) : text(one));
+  return (Array.isArray(value) ? value.map(inner).join(", ") : Object.entries(value).map(([name, one]) => `${name}: ${inner(one)}`).join("\n")) || "none";
 }
