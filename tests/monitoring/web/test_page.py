@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from monitoring.control import ControlFile, ControlRequest
@@ -263,7 +265,7 @@ def test_an_alert_is_in_the_page_of_its_run_and_on_its_charts(page: Browser) -> 
     page.until("document.querySelector('.tab .plain') !== null")
     text = page.value("document.querySelector('.tab').innerText")
     assert "train_loss is not a finite number: at step 7" in text
-    assert "fired to the end" in text  # of a run that has ended none fires now
+    assert "to the end" in text  # of a run that has ended none fires now
     assert text.count("nothing found") == 4  # of the five that are documented
 
 
@@ -584,3 +586,77 @@ def test_a_chart_is_saved_as_svg_with_its_lines_and_names(page: Browser) -> None
     assert page.value(f"{kept}.querySelectorAll('path').length") >= 2
     texts = page.value(f"[...{kept}.querySelectorAll('text')].map(one => one.textContent)")
     assert {"train_loss", "spiky", MARKUP} <= set(texts)
+
+
+def test_runs_that_are_drawn_are_told_apart_by_color_and_dash(page: Browser, folder: Path) -> None:
+    names = [f"told-{number}" for number in range(20)]
+    for name in names:
+        with opened(folder / "told" / name, config={"SEED": name}) as run:
+            run.log_step(1, train_loss=1.0)
+            run.log_step(2, train_loss=0.5)
+    try:
+        page.until(f"{NAMES}.includes('told-19')")
+        show(page, "&".join(f"sel=results/told/{name}" for name in names))
+        page.until(f"{READY} && {CHART}.lines.length === 20")
+        looks = """[...document.querySelectorAll(".runs tbody tr")]
+            .filter(row => row.querySelector(":checked"))
+            .map(row => row.querySelector('.swatch').style.background)"""
+        in_table = page.until(f"({looks}).length === 20 && {looks}")
+        lines = page.value(f"{CHART}.lines.map(line => [line.run.run_id, line.dash])")
+        page.value("import('/page/dom.js').then(dom => { window.colorOf = dom.color })")
+        colors = page.until(f"window.colorOf && {CHART}.lines.map(line => colorOf(line.run.run_id))")
+        assert len({(color, str(dash)) for color, (_, dash) in zip(colors, lines, strict=True)}) == 20
+        is_striped = [look.startswith("repeating-linear-gradient") for look in in_table]
+        assert is_striped.count(True) == sum(dash is not None for _, dash in lines) == 20 - len(set(colors))
+    finally:
+        shutil.rmtree(folder / "told")
+
+
+@pytest.mark.parametrize(("scheme", "paper"), [("light", "#ffffff"), ("dark", "#181c22")])
+def test_colors_of_runs_differ_also_without_red_or_green(page: Browser, scheme: str, paper: str) -> None:
+    """Distances in OKLab of what normal, protanopic and deuteranopic eyes see, contrasts as of WCAG 2."""
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    ids = "Array.from({ length: 400 }, (_, at) => `run-${at}`)"
+    page.value(
+        f"import('/page/dom.js').then(dom => {{ window.colors = [...new Set({ids}.map(dom.color))] }})"
+    )
+    colors = np.array([_linear(one) for one in page.until("window.colors")])
+    page.call("Emulation.setEmulatedMedia", features=[])
+    assert len(colors) == 16
+    luminances = colors @ LUMINANCE + 0.05
+    contrasts = np.maximum(luminances / (ground := _linear(paper) @ LUMINANCE + 0.05), ground / luminances)
+    assert contrasts.min() >= 3
+    for eyes, least in ((np.eye(3), 0.13), (PROTANOPIA, 0.05), (DEUTERANOPIA, 0.05)):
+        seen = np.cbrt(np.clip(colors @ eyes.T, 0, 1) @ TO_CONES.T) @ TO_OKLAB.T
+        apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[~np.eye(16, dtype=bool)]
+        assert apart.min() > least
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1; Ottosson 2020.
+PROTANOPIA = np.array(
+    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+)
+DEUTERANOPIA = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+)
+TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+TO_OKLAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+
+
+def _linear(color: str) -> npt.NDArray[np.float64]:
+    """Linear red, green and blue, 0..1, of #rrggbb."""
+    share = np.array([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)

@@ -1,6 +1,6 @@
 // The charts of some runs, by group: drawn when they come into sight, fetched together, zoomed together.
 
-import { h, isSameColor, number, say, save } from "./dom.js";
+import { dashes, h, number, say, save } from "./dom.js";
 import { Chart } from "./chart.js";
 import { kept } from "./kept.js";
 import { post, store } from "./net.js";
@@ -214,7 +214,8 @@ export class Board {
 
   draw() {
     if (this.isClosed) return;
-    const ids = new Set(this.runs().map((row) => row.id));
+    const runs = this.runs();
+    const ids = new Set(runs.map((row) => row.id));
     const isOne = ids.size === 1;
     for (const name of this.visible) {
       const chart = this.charts.get(name);
@@ -225,10 +226,8 @@ export class Board {
         return { ...window, label: isOne && hasKeys ? `${place} ${window.key}`.trim() : window.run.name, run: hasKeys && isOne ? { ...window.run, run_id: `${window.run.run_id}/${window.key}` } : window.run };
       });
       if (view.seeds && !isOne) lines.splice(0, lines.length, ...overSeeds(lines));
-      for (const [at, line] of lines.entries()) {
-        const same = lines.slice(0, Math.min(at, 40)).filter((other) => isSameColor(other.run.run_id, line.run.run_id)).length;
-        line.dash = same ? [[7, 4], [2, 3], [10, 3, 2, 3]][(same - 1) % 3] : null;
-      }
+      const drawn = dashes((view.seeds || isOne ? lines.map((line) => line.run) : runs).map((run) => run.run_id));
+      for (const line of lines) line.dash = drawn.get(line.run.run_id) ?? null;
       chart.set({ lines, marks: this.marks(name), isOne, isLog: view.log === "1", isLogX: view.xlog === "1", weight: view.smooth, zoom: view.zoom, xLabel: view.x });
       if (!lines.length && this.problems?.length) chart.note.textContent = this.problems[0].replace(/^[^:]*: /, "");
       else if (!lines.length && this.lacksX) chart.note.textContent = `these runs do not say how many ${view.x} a step has`;

@@ -298,8 +298,7 @@ export class Chart {
       plot.redraw(false, false);
     }
     const rows = found.slice(0, 10).map(({ line, at, value }) => {
-      const dot = h("span", { class: "swatch" });
-      dot.style.background = color(line.run.run_id);
+      const dot = swatch(line.run.run_id, true, line.dash);
       dot.style.display = "inline-block";
       const range = line.min && line.count[at] > 1 ? `${number(line.min[at])} … ${number(line.max[at])}, ${line.count[at]} ${line.unit ?? "records"}` : "";
       return h("tr", { class: line === near ? "near" : "" }, h("td", {}, dot), h("td", { class: "name" }, line.label), h("td", {}, withUnit(value, this.about.unit)), h("td", { class: "soft" }, range));
@@ -330,7 +329,7 @@ export class Chart {
     const isCoarse = this.lines.some((line) => line.coarse);
     const isLost = this.lines.some((line) => line.lost);
     // ranks and GPUs of one run, and several seeds in one line: the table says nothing of their colors
-    this.legend.replaceChildren(...((this.isOne && this.lines.length > 1 && this.lines.length <= 16) || this.lines.some((line) => line.unit) ? this.lines.map((line) => h("span", {}, swatch(line.run.run_id), line.label)) : []));
+    this.legend.replaceChildren(...((this.isOne && this.lines.length > 1 && this.lines.length <= 16) || this.lines.some((line) => line.unit) ? this.lines.map((line) => h("span", {}, swatch(line.run.run_id, true, line.dash), line.label)) : []));
     this.now.textContent = `${last === undefined ? "" : withUnit(last, this.about.unit)}${isLost ? " · NaN or infinite" : ""}${isCoarse ? " · sampled, reading on" : ""}`;
     const texts = this.lines.slice(0, 5).map((line) => `${line.label}: ${withUnit(line.last.findLast((value) => value !== null), this.about.unit)}`);
     this.element.setAttribute("aria-label", `${this.metric} of ${this.lines.length} lines. ${texts.join("; ")}`);
@@ -353,10 +352,12 @@ export class Chart {
     context.font = "12px system-ui, sans-serif";
     legend.forEach((line, at) => {
       const y = HEAD + from.height / ratio + 18 * at + 6;
-      context.fillStyle = color(line.run.run_id);
-      context.fillRect(12, y, 10, 10);
-      context.fillStyle = css("--ink");
-      context.fillText(line.label, 28, y + 9);
+      context.strokeStyle = color(line.run.run_id);
+      context.lineWidth = 2.5;
+      context.setLineDash(line.dash ?? []);
+      trace(context, [[[12, y + 5], [36, y + 5]]]);
+      context.stroke();
+      context.fillText(line.label, 42, y + 9);
     });
     canvas.toBlob((blob) => save(`${this.metric}.png`, blob), "image/png");
   }
@@ -398,17 +399,19 @@ export class Chart {
     const drawn = part("g", { "clip-path": "url(#plot)" });
     for (const shape of this.shapes(place)) {
       const d = shape.pieces.map((piece) => piece.map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("")).join("");
-      drawn.append(part("path", shape.fill ? { d, fill: shape.color, "fill-opacity": shape.alpha } : { d, fill: "none", stroke: shape.color, "stroke-opacity": shape.alpha, "stroke-width": shape.width, ...(shape.dash ? { "stroke-dasharray": shape.dash.join(" ") } : {}) }));
+      drawn.append(part("path", shape.fill ? { d, fill: shape.color, "fill-opacity": shape.alpha } : { d, fill: "none", stroke: shape.color, "stroke-opacity": shape.alpha, "stroke-width": shape.width, ...dashOf(shape) }));
     }
     inner.append(drawn);
     svg.append(inner);
     legend.forEach((line, at) => {
       const y = HEAD + height + 18 * at + 6;
-      svg.append(part("rect", { x: 12, y, width: 10, height: 10, fill: color(line.run.run_id) }), part("text", { x: 28, y: y + 9, fill: css("--ink") }, line.label));
+      svg.append(part("line", { x1: 12, x2: 36, y1: y + 5, y2: y + 5, stroke: color(line.run.run_id), "stroke-width": 2.5, ...dashOf(line) }), part("text", { x: 42, y: y + 9, fill: css("--ink") }, line.label));
     });
     return new XMLSerializer().serializeToString(svg);
   }
 }
+
+const dashOf = ({ dash }) => (dash ? { "stroke-dasharray": dash.join(" ") } : {});
 
 // What uPlot computes of each value by looking up its scale, which is a straight line or that of a logarithm.
 function straight([low, high], exact, isLog) {

@@ -132,12 +132,11 @@ export function bytes(count) {
 }
 
 // A run's color is made from its id alone, so that it is its own for ever, in every chart and after every reload.
-export function color(runId) {
-  const [hue, level] = shade(hashOf(runId));
-  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const yellow = hue > 40 && hue < 110 ? -15 : hue < 200 && hue > 40 ? -8 : 0;  // these look lighter than they are
-  return isDark ? `hsl(${hue} ${[80, 62, 90][level]}% ${[66, 56, 78][level]}%)` : `hsl(${hue} ${[74, 55, 85][level]}% ${[47, 34, 60][level] + yellow}%)`;
-}
+export const color = (runId) => (matchMedia("(prefers-color-scheme: dark)").matches ? ON_DARK : ON_LIGHT)[hashOf(runId) % 16];
+
+// Sixteen that are told apart, also by who does not see red or green; tests/monitoring/web/test_page.py has how far.
+const ON_LIGHT = ["#2ca097", "#0b4a7a", "#4996f5", "#3363c3", "#6f18e2", "#be26f2", "#96659d", "#9e0799", "#6e285e", "#fe4bc0", "#db1c62", "#d57573", "#a51105", "#886e1f", "#26a822", "#1c5f31"];
+const ON_DARK = ["#13dcf6", "#3a99ba", "#1660fa", "#93adfe", "#8451c9", "#c075fd", "#c004a2", "#fe4bc0", "#b16989", "#e9979d", "#df2414", "#b2912e", "#dfcf81", "#78e400", "#1d7e1a", "#1abb76"];
 
 const hashOf = (runId) => {
   let hash = 2166136261;
@@ -146,15 +145,20 @@ const hashOf = (runId) => {
   return (hash ^ (hash >>> 13)) >>> 0;
 };
 
-// Sixteen hues that eyes tell apart, in three shades.
-const HUES = [222, 24, 145, 338, 186, 270, 48, 0, 95, 205, 305, 165, 250, 36, 320, 70];
-const shade = (hash) => [HUES[hash % 16], (hash >>> 4) % 3];
+// Of runs that are drawn and have the same color the first has a whole line, the others dashes.
+export function dashes(runIds) {
+  const counts = new Map();
+  return new Map([...new Set(runIds)].map((runId) => {
+    const place = hashOf(runId) % 16;
+    const before = counts.get(place) ?? 0;
+    counts.set(place, before + 1);
+    return [runId, before ? [[7, 4], [2, 3], [10, 3, 2, 3]][(before - 1) % 3] : null];
+  }));
+}
 
-// Whether two runs have the same color: the second is drawn with dashes.
-export const isSameColor = (one, other) => String(shade(hashOf(one))) === String(shade(hashOf(other)));
-
-export const swatch = (runId, isOn = true) => {
+export const swatch = (runId, isOn = true, dash = null) => {
   const dot = h("span", { class: "swatch", "aria-hidden": "true" });
-  if (isOn) dot.style.background = color(runId);
+  const own = color(runId);
+  if (isOn) dot.style.background = dash ? `repeating-linear-gradient(90deg, ${own} 0 3px, transparent 3px 5px)` : own;
   return dot;
 };

@@ -1,7 +1,7 @@
 // The first page: what runs, is it healthy, is it better; the table of runs, and the charts of those chosen.
 
 import { panels, sections } from "./additions.js";
-import { ago, duration, h, swatch, update, withUnit } from "./dom.js";
+import { ago, dashes, duration, h, number, swatch, update, withUnit } from "./dom.js";
 import { Board, boardBar } from "./board.js";
 import { get, now, post, store } from "./net.js";
 import { columns, columnTitle, everyColumn, groupings, hideRun, mainMetrics, RunTable, sorted, tellingOptions } from "./table.js";
@@ -72,6 +72,7 @@ export class Home {
     this.shown = sorted(this.matching ? rows.filter((row) => this.matching.has(row.id)) : isAsking ? [] : rows);
     const selected = this.selected();
     this.chosen = new Set(selected);
+    this.table.dashes = dashes(selected.map((id) => store.rows.get(id)?.run_id));
     this.table.show(this.shown);
     this.count.textContent = `${this.shown.length === rows.length ? "" : `${this.shown.length} of `}${rows.length} run${rows.length === 1 ? "" : "s"}, ${selected.length} drawn`;
     this.all.checked = selected.length > 0 && selected.length >= this.shown.length;
@@ -165,10 +166,11 @@ export class Home {
   differences(added) {
     const rows = this.selected().map((id) => store.rows.get(id)).filter(Boolean);
     const texts = (name) => rows.map((row) => (name in row.options ? String(row.options[name]) : "–"));
+    const shown = (text) => h("td", { class: "value", title: text }, text.length > 9 && text.includes(".") && Number.isFinite(Number(text)) ? number(Number(text), 6) : text);
     const differing = tellingOptions().filter((name) => new Set(texts(name)).size > 1);
     if (rows.length < 2) return h("div", { class: "empty" }, "Choose at least two runs in the table.");
     const head = h("tr", {}, h("th", { scope: "col" }, "option"), rows.slice(0, 50).map((row) => h("th", { scope: "col" }, h("span", { class: "who" }, swatch(row.run_id), ` ${row.name}`))));
-    const body = differing.map((name) => h("tr", {}, h("th", { scope: "row" }, name), texts(name).slice(0, 50).map((text) => h("td", { class: "value" }, text))));
+    const body = differing.map((name) => h("tr", {}, h("th", { scope: "row" }, name), texts(name).slice(0, 50).map(shown)));
     const metrics = Object.keys(store.metrics).filter((name) => store.metrics[name].better !== "neither" && store.metrics[name].kind === "result" && rows.some((row) => name in row.metrics));
     const numbers = metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), rows.slice(0, 50).map((row) => h("td", { class: "value" }, withUnit(row.metrics[name], store.metrics[name].unit)))));
     return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "differences" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, body.length ? body : h("tr", {}, h("td", { colspan: "9" }, "Their options are the same.")), numbers)), added);

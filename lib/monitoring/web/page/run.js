@@ -142,11 +142,11 @@ export class RunPage {
 
   alerts() {
     const { alerts, diagnoses, facts } = this.details;
-    const firing = facts.status === "running" ? "fires now" : "fired to the end";
+    const firing = facts.status === "running" ? "fires now" : "to the end";
     const pills = h("div", { class: "diagnoses" }, diagnoses.map((one) => h("div", { class: "tile", title: one.message ?? "" }, h("span", { class: "label" }, one.title),
       h("span", { class: `pill ${one.fires ? "error" : one.count ? "warning" : ""}` }, one.fires ? firing : one.count ? `${one.count} time${one.count > 1 ? "s" : ""}, over` : "nothing found"))));
     if (!alerts.length) return [pills, h("div", { class: "empty" }, "No alert.")];
-    const rows = [...alerts].reverse().map((alert) => h("tr", {}, h("td", {}, h("span", { class: `pill ${alert.severity}` }, alert.severity)), h("td", {}, String(alert.rule ?? "")), h("td", {}, String(alert.message ?? ""), alert.look_at ? h("div", { class: "soft small" }, `look at ${alert.look_at}`) : null),
+    const rows = [...alerts].reverse().map((alert) => h("tr", {}, h("td", {}, h("span", { class: `pill ${alert.severity}` }, alert.severity)), h("td", {}, String(alert.rule ?? "")), h("td", { class: "what" }, String(alert.message ?? ""), alert.look_at ? h("div", { class: "soft small" }, `look at ${alert.look_at}`) : null),
       h("td", { class: "number" }, number(alert.global_step)), h("td", { class: "when" }, date(alert.time)), h("td", {}, alert.state === "firing" ? (alert.ended ? `over after ${duration(alert.ended - alert.time)}` : firing) : "")));
     return [pills, h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["severity", "rule", "what", "step", "when", "now"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)))];
   }

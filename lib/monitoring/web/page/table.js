@@ -168,6 +168,7 @@ export class RunTable {
     this.current = 0;
     this.onSelect = onSelect;
     this.isSelected = isSelected;
+    this.dashes = new Map();
     this.head = h("thead");
     this.body = h("tbody");
     this.table = h("table", { class: "runs", "aria-label": "Runs" }, this.head, this.body);
@@ -227,7 +228,7 @@ export class RunTable {
     star.dataset.part = "star";
     const hide = h("button", { type: "button", class: "quiet hide", title: "hide it in table, charts and address (h)", "aria-label": `hide ${row.name}`, onclick: () => hideRun(row.id) }, "⊘");
     hide.dataset.part = "hide";
-    const name = h("td", { class: "pinned" }, h("span", { class: "who" }, check, swatch(row.run_id, isOn), link, hide, star));
+    const name = h("td", { class: "pinned" }, h("span", { class: "who" }, check, swatch(row.run_id, isOn, this.dashes.get(row.run_id)), link, hide, star));
     const element = h("tr", { class: place === this.current ? "current" : "", "aria-rowindex": String(place + 2) }, name, shown.map((column) => cell(row, column)));
     element.dataset.id = row.id;
     return element;
