@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     menuconfig._check_valid = lambda symbol, text: (
         is_well_formed(symbol, text) and _is_allowed(tree, symbol.name, text, menuconfig._error)
     )
+    # It asks a terminal that is gone for the next key for ever.
+    next_key = menuconfig._getch_compat
+    menuconfig._getch_compat = lambda window: _key_of_a_terminal(next_key(window))
     if isinstance(base, ConfigError):
         print(f"warning: {base}: fix it in the menu and save", file=sys.stderr)
     menuconfig.menuconfig(session)
@@ -54,6 +59,17 @@ def _is_allowed(tree: Tree, name: str, text: str, show: Callable[[str], object])
         show(f"{error}\n\n{error.hint}")
         return False
     return True
+
+
+def _key_of_a_terminal(key: int | str) -> int | str:
+    """Return the key that was read; where the terminal has hung up, end as by the signal of that."""
+    if key == -1:
+        try:
+            termios.tcgetattr(sys.stdin.fileno())
+        except termios.error:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGHUP)
+    return key
 
 
 class _Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -314,3 +315,23 @@ def test_a_first_reader_changes_epochs_learning_rate_and_tracker(root: Path, tmp
     assert [values[name] for name in ("NUM_EPOCHS", "LEARNING_RATE", "ENABLE_TRACKIO")] == [3, 0.01, True]
     assert screen.keys < 40
     assert seen == documented_screens(root)
+
+
+def test_menu_ends_with_a_terminal_that_is_not_its_own(checkout: Path) -> None:
+    """Nothing tells it by SIGHUP that such a terminal is gone."""
+    ours, theirs = os.openpty()
+    menu = subprocess.Popen(
+        [sys.executable, "scripts/kconfig.py", "menuconfig"],
+        cwd=checkout,
+        env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", "KHARNESS_MAKE_VARS": ""},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"Model" not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)
+    assert menu.wait(600) == -signal.SIGHUP
