@@ -24,12 +24,13 @@ class Options:
     """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
 
 
-def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
-    """torch's AdamW, its fused kernel."""
+def build(model: nn.Module, options: Options, *, amsgrad: bool = False) -> torch.optim.AdamW:
+    """torch's AdamW, its fused kernel; `amsgrad` divides by the largest second moment so far."""
     return torch.optim.AdamW(
         parameter_groups(model, options.weight_decay),
         lr=options.learning_rate,
         betas=options.betas,
         eps=options.eps,
+        amsgrad=amsgrad,
         fused=True,
     )

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.utils import get_total_norm
 
-from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers import adamw
 from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
 from kharness.training.saving.sharded import full
 
@@ -27,17 +27,11 @@ _HISTORY = 100
 
 
 @dataclass(frozen=True)
-class Options:
-    """Hyperparameters of AdamWSPAM."""
+class Options(adamw.Options):
+    """Hyperparameters of AdamW, and those of AdamWSPAM."""
 
-    learning_rate: float
-    betas: tuple[float, float]
-    """Decay of the first and of the second moment."""
-    eps: float
     threshold: float
     """Standard deviations of the gradient norm above its mean that make a spike."""
-    weight_decay: float
-    """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
     clip: bool
     """Whether elements of the gradient are clipped."""
     theta: float
@@ -50,14 +44,7 @@ class Options:
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
     """torch's AdamW with AMSGrad, its fused kernel, which gets what spikes leave."""
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, options.weight_decay),
-        lr=options.learning_rate,
-        betas=options.betas,
-        eps=options.eps,
-        amsgrad=True,
-        fused=True,
-    )
+    optimizer = adamw.build(model, options, amsgrad=True)
     first = optimizer.param_groups[0]["params"][0]
     optimizer.param_groups[0]["norms"] = torch.zeros(_HISTORY, dtype=first.dtype, device=first.device)
     before_each_step(optimizer, lambda step: _prepare(optimizer, options, step))

@@ -12,23 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers import adamw, parameter_groups
 
 CITED = ("dozat2016", "loshchilov2019")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Hyperparameters of NAdamW."""
+class Options(adamw.Options):
+    """Hyperparameters of AdamW, and those of NAdamW."""
 
-    learning_rate: float
-    betas: tuple[float, float]
-    """Decay of the first and of the second moment."""
-    eps: float
     momentum_decay: float
     """How slowly the momentum rises to its decay: beta1 (1 - 0.96^(t * this) / 2) at step t."""
-    weight_decay: float
-    """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

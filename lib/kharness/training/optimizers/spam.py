@@ -21,20 +21,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers import adamw
 from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments
 
 CITED = ("huang2025",)
 
 
 @dataclass(frozen=True)
-class Options:
-    """Hyperparameters of SPAM."""
+class Options(adamw.Options):
+    """Hyperparameters of AdamW, and those of SPAM."""
 
-    learning_rate: float
-    betas: tuple[float, float]
-    """Decay of the first and of the second moment."""
-    eps: float
     threshold: float
     """Squared gradient over second moment above which an element is clipped."""
     clip_after: int
@@ -43,19 +39,11 @@ class Options:
     """Steps after which both moments are forgotten."""
     warmup_steps: int
     """Steps after a reset until the rate is back."""
-    weight_decay: float
-    """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
     """torch's AdamW, its fused kernel, which gets clipped gradients."""
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, options.weight_decay),
-        lr=options.learning_rate,
-        betas=options.betas,
-        eps=options.eps,
-        fused=True,
-    )
+    optimizer = adamw.build(model, options)
     before_each_step(optimizer, lambda step: _prepare(optimizer, options, step))
     return optimizer
 

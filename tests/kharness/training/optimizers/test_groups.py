@@ -96,5 +96,8 @@ def test_groups_have_one_owner(root: Path) -> None:
         if re.search(r"[\"']weight_decay[\"']\s*:|\.ndim\s*<=?\s*[12]\b", path.read_text())
     ]
     assert second == [folder / "__init__.py"], "use kharness.training.optimizers.parameter_groups"
-    builders = [path for path in folder.glob("[a-z]*.py") if path.stem != "adamwprune"]  # that is adamw's
-    assert [path.name for path in builders if "parameter_groups(" not in path.read_text()] == []
+    taken = ("parameter_groups(", "adamw.build(")
+    builders = [
+        path for path in folder.glob("[a-z]*.py") if not any(call in path.read_text() for call in taken)
+    ]
+    assert builders == []
