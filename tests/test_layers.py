@@ -160,7 +160,7 @@ FLOORS: dict[str, list[str]] = {
         "errors gpu importance runs",
         "metrics reading settings",
         "collection",
-        "config_difference judging",
+        "judging",
         "regression summary",
         "comparison_table power curves",
         "graphs",

@@ -22,7 +22,6 @@ from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
-from kharness.report.overview.run_facts import checkpoints, packages
 from kharness.report.overview.sweep_facts import sweep_facts
 from kharness.report.overview.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
 from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
@@ -48,11 +47,11 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.inference import inference_table
 from kharness.report.writing.page_pictures import NO_PICTURES, pictures, say_something, sheets
-from kharness.runs.files import GRAPHS
+from kharness.runs.files import CHECKPOINTS, GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from monitoring.alert_sentences import alert_lines
-from monitoring.journal.files import RUN_JSON
+from monitoring.journal.files import ENVIRONMENT_JSON, RUN_JSON
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -107,8 +106,8 @@ def as_html(summary: Summary) -> str:
             numbers=part("numbers", partial(last_numbers, series), None) if series else None,
             checkpoints=None
             if summary.plan
-            else part("the list of checkpoints", partial(checkpoints, summary), None),
-            packages=None if summary.plan else part("packages", partial(packages, summary), None),
+            else part("the list of checkpoints", partial(_checkpoints, summary), None),
+            packages=None if summary.plan else part("packages", partial(_packages, summary), None),
             headline=part(
                 "the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])
             ),
@@ -294,3 +293,21 @@ def _recorded_command(cell: CellResult) -> str:
         return str(json.loads((cell.run.directory / RUN_JSON).read_bytes())["attempts"][-1]["command"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
+
+
+def _checkpoints(summary: Summary) -> Table | None:
+    """Return the files that are there, with their sizes; None without any."""
+    folder = summary.cells[0].run.directory / CHECKPOINTS
+    files = sorted(path for path in folder.glob("*") if path.is_file()) if folder.is_dir() else []
+    rows = [[f"{CHECKPOINTS}/{path.name}", f"{path.stat().st_size / 1e6:,.2f}"] for path in files]
+    return Table(["checkpoint", "size (MB)"], rows, text_columns=1) if rows else None
+
+
+def _packages(summary: Summary) -> Mapping[str, str] | None:
+    """Return the installed packages that the run recorded; None where it did not."""
+    path = summary.cells[0].run.directory / ENVIRONMENT_JSON
+    try:
+        found = json.loads(path.read_bytes())["packages"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else None
