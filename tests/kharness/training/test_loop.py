@@ -23,7 +23,7 @@ from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import NonFiniteError, TrainingError
 from kharness.training.loop import OwnOptimizers, Training, open_training
 from kharness.training.optimizers._own import BuildOptimizers
-from kharness.training.steps.waiting import WaitCheck
+from kharness.training.steps.training import WaitCheck
 from monitoring import read_records
 
 PLAIN_SGD = (

@@ -33,7 +33,6 @@ from kharness.training.steps.kept import shown
 from kharness.training.steps.own_metrics import OwnMetrics, Value
 from kharness.training.steps.parts import StepParts
 from kharness.training.steps.update import Updated
-from kharness.training.steps.waiting import WaitCheck
 from monitoring.journal.atomic_file import write_atomically
 
 BatchT = TypeVar("BatchT", covariant=True)
@@ -79,6 +78,25 @@ class Purpose(Protocol):
 
     def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
         """The training has ended, with metrics on the test set and more for the end record."""
+
+
+class WaitCheck:
+    """With CUDA_SYNC_CHECK: between `begin` and `end` whatever waits for a CUDA GPU raises RuntimeError.
+
+    By torch.cuda.set_sync_debug_mode, which knows the operations of torch that wait. A step is checked up to
+    its record; evaluations and checkpoints, which follow it, wait and may.
+    """
+
+    def __init__(self, device: torch.device, *, is_on: bool) -> None:
+        self._is_on = is_on and device.type == "cuda"
+
+    def begin(self) -> None:
+        if self._is_on:
+            torch.cuda.set_sync_debug_mode("error")
+
+    def end(self) -> None:
+        if self._is_on:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 class Training(Generic[DataT]):
