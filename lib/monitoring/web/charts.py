@@ -8,10 +8,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from monitoring.journal.series import RunSeries, SeriesInfo, Window
-from monitoring.journal.series.run_series import X
 from monitoring.web.past import attempt_then
 from monitoring.web.rows import RunRow
 
@@ -27,8 +26,6 @@ SOON = 0.02
 # Places at which a long journal is sampled when it is looked at first; of several runs each has its share.
 FIRST_PLACES = 600
 FEWEST_PLACES = 100
-
-X_AXES = get_args(X)
 
 # Kinds of records that repeat what another kind has measured already.
 REPEATING = ("epoch", "checkpoint", "end")
