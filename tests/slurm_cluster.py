@@ -73,6 +73,7 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=1
 JobAcctGatherParams=OverMemoryKill,UsePss
 AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageEnforce=associations,limits,qos
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={port}
 AccountingStoragePass={folder}/munge/sock"""
@@ -96,6 +97,9 @@ DATABASE = (
     *("mariadbd", "--no-defaults", "--skip-grant-tables", "--user=root", "--bind-address=127.0.0.1"),
     *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"),
 )
+# Which limits an association inherits slurmdbd has a procedure for: the database has no place for those by
+# itself, and then each limit is 0.
+PROCEDURES = ("/usr/share/mysql/mysql_system_tables.sql", "CREATE TABLE IF NOT EXISTS proc ")
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Sockets=1 "
     "CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=8000 Gres=gpu:{gpus} State=UNKNOWN"
@@ -193,7 +197,11 @@ class SlurmCluster:
 
     def _start_database(self) -> None:
         folder = self.folder
+        tables, begin = PROCEDURES
+        (table,) = [line for line in Path(tables).read_text().splitlines() if line.startswith(begin)]
+        (folder / "first.sql").write_text(f"CREATE DATABASE mysql;\nUSE mysql;\n{table}\n")
         places = [f"--datadir={folder}/database", f"--socket={folder}/database.sock"]
+        places.append(f"--init-file={folder}/first.sql")
         self._daemon(*DATABASE, *places, f"--port={self._database}", f"--pid-file={folder}/database.pid")
         wait_until(lambda: _accepts(self._database), "mariadbd")
 

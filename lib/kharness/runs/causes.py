@@ -111,7 +111,8 @@ def judge(
     if ended.cause == CANCELLED:
         return Ending(KILLED, CANCELLED, ended.reason)
     cause = ended.cause or _cause(ended, state, output)
-    if cause == NODE_FAILED and (line := memory_line(output)):
+    killed = cause == NODE_FAILED or (cause == OUT_OF_MEMORY and ended.signal is not None)
+    if killed and (line := memory_line(output)):
         return Ending(KILLED, OUT_OF_MEMORY, line)
     number = _signal(ended)
     if number is not None:

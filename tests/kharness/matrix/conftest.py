@@ -277,10 +277,11 @@ class Checkout:
         command = [self.root / "scripts" / f"{script}.py", *arguments]
         return self._python.start(command, **{**defaults, **kwargs})
 
-    def start_set_forward(self, script: str, *arguments: str) -> StartedPython:
+    def start_set_forward(self, script: str, *arguments: str, **kwargs: Any) -> StartedPython:
         """One whose clock goes two hours forward when there is a file `later` in the checkout."""
         command = ["-c", SET_FORWARD, self.root / "scripts" / f"{script}.py", *arguments]
-        return self._python.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.root)
+        defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.root}
+        return self._python.start(command, **{**defaults, **kwargs})
 
     def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and everything printed."""

@@ -47,6 +47,8 @@ _AWAY = (
     *("Communication connection failure", "in standby mode", "Transport endpoint", "not responding"),
     "authentication error",  # munged is down, here or there
 )
+# A limit in Slurm's words, of which those on submission alone pass by themselves.
+_LIMIT = re.compile(r"\b(?:Assoc|QOS)\w+")
 _CHUNK = 100  # ranges of tasks in one name
 
 
@@ -110,9 +112,16 @@ def sbatch(arguments: Sequence[str]) -> tuple[Answer, str]:
     # A site's wrapper may greet before it.
     if code == 0 and (words := output.split()):
         return Answer.TAKEN, words[-1].partition(";")[0]
-    if any(word in reason for word in _FULL):
+    if means_full(reason):
         return Answer.FULL, reason
     return (Answer.UNKNOWN if any(word in reason for word in _AWAY) else Answer.REFUSED), reason
+
+
+def means_full(reason: str) -> bool:
+    """Whether sbatch refuses for want of room only, which comes when other jobs have ended."""
+    if limits := _LIMIT.findall(reason):
+        return any("Submit" in limit for limit in limits)
+    return any(word in reason for word in _FULL)
 
 
 def squeue(names: Sequence[str]) -> dict[tuple[str, int], Row]:
@@ -159,7 +168,10 @@ def sacct(names: Sequence[str], since: float) -> dict[tuple[str, int], Row] | No
         raise
     found: dict[tuple[str, int], Row] = {}
     for line in text.splitlines():
-        name, id, state, nodes, ended = line.rsplit("|", 4)
+        fields = line.rsplit("|", 4)
+        if len(fields) < 5:
+            continue  # what a site's wrapper says
+        name, id, state, nodes, ended = fields
         job, _, index = id.partition("_")
         state, _, by = state.partition(" by ")
         time_of_end = float(ended) if ended.isdecimal() else None
@@ -243,7 +255,8 @@ def answer(*command: str, both: bool = False) -> str:
     if done.returncode == 0:
         return done.stdout + (done.stderr if both else "")
     lines = done.stderr.strip().splitlines() or [f"{command[0]}: exit code {done.returncode}"]
-    reason = lines[-1].removeprefix(f"{command[0]}: ").removeprefix("error: ")
+    told = lines if both else lines[-1:]
+    reason = "; ".join(line.removeprefix(f"{command[0]}: ").removeprefix("error: ") for line in told)
     raise (SlurmAway if any(word in done.stderr for word in _AWAY) else SlurmRefused)(reason)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.matrix.launchers._slurm_arrays import TaskRequest
-from kharness.matrix.launchers._slurm_calls import SlurmRefused, answer
+from kharness.matrix.launchers._slurm_calls import SlurmRefused, answer, means_full
 from kharness.runs.errors import MatrixError
 
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]+(,[A-Za-z0-9_.@+-]+)*", re.ASCII)
@@ -73,7 +73,10 @@ def read_limits() -> ClusterLimits:
     size = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, flags=re.M)
     partitions: dict[str, Partition] = {}
     for line in nodes.splitlines():
-        name, limit, memory, cpus, gres = line.split("|")
+        fields = line.split("|")
+        if len(fields) != 5:
+            continue  # what a site's wrapper says
+        name, limit, memory, cpus, gres = fields
         one = Partition(
             name.rstrip("*"),
             name.endswith("*"),
@@ -177,6 +180,8 @@ def _refuse_by_slurm(request: TaskRequest) -> None:
         test_only(request)
     except SlurmRefused as error:
         said = str(error)
+        if means_full(said):
+            return  # what is to be submitted waits until there is room
         if re.search(r"nvalid|not permitted|not available\b(?! now)|violates", said):
             raise MatrixError(f"LAUNCHER=slurm: sbatch refuses this: {said}", hint=_known(said)) from error
 
@@ -184,7 +189,8 @@ def _refuse_by_slurm(request: TaskRequest) -> None:
 def test_only(request: TaskRequest) -> str:
     """Where and when a job would start, as `sbatch --test-only` says; SlurmRefused where it would not."""
     words = ["sbatch", "--test-only", *request.arguments(), "--output=/dev/null", "--wrap=true"]
-    return answer(*words, both=True).strip().removeprefix("sbatch: ")
+    lines = answer(*words, both=True).splitlines()
+    return next((line for line in lines if " to start at " in line), " ".join(lines)).removeprefix("sbatch: ")
 
 
 def _known(said: str) -> str:
@@ -192,7 +198,8 @@ def _known(said: str) -> str:
     lines: list[str] = []
     with contextlib.suppress(SlurmRefused, OSError, KeyError):
         user = pwd.getpwuid(os.getuid()).pw_name  # USER is not set in every shell
-        lines = answer("sacctmgr", "-n", "-P", "show", "assoc", f"user={user}", "format=account,qos").split()
+        text = answer("sacctmgr", "-n", "-P", "show", "assoc", f"user={user}", "format=account,qos")
+        lines = [line for line in text.splitlines() if "|" in line]
     if not lines:
         return "`sbatch --test-only` with the same options shows it; a dry run prints them"
     accounts = dict.fromkeys(line.partition("|")[0] for line in lines)

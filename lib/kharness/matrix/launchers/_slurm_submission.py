@@ -51,6 +51,7 @@ class Submission:
         self._arrays: list[str] = []
         """Ids of the arrays submitted, for those that come after them."""
         self._next_try = 0.0
+        self._tried = 0.0
 
     def add(self, launch: Launch, slot: Slot) -> str:
         """Collect a cell; returns the id of its submission."""
@@ -81,6 +82,10 @@ class Submission:
         if self._waves and time.monotonic() >= self._next_try:
             self._submit_waves()
         return not self._waves
+
+    def try_soon(self) -> None:
+        """A job of ours has ended, which may leave room for another."""
+        self._next_try = min(self._next_try, self._tried + ASK_EVERY)
 
     def take_out(self, id: str) -> None:
         """Leave out the task of an id, which has not been submitted."""
@@ -124,10 +129,15 @@ class Submission:
                 ]
             else:
                 wave.in_doubt = answer is Answer.UNKNOWN
-                self._next_try = time.monotonic() + (ASK_SELDOM if answer is Answer.FULL else ASK_EVERY)
+                self._try_after(ASK_SELDOM if answer is Answer.FULL else ASK_EVERY)
                 left = sum(len(self._of_wave(one)) for one in self._waves)
-                self._jobs.say_once(f"note: {counted(left, 'cell')} wait for room in Slurm's queue: {said}")
+                wait = "waits" if left == 1 else "wait"
+                self._jobs.say_once(f"note: {counted(left, 'cell')} {wait} for room in Slurm's queue: {said}")
                 return
+
+    def _try_after(self, seconds: float) -> None:
+        self._tried = time.monotonic()
+        self._next_try = self._tried + seconds
 
     def _taken(self, wave: Wave, job: str) -> None:
         self._waves.pop(0)
@@ -143,7 +153,7 @@ class Submission:
         try:
             rows = squeue([wave.array.name])
         except SlurmAway:
-            self._next_try = time.monotonic() + ASK_EVERY
+            self._try_after(ASK_EVERY)
             return False
         found = rows.get((wave.array.name, wave.first))
         wave.in_doubt = False

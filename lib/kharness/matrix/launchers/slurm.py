@@ -154,7 +154,10 @@ class Slurm:
 
     def poll(self, job: Job) -> Exit | None:
         self._look()
-        return self._jobs.by_id[job.id].exit
+        found = self._jobs.by_id[job.id].exit
+        if found is not None:
+            self._submission.try_soon()
+        return found
 
     def state(self, job: Job) -> JobState:
         known = self._jobs.by_id[job.id]

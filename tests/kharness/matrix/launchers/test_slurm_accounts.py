@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import pytest
 
 from ....slurm_cluster import SlurmCluster, missing
 from ....waiting import wait_until
-from ..conftest import Checkout, attempts, behaviour, status
+from ..conftest import Checkout, attempts, behaviour, printed, status
 
 ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5", "RETRIES=0", behaviour("held"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     if reason := missing(accounting=True):
         pytest.skip(f"no Slurm with accounts here: {reason}")
@@ -26,6 +27,39 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         at_the_end.callback(cluster.stop)
         cluster.start()
         yield cluster
+
+
+def set_limits(slurm: SlurmCluster, **limits: str) -> None:
+    """The limits of the only user; empty for none."""
+    words = [f"{name}={number or -1}" for name, number in limits.items()]
+    slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", *words)
+
+    def are_set() -> bool:
+        shown = slurm.ask("scontrol", "show", "assoc", "users=root", "flags=assoc")
+        return all(re.findall(rf" {name}=(\d*)", shown)[-1] == number for name, number in limits.items())
+
+    wait_until(are_set, "the limits")
+
+
+def test_limits_of_a_user(checkout: Checkout, slurm: SlurmCluster, root: Path) -> None:
+    """What may not be submitted follows when there is room, and what may not run waits for that reason."""
+    there = {**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")}
+    runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
+    set_limits(slurm, MaxSubmitJobs="2", MaxJobs="1")
+    others = slurm.submit("--partition=closed", "--array=0-1")
+    runner = checkout.start_set_forward("test_matrix", *ON_SLURM, "CONFIG_MATRIX_AXES=SEED=1|2|3", env=there)
+    full = next(line for line in printed(runner) if line.startswith("note:"))
+    assert full.startswith("note: 3 cells wait for room in Slurm's queue: AssocMaxSubmitJobLimit; ")
+    slurm.ask("scancel", others)
+    wait_until(lambda: "PENDING" not in slurm.jobs().values(), "room")
+    (checkout.root / "later").touch()
+    wait_until(lambda: attempts(runs[1], "waiting") == [("AssocMaxJobsLimit",)], "the second")
+    assert attempts(runs[2], "waiting") == [("not submitted yet",)]
+    (checkout.root / "let-go").touch()
+    output = runner.communicate(timeout=600)[0]
+    assert runner.returncode == 0, output
+    assert [attempts(run, "cause", "exit_code") for run in runs] == [[(None, 0)]] * 3
+    set_limits(slurm, MaxSubmitJobs="", MaxJobs="")
 
 
 def reason(run: Path) -> str:

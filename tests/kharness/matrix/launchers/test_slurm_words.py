@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kharness.matrix.launchers import _slurm_looking, slurm
+from kharness.matrix.launchers import _slurm_limits, _slurm_looking, slurm
 from kharness.matrix.launchers._slurm_arrays import (
     JOB_SECONDS,
     Array,
@@ -26,12 +26,20 @@ from kharness.matrix.launchers._slurm_calls import (
     SlurmRefused,
     indices_of,
     joined,
+    means_full,
     sacct,
     sbatch,
     squeue,
 )
 from kharness.matrix.launchers._slurm_ends import end_of, unseen_on, waiting_words
-from kharness.matrix.launchers._slurm_limits import ClusterLimits, Partition, check_words, refuse, seconds_of
+from kharness.matrix.launchers._slurm_limits import (
+    ClusterLimits,
+    Partition,
+    check_words,
+    read_limits,
+    refuse,
+    seconds_of,
+)
 from kharness.matrix.launchers._slurm_packed import cores_of_job
 from kharness.matrix.launchers.slurm import Options
 from kharness.matrix.running.pending_cells import settled
@@ -303,9 +311,15 @@ b|c|8_0|NODE_FAIL|node1|300
 
 def test_what_a_site_says_beside_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plugins print on standard error, its wrappers on the other as well."""
+    starts = "Job 7 to start at 2026-11-27T14:10:00 using 1 processors on nodes node1 in partition main"
+    greeting = "echo Welcome to the cluster"
+    lua = "echo 'sbatch: lua: your job goes to lab' >&2"
     programs = {
-        "sbatch": "echo 'sbatch: lua: your job goes to lab' >&2; echo Welcome to the cluster; echo '7;test'",
-        "squeue": "echo Willkommen am Cluster; echo 'm|0|7|RUNNING|100|node1|None'; echo Hinweis >&2",
+        "sbatch": f"{lua}; {greeting}; [ $1 = --test-only ] && echo 'sbatch: {starts}' >&2 || echo '7;test'",
+        "squeue": f"{greeting}; echo 'm|0|7|RUNNING|100|node1|None'; echo Hinweis >&2",
+        "sacct": f"{greeting}; echo 'm|7_0|TIMEOUT|node1|300'",
+        "scontrol": f"{greeting}; echo 'MaxArraySize            = 11'",
+        "sinfo": f"{greeting}; echo 'main*|1:00:00|8000|2|gpu:2'",
     }
     for name, line in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
@@ -313,6 +327,22 @@ def test_what_a_site_says_beside_the_answer(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert sbatch([]) == (Answer.TAKEN, "7")
     assert squeue(["m"]) == {("m", 0): Row("7", "RUNNING", "", 100.0, "node1")}
+    assert sacct(["m"], 200.0) == {("m", 0): Row("7", "TIMEOUT", "", None, "node1", "", 300.0)}
+    assert read_limits() == ClusterLimits(11, {"main": Partition("main", True, 3600.0, 8000, 2, 2)})
+    assert _slurm_limits.test_only(TaskRequest(cpus=1)) == starts
+
+
+def test_a_queue_without_room_and_a_limit_that_stays() -> None:
+    """Slurm ends both with the same words, after the name of the limit."""
+    same = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    assert [
+        means_full(f"{limit}; {same}") for limit in ("AssocMaxSubmitJobLimit", "QOSMaxCpuPerJobLimit")
+    ] == [
+        True,
+        False,
+    ]
+    assert means_full(same)
+    assert not means_full("Invalid qos specification")
 
 
 def test_a_job_that_ends_after_the_question_is_closed(
