@@ -166,12 +166,16 @@ def test_cells_at_once_are_killed_and_preempted(
 def test_cells_at_once_outlive_their_runner_and_their_job(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """Both are taken over; a job that is killed costs each that ran one attempt, and the third none."""
+    """A lost terminal leaves them to the next; a job that is killed costs each that ran one attempt, and the
+    third none."""
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
     runner = checkout.start("test_matrix", *ON_SLURM, *AT_ONCE, PACKED, behaviour("held"), env=on_slurm)
     wait_until(lambda: all(map(has_stepped, runs[:2])), "two at once")
-    runner.kill()
-    runner.communicate()
+    runner.send_signal(signal.SIGHUP)
+    output = runner.communicate(timeout=600)[0]
+    assert runner.returncode == 0, output
+    assert "detached: the scheduler has 3 runs, and goes on without make\n" in output
+    assert "3 runs in the hands of the scheduler" in checkout.run("status", environment=on_slurm)[1]
     watcher = checkout.start("continue", env=on_slurm)
     over = next(line for line in printed(watcher) if line.startswith("taken over: "))
     assert over == "taken over: 3 runs that the scheduler runs or has in its queue\n"
