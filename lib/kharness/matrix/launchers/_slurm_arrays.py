@@ -27,6 +27,8 @@ PACKED_PROGRAM = "kharness.matrix.launchers._slurm_packed"
 # Seconds that a job of several cells is to take, where they are known: sites ask for 10 to 30 minutes.
 JOB_SECONDS = 20 * 60.0
 
+LOG_TAIL = 8192
+
 # What stands for itself in a file name pattern of Slurm's and in the list of names of squeue.
 _PLAIN = re.compile(r"[^A-Za-z0-9_.]+")
 
@@ -184,6 +186,17 @@ def folder_of(launch: Launch) -> Path:
     """Where the files for Slurm of a cell's matrix are, or those of a single training."""
     parent = launch.directory.parent
     return (parent if has_plan(parent) else launch.directory) / SLURM
+
+
+def end_of_log(launch: Launch, job_id: str) -> list[str]:
+    """The last lines of the log of a task, which has what Slurm itself says; none where there is no log."""
+    name, index = name_and_index(job_id)
+    try:
+        with (folder_of(launch) / f"{name}_{index}.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
+            return file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def has_begun_there(folder: Path) -> bool:

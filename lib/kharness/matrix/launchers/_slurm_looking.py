@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from kharness.matrix.launchers._slurm_arrays import folder_of, has_begun_there, name_and_index
+from kharness.matrix.launchers._slurm_arrays import (
+    end_of_log,
+    folder_of,
+    has_begun_there,
+    is_packed,
+    name_and_index,
+)
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, sacct, squeue
 from kharness.matrix.launchers._slurm_ends import (
     PATIENT,
@@ -15,8 +22,9 @@ from kharness.matrix.launchers._slurm_ends import (
     was_cancelled,
 )
 from kharness.matrix.launchers._slurm_jobs import ASK_EVERY, ASK_SELDOM, KnownJob, KnownJobs, TaskKey
+from kharness.runs.causes import memory_line
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import LAUNCH_FAILED, REFUSED
+from kharness.runs.exit_codes import LAUNCH_FAILED, NODE_FAILED, OUT_OF_MEMORY, REFUSED
 from kharness.runs.jobs.job_file import read_starts
 from kharness.runs.launch import Exit, Job, JobStart, Launch
 
@@ -144,9 +152,18 @@ class Looking:
         if self._keeps_accounts and not job.over and was_cancelled(job.starts):
             return  # who has done it the accounts say, once it is over
         job.exit = end_of(job.row, job.starts, over=job.over, has_begun=job.task in self._jobs.begun)
+        if job.exit is not None and is_packed(job.id) and job.exit.signal:
+            job.exit = with_memory(job.exit, end_of_log(job.launch, job.id))
         if job.exit is None or job.exit.cause != LAUNCH_FAILED or job.row is None:
             return
         if job.row.is_active and not job.over:  # held, or waiting for what never comes
             self._jobs.to_end[job.slurm_id] = None
         if job.row.nodes and not job.starts:
             self._jobs.note_bad_start(job.row.nodes, job.task)
+
+
+def with_memory(end: Exit, log: Sequence[str]) -> Exit:
+    """The end of a cell that shares its job, whose log, and not the cell's, says that it was memory."""
+    if end.cause not in (None, NODE_FAILED) or not (line := memory_line(log)):
+        return end
+    return replace(end, cause=OUT_OF_MEMORY, reason=line)

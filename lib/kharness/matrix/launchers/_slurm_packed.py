@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -135,7 +134,9 @@ class CellPlace:
     @property
     def job(self) -> Job:
         """The process, as those who look at the memory of GPUs know it."""
-        return Job("slurm", str(self._pid), socket.gethostname(), self._pid, time.time())
+        from monitoring.host.name import host_name
+
+        return Job("slurm", str(self._pid), host_name(), self._pid, time.time())
 
     def start(self) -> PackedTraining:
         from kharness.runs.errors import MatrixError

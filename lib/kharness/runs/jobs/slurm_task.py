@@ -472,7 +472,9 @@ def _restart() -> int:
 
 
 def _node() -> str:
-    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    from monitoring.host.name import host_name
+
+    return os.environ.get("SLURMD_NODENAME") or host_name()
 
 
 def slot_of_job(threads: int, cores: Sequence[int] = (), gpus: Sequence[str] = ()) -> dict[str, object]:

@@ -103,13 +103,18 @@ def test_why_jobs_ended_is_known_by_the_accounts(checkout: Checkout, slurm: Slur
     slurm.ask("scancel", job(lost)["job"])
     small = ["CONFIG_LAUNCHER_SLURM_MEMORY_MB=1", "CONFIG_MATRIX_AXES=SEED=3"]
     other = checkout.start("test_matrix", *ON_SLURM, *small, env=there)
+    wait_until(lambda: checkout.latest != lost.parent, "its folder")
+    over = [checkout.latest / "seed-3", checkout.root / "packed" / "latest" / "seed-4"]
+    packed = ["CONFIG_MATRIX_CELLS_PER_JOB=2", "CONFIG_RESULTS_DIR=packed", small[0]]
+    shared = checkout.start("test_matrix", *ON_SLURM, *packed, "CONFIG_MATRIX_AXES=SEED=4", env=there)
     output = watcher.communicate(timeout=600)[0]
     assert watcher.returncode == 3, output
     assert "note: the accounts do not say why jobs have ended: " in output
     # The queue forgets after two seconds here, so that nobody can say who it was.
     assert attempts(lost, "exit_code")[1:] == [(75,)]
-    output = other.communicate(timeout=600)[0]
-    assert other.returncode == 3, output
-    assert attempts(checkout.latest / "seed-3", "cause") == [("out_of_memory",)]
-    # The step's watcher says it, with both numbers, or that of the job without.
-    assert " memory limit" in reason(checkout.latest / "seed-3")
+    for runner, run in zip((other, shared), over, strict=True):
+        output = runner.communicate(timeout=600)[0]
+        assert runner.returncode == 3, output
+        assert attempts(run, "cause") == [("out_of_memory",)]
+        # The step's watcher says it, with both numbers, or that of the job without.
+        assert " memory limit" in reason(run)
