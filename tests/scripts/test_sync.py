@@ -88,6 +88,7 @@ def test_what_is_not_uploaded_is_said(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_API_KEY", "k")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     run = tmp_path / "offline"
     with Run(run, trackers={"wandb": {}}, agent=False) as opened:
         opened.log(train_loss=1.0)

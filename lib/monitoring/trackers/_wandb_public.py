@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -43,7 +42,7 @@ from monitoring.trackers._wandb_records import (
     LONGEST_NAME,
     NOT_IN_PROJECT,
 )
-from monitoring.trackers._wandb_upload import UPLOAD_LOG, UploadUnfinished
+from monitoring.trackers._wandb_upload import UPLOAD_LOG, UploadUnfinished, typed_wandb
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
@@ -243,7 +242,7 @@ class PublicWandb:
                 )
                 raise UploadUnfinished(
                     f"{log} is not uploaded {after}; {output.name} may say why",
-                    hint=f"wandb sync {shlex.quote(str(log))}",
+                    hint=typed_wandb("sync", log),
                 )
 
 

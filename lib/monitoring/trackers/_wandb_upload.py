@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,28 @@ import os, sys
 os.pwrite(int(sys.argv[1]), str(os.getpid()).encode(), 0)
 os.execv(sys.executable, [sys.executable, "-m", "wandb", *sys.argv[2:]])
 """
+
+
+def typed_wandb(command: str, path: Path | None = None, beyond: str = "") -> str:
+    """Return `wandb COMMAND PATH` as one can type it here: the W&B of this Python, and paths from here on.
+
+    What follows the path, as `/offline-run-*` does, is for the shell.
+    """
+    program = Path(sys.executable).with_name("wandb")
+    found = shutil.which("wandb")
+    is_other = program.exists() and not (found and os.path.samefile(found, program))
+    shown = shlex.quote(from_here(program)) if is_other else "wandb"
+    return f"{shown} {command}" + (f" {shlex.quote(from_here(path))}{beyond}" if path else "")
+
+
+def from_here(path: Path) -> str:
+    """Return the path relative to the current directory where it lies below it."""
+    try:
+        here = Path.cwd()
+    except OSError:  # it was deleted
+        return str(path)
+    is_below = here != here.parent and path.is_relative_to(here)
+    return str(path.relative_to(here)) if is_below else str(path)
 
 
 class UploadUnfinished(MonitoringError):
@@ -97,7 +120,7 @@ class Uploader:
                 reason = self._lock.with_name(UPLOAD_LOG)
                 raise UploadUnfinished(
                     f"{self._log.parent} is not uploaded after {self._patience:.0f} s; {reason} may say why",
-                    hint=f"wandb sync {shlex.quote(str(self._log.parent))}",
+                    hint=typed_wandb("sync", self._log.parent),
                 )
             time.sleep(0.1)
 

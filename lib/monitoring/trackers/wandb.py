@@ -49,7 +49,15 @@ from monitoring.trackers._wandb_public import (
     remove_public,
 )
 from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, media_cell, row_of
-from monitoring.trackers._wandb_upload import UPLOAD_LOCK, Uploader, is_uploaded, unmark, uploaded_to
+from monitoring.trackers._wandb_upload import (
+    UPLOAD_LOCK,
+    Uploader,
+    from_here,
+    is_uploaded,
+    typed_wandb,
+    unmark,
+    uploaded_to,
+)
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
@@ -267,7 +275,7 @@ def where(run: RunInfo) -> str:
     path = _path(run)
     if path is None:
         return "W&B is disabled (WANDB_MODE); nothing was recorded"
-    return uploaded_to(path) or f"wandb sync {shlex.quote(str(path.parent))}"
+    return uploaded_to(path) or typed_wandb("sync", path.parent)
 
 
 def upload_command(directory: Path, options: Options) -> str | None:
@@ -283,9 +291,9 @@ def upload_command(directory: Path, options: Options) -> str | None:
         logs = folder.glob("offline-run-*/*.wandb")
         if (folder / UPLOAD_LOCK).exists() or not any(logs):
             return None
-    login = "" if may_have_login() else "wandb login && "
-    command = f"{login}wandb sync {shlex.quote(str(folder))}/offline-run-*"
-    return command if options.offline else f"{command}, or make sync RUN={shlex.quote(str(directory))}"
+    login = "" if may_have_login() else f"{typed_wandb('login')} && "
+    command = f"{login}{typed_wandb('sync', folder, '/offline-run-*')}"
+    return command if options.offline else f"{command}, or make sync RUN={shlex.quote(from_here(directory))}"
 
 
 @dataclass

@@ -137,6 +137,7 @@ def test_training_ends_with_the_command_that_uploads_what_is_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_API_KEY", "k")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     train("--max-steps", "1", tracker="wandb")
     run = tmp_path / "run"
     assert capsys.readouterr().out.splitlines()[-1] == (

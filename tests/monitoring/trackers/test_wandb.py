@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def test_without_a_network_nothing_is_lost_and_it_is_delivered_later(
     with socket.socket() as nobody:  # bound and not listening: connections are refused
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        first = run.catch_up(root, **{**wandb_server.environment(), "WANDB_BASE_URL": url})
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        first = run.catch_up(root, **{**wandb_server.environment(), "WANDB_BASE_URL": url, "PATH": path})
     folder = log_of(run.info).parent
     assert first.returncode == 2
     assert first.stderr.splitlines() == [
@@ -174,8 +176,8 @@ def test_offline_run_is_whole_and_no_upload_is_started(
     assert sorted(path.name for path in (run.directory / "wandb").iterdir()) == [log_of(run.info).parent.name]
 
 
-UPLOAD = "wandb sync '{0}/a run/wandb'/offline-run-*"
-OR_SYNC = ", or make sync RUN='{0}/a run'"
+UPLOAD = "wandb sync '{}a run/wandb'/offline-run-*"
+OR_SYNC = ", or make sync RUN='{}a run'"
 
 
 @pytest.mark.parametrize(
@@ -199,17 +201,42 @@ def test_command_that_uploads_what_is_offline(
     left: list[str],
     command: str | None,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     for name in ("WANDB_MODE", "WANDB_API_KEY", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value if name != "NETRC" else str(tmp_path / value))
     for name in ("netrc", *(f"a run/wandb/{file}" for file in left)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = wandb.upload_command(tmp_path / "a run", follower_options("wandb", options))
-    assert found == (None if command is None else command.format(tmp_path))
+    for here, shown in ((tmp_path, ""), (tmp_path / "elsewhere", f"{tmp_path}/")):
+        monkeypatch.chdir(here)
+        found = wandb.upload_command(tmp_path / "a run", follower_options("wandb", options))
+        assert found == (command and command.replace("{}", shown))
+
+
+def test_command_that_uploads_names_the_wandb_of_this_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user of make has no environment active."""
+    program = tmp_path / "v e/bin/wandb"
+    program.parent.mkdir(parents=True)
+    (other := tmp_path / "other").mkdir()
+    for folder in (program.parent, other):
+        (folder / "wandb").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    for path in (program.parent, other, tmp_path):
+        monkeypatch.setenv("PATH", str(path))
+        monkeypatch.chdir(tmp_path)
+        found.append(wandb.upload_command(tmp_path / "r", follower_options("wandb", {"offline": True})))
+    typed = "{0} login && {0} sync r/wandb/offline-run-*"
+    assert found == [typed.format("wandb"), *[typed.format("'v e/bin/wandb'")] * 2]
 
 
 def test_disabled_wandb_records_nothing(followed: MakeFollowed) -> None:
