@@ -40,6 +40,8 @@ class ReproducedRun:
         """MatrixError if the directory holds no run of the tree that has begun."""
         lineage = Lineage.read(directory / JOURNAL)
         if not lineage.starts:
+            if (directory / JOURNAL).is_file() and not (directory / CONFIG).is_file():
+                raise _foreign(directory)
             raise MatrixError(
                 f"{directory} is not a run that has begun: its journal has no start record",
                 hint="name a run directory, such as results/latest or one of a matrix's cells",

@@ -20,6 +20,9 @@ GitState = Mapping[str, object]
 """Git state in a start record: revision, whether files differ from it, SHA-256 of the difference."""
 
 
+_OUTSIDE = "the run was made outside a git checkout, so nobody knows its revision"
+
+
 @dataclass(frozen=True)
 class Code:
     """Where a program can be run with the requested code."""
@@ -63,11 +66,10 @@ def code_of(
     elif anyway:
         yield Code(root, f"{what}: {_shown(here)}, as it is here; {missing}")
     else:
-        here_too = "ANYWAY=y trains with the code that is here, and compares all the same"
-        raise MatrixError(
-            f"the {what} is not available: {missing}",
-            hint=f"type it in a clone of the program's repository; {here_too}" if of_program else here_too,
-        )
+        hint = "ANYWAY=y trains with the code that is here, and compares all the same"
+        if of_program and missing != _OUTSIDE:
+            hint = f"type it in a clone of the program's repository; {hint}"
+        raise MatrixError(f"the {what} is not available: {missing}", hint=hint)
 
 
 def _kept_changes(recorded: Sequence[GitState | None], run: Path | None) -> Path | None:
@@ -105,7 +107,7 @@ def _missing(recorded: Sequence[GitState | None], root: Path, *, has_changes: bo
     """Why no worktree can have the code; empty if one can."""
     known = [state for state in recorded if state is not None]
     if not known or len(known) < len(recorded):
-        return "the run was made outside a git checkout, so nobody knows its revision"
+        return _OUTSIDE
     if any(state != known[0] for state in known):
         return f"its attempts ran with different code: {', then '.join(_shown(state) for state in known)}"
     if known[0]["dirty"] and not has_changes:

@@ -145,6 +145,21 @@ def test_a_bundle_of_changed_code_is_run_again_in_a_clone(
     )
 
 
+def test_a_program_outside_git_runs_again_with_the_code_that_is_here(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "fit.py").write_text("print('iter 1: loss 0.5')\n")
+    assert call(tmp_path, "run", "--", sys.executable, "fit.py").code == 0
+    refused = call(tmp_path, "reproduce")
+    assert (refused.code, refused.err.splitlines()) == (
+        2,
+        [
+            "error: the code is not available: the run was made outside a git checkout, "
+            "so nobody knows its revision",
+            "hint: ANYWAY=y trains with the code that is here, and compares all the same",
+        ],
+    )
+    assert call(tmp_path, "reproduce", "ANYWAY=y").code == 0
+
+
 def test_what_cannot_be_run_again_is_refused_and_leaves_nothing(
     repository: Path, cell: Path, call: Call
 ) -> None:

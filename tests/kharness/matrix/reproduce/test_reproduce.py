@@ -16,7 +16,7 @@ import pytest
 
 from kharness.runs.bundle.writing import write_bundle
 from kharness.runs.files import BUNDLE
-from monitoring import read_records
+from monitoring import Run, read_records
 from monitoring.host.environment import git_state
 from monitoring.media.code_diff import keep_code_diff
 
@@ -257,15 +257,21 @@ def test_configuration_that_is_gone_is_that_of_the_start_record(
 
 @pytest.mark.parametrize(
     ("variables", "error"),
-    [([], "results/latest does not exist"), (["RUN={results}"], "{results} is not a run that has begun: ")],
-    ids=["none", "no run"],
+    [
+        ([], "results/latest does not exist"),
+        (["RUN={results}"], "{results} is not a run that has begun: "),
+        (["RUN={own}"], "{own} is no training of this tree, and has no command that it was run by\nhint: "),
+    ],
+    ids=["none", "no run", "of a program itself"],
 )
 def test_what_is_no_run_is_refused(
-    checkout: Path, run: Path, warm_torch: WarmPython, variables: list[str], error: str
+    checkout: Path, run: Path, tmp_path: Path, warm_torch: WarmPython, variables: list[str], error: str
 ) -> None:
+    with Run(tmp_path / "own", agent=False) as own:
+        own.log_step(1, train_loss=1.0)
     results = str(run.parent)
-    given = [variable.format(results=results) for variable in variables]
+    given = [variable.format(results=results, own=tmp_path / "own") for variable in variables]
     command = [checkout / "scripts/reproduce.py", *given]
     done = warm_torch.run(command, cwd=checkout, env=environment_of(checkout))
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {error.format(results=results)}")
+    assert done.stderr.startswith(f"error: {error.format(results=results, own=tmp_path / 'own')}")
