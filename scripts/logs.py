@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.make.typed import typed_target
 from kharness.config.output import reader_is_gone
 from kharness.matrix.running.printed_run import Copier
 from kharness.matrix.selected_runs import Member, SelectedRuns, find, member_named
@@ -26,13 +27,16 @@ FOLLOW_EVERY = 0.1
 
 def main(argv: Sequence[str]) -> None:
     variables = make_variables.given(argv, os.environ, "logs", root=ROOT)
-    found = find(asked_directory(variables, make_variables.output_directory(variables, ROOT)), ROOT)
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    found = find(directory, ROOT, only_look=True)
     member = asked_member(found, variables.get("CELL", ""))
     log = member.launch.directory / OUTPUT_LOG
     follow = variables.get("FOLLOW", "n") in ("y", "1")
     if not log.is_file() and not follow:
+        elsewhere = "the run prints where its program was started"
+        reason = "the run was not started" if found.is_startable else elsewhere
         raise KharnessError(
-            f"{shown(log)} does not exist: the run was not started", hint="make status reports more"
+            f"{shown(log)} does not exist: {reason}", hint=f"{typed_target('status')} reports more"
         )
     with Copier(log, sys.stdout.buffer, from_start=True) as copier:
         copier.copy()

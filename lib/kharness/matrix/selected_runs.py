@@ -188,8 +188,8 @@ def _single(directory: Path, root: Path, *, only_look: bool) -> SelectedRuns:
         return replace(_run(Launch(directory.name, directory, root, "", {})), is_startable=False)
     if not config.is_file():
         raise MatrixError(
-            f"{directory} is of a program of its own: it has no {CONFIG_PY}",
-            hint="make status, report, summary, graphs, compare and sync take runs of any program",
+            f"{directory} was recorded by a program itself: nothing in it says how that is started",
+            hint="start the program again, and it goes on; status, report, compare and sync take this run",
         )
     values = ConfigValues(directory)
     launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)

@@ -55,8 +55,12 @@ def test_a_run_of_another_program_has_a_status_and_cannot_be_continued(
         ],
     )
     code, output = finished.run("continue", f"RUN={tmp_path}/mine")
-    error = output.splitlines()[0]
-    assert (code, error) == (2, f"error: {tmp_path}/mine is of a program of its own: it has no config.py")
+    error = f"error: {tmp_path}/mine was recorded by a program itself: nothing in it says how that is started"
+    hint = "hint: start the program again, and it goes on; status, report, compare and sync take this run"
+    assert (code, output.splitlines()) == (2, [error, hint])
+    code, output = finished.run("logs", f"RUN={tmp_path}/mine")
+    error = f"error: {tmp_path}/mine/output.log does not exist: the run prints where its program was started"
+    assert (code, output.splitlines()) == (2, [error, "hint: make status reports more"])
 
 
 def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
