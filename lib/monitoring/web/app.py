@@ -27,7 +27,7 @@ from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
 from monitoring.web.folders import RunIndex, unreadable
 from monitoring.web.kept_view import KeptView
-from monitoring.web.past import row_then
+from monitoring.web.past import is_read_then, row_then
 from monitoring.web.rows import RunRow
 from monitoring.web.saved_views import SavedViews
 from monitoring.where import Where, field_name, parse_where
@@ -204,8 +204,11 @@ class Answers:
             except (UserError, OSError, ValueError, TypeError, KeyError) as error:
                 return unreadable(row.id, row.directory, error)
 
-        found = await asyncio.gather(*(then(row) for row in self.all_rows()))
-        return [row for row in found if row is not None]
+        rows = self.all_rows()
+        read = [row for row in rows if is_read_then(row, moment)]
+        found = dict(zip((row.id for row in read), await asyncio.gather(*map(then, read)), strict=True))
+        of_all = (found[row.id] if row.id in found else row_then(row, moment) for row in rows)
+        return [row for row in of_all if row is not None]
 
     def changes(self, since: int, epoch: int) -> dict[str, Any]:
         """Return the rows that changed after a version; all where what is sent of each has changed."""
@@ -416,7 +419,7 @@ class Answers:
     async def patiently(
         self, key: str, read: Callable[[], T], *, name: str = "", directory: Path | None = None
     ) -> T:
-        """Return what a function reads of a run or folder; UserError where files do not answer in time.
+        """Return what a function reads of a run or folder; UserError where files fail or answer too late.
 
         Nobody waits for a `directory` that is known not to answer.
         """
@@ -433,7 +436,10 @@ class Answers:
             self._hanging[key] += 1
             task.add_done_callback(lambda late: self._answered(key, late))
             raise BadRequest(problem)
-        return task.result()
+        try:
+            return task.result()
+        except OSError as error:  # such as of a run that was deleted and is still in the table
+            raise BadRequest(f"{name or key}: {error.strerror or error}") from error
 
     def _answered(self, key: str, late: asyncio.Future[Any]) -> None:
         """Note that files that did not answer in time do so again."""

@@ -19,13 +19,18 @@ from monitoring.web.events import SparseRecords
 from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values, patience
 
 
+def is_read_then(row: RunRow, moment: float) -> bool:
+    """Whether the files of a run have to be read for a moment: it had begun, and not ended."""
+    return not _had_not_begun(row, moment) and not _had_ended(row, moment)
+
+
 def row_then(row: RunRow, moment: float) -> RunRow | None:
     """Return a run's row as of a moment, UTC epoch seconds; None where it had not begun."""
-    started, updated = row.facts["started"], row.facts["updated"]
-    if started is not None and started > moment:
+    if _had_not_begun(row, moment):
         return None
-    if updated is not None and updated <= moment and row.facts["status"] in get_args(EndStatus):
+    if _had_ended(row, moment):
         return row
+    started = row.facts["started"]
     journal = row.directory / JOURNAL
     end = end_then(journal, moment)
     state = read_end(journal, until=end)
@@ -50,6 +55,16 @@ def row_then(row: RunRow, moment: float) -> RunRow | None:
     if row.best and (end is None or end <= MOST_SEARCHED):
         found.best = best_values(records_then(journal, end))
     return found
+
+
+def _had_not_begun(row: RunRow, moment: float) -> bool:
+    started = row.facts["started"]
+    return started is not None and started > moment
+
+
+def _had_ended(row: RunRow, moment: float) -> bool:
+    updated = row.facts["updated"]
+    return updated is not None and updated <= moment and row.facts["status"] in get_args(EndStatus)
 
 
 def _status_then(row: RunRow, state: RunState, moment: float, end: int | None) -> str:

@@ -138,6 +138,14 @@ def test_a_spike_is_seen_at_every_zoom_down_to_its_record(page: Browser) -> None
     assert page.value(f"{CHART}.lines[0].last[{place}]") == SPIKE
 
 
+def test_the_numbers_of_an_axis_differ_however_narrow_it_is(page: Browser) -> None:
+    show(page, "run=results/spiky&zoom=12340..12350")
+    page.until(f"{READY} && {CHART}.range.x[0] === 12340")
+    ticks = page.value(f"""[...new DOMParser().parseFromString({CHART}.svg(), 'image/svg+xml')
+        .querySelectorAll('text[text-anchor=middle]')].map(one => one.textContent)""")
+    assert ticks == ["12.34k", "12.342k", "12.344k", "12.346k", "12.348k", "12.35k"]
+
+
 def test_a_drag_zooms_all_charts_and_a_reload_keeps_the_view(page: Browser) -> None:
     show(page, "run=results/spiky")
     page.until(READY)

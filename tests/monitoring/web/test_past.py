@@ -14,7 +14,7 @@ from monitoring.journal.records import Record
 from monitoring.journal.series import table
 from monitoring.web.charts import Charts
 from monitoring.web.details import RunDetails
-from monitoring.web.past import row_then
+from monitoring.web.past import is_read_then, row_then
 from monitoring.web.rows import RunRow, read_row
 
 BEGAN = 1.7e9
@@ -88,6 +88,7 @@ def test_a_moment_shows_what_was_read_then(tmp_path: Path, after: float) -> None
     whole = read_row("run", written(tmp_path / "whole", everything, math.inf))
     cut = written(tmp_path / "cut", everything, moment)
     then = row_then(whole, moment)
+    assert is_read_then(whole, moment) == (then is not None and then is not whole)
     read = read_row("run", cut, now=moment)
     if after < 0:
         assert then is None

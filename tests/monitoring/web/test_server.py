@@ -281,6 +281,24 @@ def test_a_damaged_run_is_a_sentence_and_the_others_go_on(tmp_path: Path) -> Non
     index.close()
 
 
+def test_a_run_that_is_deleted_while_it_is_asked_for_is_a_sentence(tmp_path: Path) -> None:
+    server = Server([tmp_path / "results"], tmp_path / "state")
+    with opened(tmp_path / "results/gone", config={}) as run:
+        run.log_step(1, train_loss=1.0)
+    server.start()
+    try:
+        wait_until(lambda: server.json("/api/runs")["rows"], "the run")
+        shutil.rmtree(tmp_path / "results/gone")
+        status, _, answer = server.ask("/api/run?id=results/gone")
+        assert status in {400, 404}  # it may be known by now
+        assert json.loads(answer)["error"] in {
+            "gone: No such file or directory",
+            "there is no such run any more",
+        }
+    finally:
+        server.kill()
+
+
 def test_a_page_of_another_server_is_sent_all_rows(tmp_path: Path) -> None:
     """Their versions may be the same while the rows are not, as after a restart."""
     with opened(tmp_path / "run", config={}) as run:

@@ -155,7 +155,7 @@ export class Chart {
       legend: { show: false },
       scales: { x: { time: false, auto: false, range: asGiven, distr: this.isLogX ? 3 : 1, min: this.range.x[0], max: this.range.x[1] }, y: { auto: false, range: asGiven, distr: this.isLog ? 3 : 1, min: this.range.y[0], max: this.range.y[1] } },
       axes: [
-        { ...axis, size: 26, gap: 3, values: (_, ticks) => ticks.map((tick) => (tick === null || (this.isLogX && !this.isTelling(tick, this.range.x)) ? "" : isTime ? duration(tick) : short(tick))) },
+        { ...axis, size: 26, gap: 3, values: (_, ticks) => ticks.map((tick) => (tick === null || (this.isLogX && !this.isTelling(tick, this.range.x)) ? "" : isTime ? duration(tick) : short(tick, this.range.x))) },
         { ...axis, size: (_, values) => 14 + 6.4 * Math.max(3, ...(values ?? []).map((text) => (text ?? "").length)), values: (_, ticks) => ticks.map((tick) => (tick === null || (this.isLog && !this.isTelling(tick, this.range.y)) ? "" : this.tick(tick))) },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
@@ -179,7 +179,7 @@ export class Chart {
     return decades < 1 ? true : decades < 3 ? [1, 2, 5].includes(first) : first === 1;
   }
 
-  tick(value) { return this.about.unit === "fraction" ? `${number(100 * value, 3)}` : short(value); }
+  tick(value) { return this.about.unit === "fraction" ? number(100 * value, digitsIn(this.range.y)) : short(value, this.range.y); }
 
   select(plot) {
     const { left, width } = plot.select;
@@ -394,7 +394,7 @@ export class Chart {
     }
     for (const tick of ticks(...this.range.x, this.isLogX)) {
       const x = place.x(tick);
-      inner.append(part("line", { x1: x, x2: x, y1: top, y2: top + high, stroke: css("--grid") }), part("text", { x, y: top + high + 16, "text-anchor": "middle", fill: css("--soft") }, this.xLabel === "time" ? duration(tick) : short(tick)));
+      inner.append(part("line", { x1: x, x2: x, y1: top, y2: top + high, stroke: css("--grid") }), part("text", { x, y: top + high + 16, "text-anchor": "middle", fill: css("--soft") }, this.xLabel === "time" ? duration(tick) : short(tick, this.range.x)));
     }
     const drawn = part("g", { "clip-path": "url(#plot)" });
     for (const shape of this.shapes(place)) {
@@ -421,13 +421,17 @@ function straight([low, high], exact, isLog) {
   return (value) => start + slope * (own(value) - own(low));
 }
 
-const short = (value) => {
+// As many as tell the numbers of an axis apart, three or more.
+const digitsIn = ([low, high]) => Math.min(9, Math.max(3, 2 + Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low)))));
+
+function short(value, range) {
   const size = Math.abs(value);
-  if (size >= 1e9) return `${number(value / 1e9, 3)}G`;
-  if (size >= 1e6) return `${number(value / 1e6, 3)}M`;
-  if (size >= 1e4) return `${number(value / 1e3, 3)}k`;
-  return number(value, 3);
-};
+  const digits = digitsIn(range);
+  if (size >= 1e9) return `${number(value / 1e9, digits)}G`;
+  if (size >= 1e6) return `${number(value / 1e6, digits)}M`;
+  if (size >= 1e4) return `${number(value / 1e3, digits)}k`;
+  return number(value, digits);
+}
 
 function ticks(from, to, isLog) {
   if (isLog) {

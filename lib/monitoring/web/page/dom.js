@@ -159,6 +159,6 @@ export function dashes(runIds) {
 export const swatch = (runId, isOn = true, dash = null) => {
   const dot = h("span", { class: "swatch", "aria-hidden": "true" });
   const own = color(runId);
-  if (isOn) dot.style.background = dash ? `repeating-linear-gradient(90deg, ${own} 0 3px, transparent 3px 5px)` : own;
+  if (isOn) dot.style.background = dash ? `repeating-linear-gradient(90deg, ${own} 0 ${dash[0] / 2}px, transparent 0 ${(dash[0] + dash[1]) / 2}px)` : own;
   return dot;
 };
