@@ -154,7 +154,7 @@ FLOORS: dict[str, list[str]] = {
         "reproduce running selected_runs",
         "model_check overview supervise_single sweep",
         "commands supervise",
-        "resume dry_run",
+        "resume dry_run more_seeds",
     ],
     "kharness.report": [
         "errors gpu importance runs",

@@ -201,10 +201,11 @@ def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
-    """Finish what was interrupted."""
+    """Finish what was interrupted, or add seeds to a matrix."""
+    from kharness.matrix.more_seeds import asked_in, with_more_seeds
     from kharness.matrix.planning.begin import refuse_unplanned
     from kharness.matrix.resume import continue_found
-    from kharness.matrix.selected_runs import find
+    from kharness.matrix.selected_runs import find, locate
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
     from kharness.runs.lock import RunnerLock
@@ -213,10 +214,15 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     if directory is None:
         directory = options.results / LATEST
         refuse_unplanned(directory)
-    found = find(opened(directory).resolve(), Path.cwd())
+    directory = opened(directory).resolve()
+    seeds = asked_in(options.axis, locate(directory)) if options.axis else []
+    found = find(directory, Path.cwd())
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
         settings = {**found.settings, "MATRIX_DETACH": False}  # whoever continues watches on
+        if seeds:
+            with_more_seeds(found.directory, seeds, Path.cwd(), settings)
+            found = find(directory, Path.cwd())
         return continue_found(found, settings, root=Path.cwd(), report=report)
 
 

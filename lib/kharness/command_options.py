@@ -130,6 +130,12 @@ def _takes_directories(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _takes_more_seeds(parser: argparse.ArgumentParser) -> None:
+    _takes_directory(parser)
+    parser.add_argument("-a", "--axis", action="append", default=[], metavar="seed=V,V",
+                        help="add seeds to a matrix: seed=1..10 keeps those that it has")  # fmt: skip
+
+
 def _takes_note(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="RUN")
     parser.add_argument("-m", "--message", metavar="TEXT", help="the note; '' takes it away")
@@ -167,6 +173,6 @@ _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "bundle": _takes_bundle,
     "import": _takes_source,
     "note": _takes_note,
-    "continue": _takes_directory,
+    "continue": _takes_more_seeds,
     "report": _takes_directories,
 }

@@ -12,6 +12,7 @@ from kharness.config.make.typed import typed_make
 from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
+from kharness.runs.matrix_plan import takes_seeds
 
 SEED = "SEED"
 
@@ -38,9 +39,10 @@ def continue_command(directory: Path, *, of_commands: bool) -> str:
 
 
 def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
-    """Return the command that plans the same matrix with so many seeds; empty where that is unknown.
+    """Return the command that adds seeds up to so many to a matrix; empty where it is unknown.
 
-    The values that the command line gave the first cell are repeated, so that the question stays the same.
+    For a matrix that takes none it plans the same one with them: the values that the command line gave the
+    first cell are repeated, so that the question stays the same.
     """
     axes = [
         f"{axis['symbol']}={'|'.join(axis['values'])}"
@@ -49,6 +51,11 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     ]
     have: Sequence[str] = next((axis["values"] for axis in plan["axes"] if axis["symbol"] == SEED), [])
     wanted = more_seeds(have, seeds)
+    if takes_seeds(plan):
+        place, listed = shlex.quote(shown(directory)), wanted.replace("|", ",")
+        if is_of_commands(directory, plan):
+            return f"kharness continue {place} -a seed={listed}"
+        return typed_make(f"continue RUN={place} SEED={listed}")
     if is_of_commands(directory, plan):
         words = [f"-a {shlex.quote(axis.lower().replace('|', ','))}" for axis in axes]
         return f"kharness matrix {' '.join([*words, f'-a seed={wanted}'])} -- …" if have else ""

@@ -128,6 +128,18 @@ def has_other_sources(directory: Path, plan: Mapping[str, Any]) -> bool:
     return any(state and state != planned for state, planned in states)
 
 
+def takes_seeds(plan: Mapping[str, Any]) -> bool:
+    """Whether `make continue SEED=…` can add seeds to a matrix: it knows what its cells share, and its cells
+    are named for their seeds.
+    """
+    axes = [axis for axis in plan.get("axes", []) if not axis.get("included")]
+    named = [axis for axis in axes if len(axis["values"]) > 1] or axes
+    # Of a program's axes it is not known which values --include alone has brought.
+    of_program = plan.get("template") and not plan.get("include")
+    knows = bool(plan.get("layers") or of_program)
+    return knows and plan.get("kind") == "matrix" and any(axis["symbol"] == "SEED" for axis in named)
+
+
 def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:
     """Cell name to reason, for the quarantined cells."""
     return {entry["cell"]: entry["reason"] for entry in plan.get("quarantine", [])}

@@ -186,6 +186,9 @@ def test_the_command_repeats_what_was_given(growing: MatrixDirectory) -> None:
     assert seeds_command(growing.directory, plan, 8) == (
         "make test_matrix 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..8' CONFIG_NUM_EPOCHS=3"
     )
+    assert seeds_command(growing.directory, {**plan, "layers": {"base": []}}, 8) == (
+        f"make continue RUN={growing.directory} SEED=1..8"
+    )
 
 
 def test_a_matrix_of_commands_has_its_own_words(growing: MatrixDirectory) -> None:

@@ -36,7 +36,7 @@ def prepare_matrix(
     given.check(axes)
     if not axes:
         raise MatrixError("there is no axis", hint="give -a name=value,value; kharness run runs it once")
-    make = partial(_planned, given, axes, settings)
+    make = partial(plan_of, given, axes, settings)
     return write_new(given, "matrix", make, check, write=write)
 
 
@@ -70,7 +70,8 @@ def write_new(
     return plan
 
 
-def _planned(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], directory: Path) -> Plan:
+def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], directory: Path) -> Plan:
+    """Return the plan of a matrix in a directory; nothing is written."""
     include, exclude = (
         [text for text in str(settings.get(f"MATRIX_{name}", "")).split(GROUPS) if text]
         for name in ("INCLUDE", "EXCLUDE")

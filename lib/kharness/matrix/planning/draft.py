@@ -73,16 +73,17 @@ def draft(
     matrix: str,
     chosen: Filter | None = None,
     given: GivenAxes = NO_AXES,
+    axes_text: str = "",
 ) -> Draft:
     """The matrix that a configuration and a command line ask for.
 
-    `matrix` ends the names of its runs, `given` are axes of the command line. MatrixError or ConfigError for
-    whatever cannot be taken.
+    `matrix` ends the names of its runs, `given` are axes of the command line; `axes_text` replaces both these
+    and MATRIX_AXES. MatrixError or ConfigError for whatever cannot be taken.
     """
     configured = tree.resolve(base)
     settings = read_settings(tree, base, command_line)
     has_axes = any(one.symbol == "MATRIX_AXES" for one in command_line)
-    settings["MATRIX_AXES"] = given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
+    settings["MATRIX_AXES"] = axes_text or given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
     grid = settle(tree, parse_axes(str(settings["MATRIX_AXES"])))
     found = combinations(grid, varying([axis.axis for axis in grid]))
     found, excluded = without(found, _rules(str(settings["MATRIX_EXCLUDE"])))

@@ -48,7 +48,7 @@ class Plan:
     ranges: Mapping[str, str] = field(default_factory=dict)
     """For a sweep, the range of each symbol as written."""
     layers: Mapping[str, Layer] = field(default_factory=dict)
-    """For a sweep, the layers its trials share: a trial chosen later is made from these."""
+    """The layers that its cells share, for those that are made later: trials of a search, further seeds."""
     machine: Machine | None = None
     """The machine it was planned on."""
     threads: Mapping[str, int] = field(default_factory=dict)
@@ -86,6 +86,24 @@ def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
         value = cell.values.get(axis["symbol"])
         if value is not None and value not in axis["values"]:
             axis["values"].append(value)
+    write_matrix_json(directory, content)
+
+
+def add_seeds(directory: Path, plan: Plan, seeds: Sequence[str]) -> None:
+    """Put the cells of further seeds into a plan, whose other cells keep their entries.
+
+    `plan` is the same one with these seeds; the directories of its cells must exist.
+    """
+    content, longer = read_matrix_json(directory), planned_content(plan)
+    kept = {cell["name"]: cell for cell in content["cells"]}
+    content |= {name: longer[name] for name in ("axes", "excluded", "refused", "order")}
+    content["cells"] = [kept.get(cell["name"], cell) for cell in longer["cells"]]
+    content["quarantine"] += [one for one in longer["quarantine"] if one["cell"] not in kept]
+    if "MATRIX_AXES" in content["settings"]:
+        content["settings"]["MATRIX_AXES"] = longer["settings"]["MATRIX_AXES"]
+    known = content["seeds"]
+    # What the question was first planned with stays: looks count from it.
+    known["order"] = list(dict.fromkeys([*known.get("order", known["first"]), *seeds]))
     write_matrix_json(directory, content)
 
 

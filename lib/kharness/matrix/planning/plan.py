@@ -61,7 +61,8 @@ def prepare(
 
     def planned(directory: Path, matrix: str) -> tuple[Draft, Plan]:
         drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen, given=given)
-        return drafted, as_plan(drafted, directory, tree.root)
+        layers = {"base": base, "command_line": command_line}
+        return drafted, as_plan(drafted, directory, tree.root, layers=layers)
 
     results = results_of(tree, base, command_line, output=output)
     return write_new(tree, output, results, "matrix", planned, check)
@@ -113,10 +114,11 @@ def as_plan(
     kind: Kind = "matrix",
     ranges: Mapping[str, str] | None = None,
     layers: Mapping[str, Layer] | None = None,
+    machine: Machine | None = None,
 ) -> Plan:
-    """A draft in its directory, not written yet."""
+    """A draft in its directory, not written yet; planned for this machine, or for the one that is given."""
     seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
-    machine = planning_machine(
+    machine = machine or planning_machine(
         (cell.resolved.values for cell in drafted.cells if cell.resolved), settings=drafted.settings
     )
     launches = [launch_of(cell, directory, root) for cell in drafted.cells]

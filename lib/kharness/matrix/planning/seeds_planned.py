@@ -1,8 +1,9 @@
 """The seeds a matrix was first planned with, so that a report can count later looks at it.
 
-Seeds are added by planning a longer matrix, whose first seeds are those of an earlier one. So each plan
-notes what it asks, and a later plan in the same folder of results that asks it of the same seeds takes over
-how many were planned at first. Fresh seeds alone are a new experiment.
+Seeds are added to a matrix itself (`make continue SEED=1..10`), or by planning a longer one, whose first
+seeds are those of an earlier one. So each plan notes what it asks, and a later plan in the same folder of
+results that asks it of the same seeds takes over how many were planned at first. Fresh seeds alone are a new
+experiment.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.affects import Affects
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_setting
 from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown
 from kharness.runs.lost_status import is_missing
-from kharness.runs.matrix_plan import read_matrix_json
+from kharness.runs.matrix_plan import read_matrix_json, takes_seeds
 
 SEED = "SEED"
 
@@ -63,7 +64,7 @@ def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results:
     runs = {(_variant(cell), _seed(cell)) for cell in cells}
     variants = tuple(dict.fromkeys(_variant(cell) for cell in cells))
     earlier = list(_earlier(results))
-    notes = _there_already(runs, earlier)
+    notes = _there_already(runs, seeds, earlier)
     before = [(one.directory.name, one.seeds) for one in earlier if _asks_again(one.seeds, seeds, variants)]
     if not before:
         return SeedsPlanned(seeds, fixed, order=seeds, variants=variants, notes=notes)
@@ -89,9 +90,13 @@ class _Earlier:
     seeds: SeedsPlanned
     cells: Mapping[Run, str]
     """Names of its cells."""
+    takes_seeds: bool
+    """Whether seeds can be added to it."""
 
 
-def _there_already(runs: Collection[Run], earlier: Sequence[_Earlier]) -> tuple[str, ...]:
+def _there_already(
+    runs: Collection[Run], seeds: Sequence[str], earlier: Sequence[_Earlier]
+) -> tuple[str, ...]:
     """Return a note on the matrix that has the most of these runs, the newest of several; empty for none."""
     found, most = None, 0
     for one in earlier:
@@ -104,13 +109,24 @@ def _there_already(runs: Collection[Run], earlier: Sequence[_Earlier]) -> tuple[
     complete = sum(not is_missing(found.directory / found.cells[run]) for run in runs if run in found.cells)
     if most < len(runs):
         has = f"{where} has {most} of these {len(runs)} runs already, {complete} of them complete"
-        return (f"{has}; all {len(runs)} are trained here, for a matrix keeps its cells",)
+        if found.takes_seeds and {variant for variant, _ in runs} == {*found.seeds.variants}:
+            axis = typed_setting(f"SEED={_as_axis(seeds)}", f"-a seed={_as_axis(seeds)}")
+            only = f"{typed('continue', where)} {axis} trains only the missing"
+            return (f"{has}: {only}; here all {len(runs)} are trained",)
+        return (f"{has}; all {len(runs)} are trained here",)
     if complete == most:
         has = f"{where} has these runs already, all complete: {typed('summary', where)} compares them"
     else:
         only = f"{typed('continue', where)} trains only what is missing"
         has = f"{where} has these runs already, {complete} of {most} complete: {only}"
     return (f"{has}; here all are trained again",)
+
+
+def _as_axis(seeds: Sequence[str]) -> str:
+    """`1..5` for seeds in a row, else `7,1,3`."""
+    numbers = [int(seed) for seed in seeds if seed.isdecimal()]
+    in_a_row = len(numbers) == len(seeds) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]}..{numbers[-1]}" if in_a_row else ",".join(seeds)
 
 
 def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:
@@ -135,7 +151,9 @@ def _earlier(results: Path) -> Iterator[_Earlier]:
                 variants=tuple(map(str, seeds["variants"])),
             )
             cells = _names(content["cells"], planned.variants)
-            found.append((float(content["created"]), _Earlier(path.parent, planned, cells)))
+            found.append(
+                (float(content["created"]), _Earlier(path.parent, planned, cells, takes_seeds(content)))
+            )
         except (MatrixError, ValueError, KeyError, TypeError):
             continue  # damaged, or a sweep, which asks nothing of seeds
     for _, one in sorted(found, key=lambda one: (one[0], one[1].directory.name)):

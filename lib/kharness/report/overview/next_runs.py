@@ -13,6 +13,7 @@ from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
+from kharness.runs.matrix_plan import takes_seeds
 from kharness.runs.seeds_of_run import AXES, TYPED, configured_axes, matrix_of_program, seeds_of_run
 
 _NONE = Record([], {})
@@ -126,7 +127,12 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     number = min(looks)
     axis = _axis(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
     words = f"The next verdicts are given at {number} seeds. To train them"
-    return Suggestion(words, matrix_command(summary, axis))
+    if not takes_seeds(plan):
+        return Suggestion(words, matrix_command(summary, axis))
+    listed = axis.replace("|", ",")
+    if plan.get("template"):
+        return Suggestion(words, f"kharness continue {place_of(summary)} -a seed={listed}")
+    return Suggestion(words, typed_make(f"continue RUN={place_of(summary)} SEED={listed}"))
 
 
 def _axis(seeds: Sequence[str], number: int) -> str:

@@ -89,7 +89,8 @@ def test_seeds_that_are_fixed_only_after_a_look_are_not(tree: Tree) -> None:
     has = f"{first.directory} has 4 of these 10 runs already, 0 of them complete"
     assert plan.note_lines() == [
         f"note: {note}, and that counts",
-        f"note: {has}; all 10 are trained here, for a matrix keeps its cells",
+        f"note: {has}: make continue RUN={first.directory} SEED=1..5 trains only the missing; "
+        "here all 10 are trained",
     ]
 
 
@@ -105,9 +106,10 @@ def test_runs_that_another_matrix_has_are_named_before_they_are_trained_again(tr
     complete(first, 0, 1, 2)
     where = first.directory
     assert planned(tree, f"{TWO} SEED=1..5").note_lines() == [
-        f"note: {where} has 4 of these 10 runs already, 3 of them complete; all 10 are trained here, for a "
-        "matrix keeps its cells"
+        f"note: {where} has 4 of these 10 runs already, 3 of them complete: make continue RUN={where} "
+        "SEED=1..5 trains only the missing; here all 10 are trained"
     ]
+    assert planned(tree, "OPTIMIZER=sgd SEED=1..6").note_lines()[0].endswith(" are trained here")
 
 
 def test_runs_that_are_all_there_are_continued_or_compared(tree: Tree) -> None:
