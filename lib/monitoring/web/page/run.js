@@ -268,7 +268,7 @@ export class RunPage {
     const { checkpoints, directory } = this.details;
     const best = checkpoints.findLast((one) => one.best);  // each was the best so far
     const inside = (path) => (path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path);
-    const rows = [...checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value", title: one.checkpoint_path }, inside(String(one.checkpoint_path ?? "")), one === best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", { class: "when" }, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
+    const rows = [...checkpoints].reverse().map((one) => h("tr", {}, h("td", { class: "number" }, number(one.global_step)), h("td", { class: "value what", title: one.checkpoint_path }, inside(String(one.checkpoint_path ?? "")), one === best ? h("span", { class: "pill complete flag" }, "best") : null), h("td", {}, one.reason ? `on request: ${one.reason}` : ""), h("td", { class: "when" }, date(one.time)), h("td", { class: "value" }, String(one.model_sha256 ?? "").slice(0, 16))));
     return h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["step", "file", "why", "written", "SHA-256 of weights"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows)));
   }
 
