@@ -400,6 +400,11 @@ def _given(
         from monitoring.bridge.printed_line import check_patterns
 
         check_patterns(options.pattern)
+    if options.tracker:
+        from monitoring.follower import checked_follower
+
+        for name in options.tracker:  # the bridge would find out beside the program
+            checked_follower(name, {})
     if options.offline:
         environment.setdefault("WANDB_MODE", "offline")
     return Given(

@@ -159,6 +159,15 @@ def follower_options(name: str, values: Mapping[str, object]) -> Any:
     return follower_kind(name).made(name, values)
 
 
+def checked_follower(name: str, values: Mapping[str, object]) -> Any:
+    """Return `follower_options` of one that could be opened here; MissingPackage without its package."""
+    options = follower_options(name, values)
+    check = getattr(follower_module(name), "check", None)
+    if check is not None:
+        check(options)
+    return options
+
+
 def follower_note(name: str, options: Any) -> str | None:
     """Return what is not as usual with the follower `name`, None if nothing is."""
     told = getattr(follower_module(name), "note", None)

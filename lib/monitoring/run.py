@@ -22,7 +22,7 @@ from orjson import dumps
 from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal, say_place
 from monitoring.errors import is_full, unwritable
-from monitoring.follower import follower_module, follower_note, follower_options
+from monitoring.follower import checked_follower, follower_note
 from monitoring.gpu.options import gpu_monitor_options, machine_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import gpu_names, hardware
@@ -607,11 +607,7 @@ def _given(options: Any) -> dict[str, Any] | bool:
 
 def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
     for name, values in trackers.items():
-        options = follower_options(name, values)
-        check = getattr(follower_module(name), "check", None)
-        if check is not None:
-            check(options)
-        if (note := follower_note(name, options)) is not None:
+        if (note := follower_note(name, checked_follower(name, values))) is not None:
             import textwrap  # here: hardly any run has a note
 
             say(textwrap.fill(f"note: {note}", 79, subsequent_indent="  ", break_on_hyphens=False))

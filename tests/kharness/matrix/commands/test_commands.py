@@ -460,6 +460,14 @@ REFUSED = [
         "--metric wer: which way it is better is unknown",
         "add --better wer=down, or wer=up",
     ),
+    *(
+        (
+            [command, *axis, "--tracker", "wandbb", "--", "touch", "begun{x}" if axis else "begun"],
+            "unknown tracker 'wandbb'",
+            "known trackers: ",
+        )
+        for command, axis in (("run", []), ("matrix", ["-a", "x=1,2"]), ("sweep", ["-a", "x=1,2"]))
+    ),
     (
         ["run", "--pattern", "(?P<x>", "--", "true"],
         "--pattern (?P<x> is no regular expression: missing ), unterminated subpattern at position 0",
