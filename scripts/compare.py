@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.make.typed import typed_comparison
 from kharness.config.output import say
 from kharness.report.compare import compare, compare_lines
 from kharness.report.errors import ReportError
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.runs.exit_codes import EXIT_FAILED
 from monitoring.errors import columns_of
-
-EXAMPLE = "make compare A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,7 +26,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     variables = make_variables.given(arguments.assignments, os.environ, "compare")
     if not variables.get("A") or not variables.get("B"):
-        raise ReportError("compare needs two places, A= and B=", hint=EXAMPLE)
+        example = typed_comparison("results/old", "results/new")
+        raise ReportError(
+            "compare needs two places, A= and B=", hint=f"{example}, or results/latest:OPTIMIZER=sgd"
+        )
     tolerance = tolerance_of(variables)
     compared = compare(variables["A"], variables["B"], variables)
     say("\n".join(compare_lines(compared, columns_of(sys.stdout))))

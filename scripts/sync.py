@@ -13,10 +13,12 @@ from typing import Any
 
 from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
+from kharness.config.make.typed import typed
 from kharness.config.make.variables import given
 from kharness.config.places import asked_path
 from kharness.environment.parts import bring
 from kharness.runs.bundle import opened
+from kharness.runs.files import LATEST
 from monitoring.agent.delivery import Delivery
 from monitoring.agent.follow import catch_up, leave
 from monitoring.agent.lock import death, has_died
@@ -32,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     """0 when every follower has everything, 2 when one fails or does not respond."""
     variables = given(argv, os.environ, "sync")
     if not variables.get("RUN"):
-        raise KharnessError("RUN is not given", hint="for example make sync RUN=results/latest")
+        raise KharnessError("RUN is not given", hint=f"for example {typed('sync', f'results/{LATEST}')}")
     asked = tracker_names(variables.get("TRACKER", ""))
     failures = 0
     for directory in run_directories(opened(asked_path("RUN", variables["RUN"]))):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.config_py import ConfigValues
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_setting
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
@@ -233,7 +233,10 @@ def locate(directory: Path) -> Place:
         )
     raise MatrixError(
         f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({STATUS_JSON})",
-        hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
+        hint=typed_setting(
+            "name one: RUN=results/latest, or RUN=results/latest/CELL",
+            "name one: results/latest, or results/latest/CELL",
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kharness.config.make.typed import typed_setting
 from kharness.config.writing import Made, guarded
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
@@ -210,7 +211,10 @@ def _single(directory: Path, settings: ReportSettings) -> Collection:
     if not (directory / JOURNAL).is_file() and not (directory / STATUS_JSON).is_file():
         raise ReportError(
             f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({JOURNAL})",
-            hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
+            hint=typed_setting(
+                "name one: RUN=results/latest, or RUN=results/latest/CELL",
+                "name one: results/latest, or results/latest/CELL",
+            ),
         )
     run = load_run(directory, most_other_work=settings.other_work_limit, reads_more=True)
     cell = CellResult(directory.name, {}, run)
