@@ -50,6 +50,8 @@ class ReportSettings:
     """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
     first_seeds: tuple[str, ...] = ()
     """That the question was first planned with, by an earlier matrix; empty if this one is the first."""
+    first_seeds_elsewhere: int = 0
+    """How many of them this matrix has no runs of, as one of fewer seeds after a longer one."""
     seed_order: tuple[str, ...] = ()
     """Those and the seeds of later plans, in the order in which they were planned."""
 
@@ -60,8 +62,9 @@ class ReportSettings:
         return tuple(dict.fromkeys([*before, *known]))
 
     def planned_first(self, seeds: Iterable[str]) -> int:
-        """How many of these seeds the first plan had."""
-        return len({*self.first_seeds}.intersection(seeds))
+        """How many seeds the first plan had, of these and of those this matrix lacks; 0 if none of these."""
+        known = len({*self.first_seeds}.intersection(seeds))
+        return known and known + self.first_seeds_elsewhere
 
 
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
@@ -90,11 +93,20 @@ def _planned(plan: Mapping[str, object]) -> ReportSettings:
     if not isinstance(seeds, Mapping):
         return ReportSettings()
     planned, first, order = (seeds.get(name) for name in ("planned", "first", "order"))
+    first = tuple(map(str, first)) if isinstance(first, Sequence) else ()
+    here = _axis_of_seeds(plan.get("axes"))
     return ReportSettings(
         seeds_planned=planned if isinstance(planned, int) else 0,
-        first_seeds=tuple(map(str, first)) if isinstance(first, Sequence) else (),
+        first_seeds=first,
+        first_seeds_elsewhere=sum(seed not in here for seed in first) if here else 0,
         seed_order=tuple(map(str, order)) if isinstance(order, Sequence) else (),
     )
+
+
+def _axis_of_seeds(axes: object) -> Sequence[str]:
+    """Return the values of the axis SEED; empty without one."""
+    known = [axis for axis in axes if isinstance(axis, Mapping)] if isinstance(axes, list) else []
+    return next((axis["values"] for axis in known if axis.get("symbol") == "SEED"), ())
 
 
 def _configured(directory: Path) -> Mapping[str, object]:

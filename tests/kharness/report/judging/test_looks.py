@@ -18,7 +18,7 @@ from kharness.report.judging.power import Chances, Rule, smallest
 from kharness.report.judging.sentences import comparison_sentence, verdict_words
 from kharness.report.metrics import metric_named
 from kharness.report.runs import RunData
-from kharness.report.settings import ReportSettings
+from kharness.report.settings import ReportSettings, read_settings
 
 Rows = Sequence[Sequence[float]]
 
@@ -169,6 +169,28 @@ def test_a_verdict_that_was_given_counts_those_who_have_gone_on_since() -> None:
     mixed = judge([(one, variants[0]) for one in variants[1:]], [metric_named("test_accuracy")] * 3, settings)
     assert mixed[2].looks == all_five[2].looks
     assert [one.looks[0] for one in mixed] == [one.looks[0] for one in all_five]
+
+
+def test_fewer_seeds_than_were_planned_first_give_no_verdict_yet(tmp_path: Path) -> None:
+    """Else three of the five would have a look of their own, by the error that the look at five spends."""
+    names = [str(seed) for seed in range(6)]
+    rows = [[0.1 + 0.001 * seed for seed in range(6)], [0.9 + 0.002 * seed for seed in range(6)]]
+
+    def one(seeds: int) -> Comparison:
+        plan = {
+            "seeds": {"first": names[:5], "planned": 0, "order": names},
+            "axes": [{"symbol": "OPTIMIZER"}, {"symbol": "SEED", "values": names[:seeds]}],
+        }
+        sides = [variant(str(i), row[:seeds], names[:seeds]) for i, row in enumerate(rows)]
+        settings = read_settings(tmp_path, plan, {})
+        (found,) = judge([(sides[1], sides[0])], [metric_named("test_accuracy")], settings)
+        return found
+
+    few = one(3)
+    assert (few.verdict, few.reason) == (Verdict.TOO_FEW, "3, verdicts begin at 5")
+    assert [(one(seeds).verdict, one(seeds).seeds) for seeds in (5, 6)] == [
+        (Verdict.BETTER, tuple(names[:5]))
+    ] * 2
 
 
 def test_main_effects_keep_their_verdicts_too() -> None:
