@@ -305,7 +305,9 @@ def trained(kind: Kind, folder: str, kills: int, runs: int, moments: random.Rand
     """Train it to the end with so many kills, or as many as it takes; what was killed, and how often."""
     given = [word for pair in kind.environment.items() for word in ("-e", "=".join(pair))]
     given += ["--resume-with", kind.resume] if kind.resume else []
-    start = ["matrix", "-a", f"x=1..{runs}", "--jobs", "2", "--retries", "0", *given, "--", *kind.words]
+    # A rank of gloo may hang while its process ends, all steps done: that attempt is ended and continued.
+    limits = ["--jobs", "2", "--retries", "0", "--timeout", "300"]
+    start = ["matrix", "-a", f"x=1..{runs}", *limits, *given, "--", *kind.words]
     runner = kharness(folder, *start)
     while not (Path(folder) / "results" / "latest").exists():  # a plan that was cut off is none to continue
         time.sleep(0.01)
