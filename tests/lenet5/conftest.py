@@ -28,7 +28,7 @@ class Trained:
     @property
     def directory(self) -> Path:
         """The only run directory that it made."""
-        (directory,) = self.results.iterdir()
+        (directory,) = (path for path in self.results.iterdir() if not path.is_symlink())
         return directory
 
     def records(self, event: str) -> list[dict[str, Any]]:

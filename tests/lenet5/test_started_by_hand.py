@@ -72,7 +72,7 @@ def test_one_under_way_is_told_from_one_that_was_killed(
     command = train_command(results, "--num-epochs", "1000")
     with warm_torch.start(command[1:], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         [log] = wait_until(
-            lambda: [path for path in results.glob("*/output.log") if "epoch 1/" in path.read_text()]
+            lambda: [path for path in results.glob("lenet5_*/output.log") if "epoch 1/" in path.read_text()]
         )
         run = log.parent
         first, count, line = status(run, root)

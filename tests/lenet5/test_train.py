@@ -115,7 +115,7 @@ def test_seed_decides_every_loss_to_the_bit(
     commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits"), "--from-scratch"])
     for command in commands:
         warm_few.run(command[1:], env=environment_of(few_digits)).check_returncode()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2", "latest"]
 
     records = [record for record, _ in read_records(tmp_path / "digits" / "metrics.jsonl")]
     other = [record for record, _ in read_records(tmp_path / "digits_2" / "metrics.jsonl")]
@@ -173,7 +173,7 @@ def wait_for_steps(results: Path, count: int) -> Path:
     """The run's directory, once its journal has that many steps."""
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
-        for directory in results.glob("*"):
+        for directory in results.glob("lenet5_*"):
             records = read_records(directory / "metrics.jsonl")
             if sum(record["event"] == "step" for record, _ in records) >= count:
                 return directory
@@ -346,7 +346,7 @@ def test_output_that_nobody_reads_stops_no_training(
     command = train_command(tmp_path, "--max-steps", "3")
     done = warm_torch.run(command[1:], stdout=write)
     os.close(write)
-    [journal] = tmp_path.glob("*/metrics.jsonl")
+    [journal] = tmp_path.glob("lenet5_*/metrics.jsonl")
     end = last_record(journal)
     assert end is not None
     assert (done.returncode, end["event"], end["status"]) == (0, "end", "complete")

@@ -465,7 +465,7 @@ def test_training_with_an_absurd_learning_rate_is_alerted(
     flags = ["--optimizer", "sgd", "--learning-rate", "3", "--max-steps", "30", "--tracker", "none"]
     done = warm_torch.run(["lenet5/train.py", *flags, "--results-dir", tmp_path], cwd=root, timeout=600)
     assert done.returncode in (0, 65)  # 65: the loss became NaN in the end
-    [directory] = tmp_path.iterdir()
+    [directory] = tmp_path.glob("lenet5_*")
     wait_for_agent(directory)
     norm = next(alert for alert in told(directory) if alert[0] == "gradient_norm")
     shown = first_above(directory / "metrics.jsonl", 100.0)  # one of 27 before it does no harm
