@@ -359,6 +359,22 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
     page.until("document.querySelector('.tab').innerText.includes('does not train now')")
 
 
+def test_a_run_that_is_opened_before_its_first_record_has_its_charts_later(
+    page: Browser, folder: Path
+) -> None:
+    run = opened(folder / "begins", config={"SEED": 3})
+    try:
+        run.start(model=MODEL, training={"num_steps": 100})
+        page.until("kharness.store.rows.has('results/begins')")
+        page.value("location.hash = 'run=results/begins'")
+        page.until("kharness.shown.details !== null && kharness.shown.id === 'results/begins'")
+        run.log_step(1, train_loss=0.5)
+        page.until(f"{CHART}?.lines.length === 1")
+        assert page.value(f"{CHART}.lines[0].last.at(-1)") == 0.5
+    finally:
+        run.finish("complete")
+
+
 def test_a_server_that_is_killed_and_restarted_is_caught_up_with(
     page: Browser, server: Server, folder: Path
 ) -> None:

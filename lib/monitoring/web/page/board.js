@@ -183,7 +183,8 @@ export class Board {
         if (!own) continue;
         isMore ||= own.more;
         this.began = own.began;
-        if (JSON.stringify(own.metrics) !== JSON.stringify(this.known.get(row.id))) {
+        const isBegun = Object.keys(own.metrics).length > 0;  // else which metrics it will have is asked again
+        if (isBegun && JSON.stringify(own.metrics) !== JSON.stringify(this.known.get(row.id))) {
           this.known.set(row.id, own.metrics);
           isNew = true;
         }
