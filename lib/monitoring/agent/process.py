@@ -17,7 +17,7 @@ from typing import Protocol
 
 from monitoring.host import file_locks
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
-from monitoring.host.process import process_started
+from monitoring.host.process import process_started, reaped
 from monitoring.journal.files import AGENT_LOG
 from monitoring.journal.journal import say
 
@@ -146,12 +146,12 @@ class _Spawned:
 
     def is_running(self, *, wait: float) -> bool:
         try:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:  # already reaped, by other code of this process
+            code = reaped(self._pid, wait=wait)
+        except ChildProcessError:  # by other code of this process
             return False
-        if pid:
-            self.died = how_died(os.waitstatus_to_exitcode(status))
-        return pid == 0
+        if code is not None:
+            self.died = how_died(code)
+        return code is None
 
 
 class _Forked:

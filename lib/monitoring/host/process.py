@@ -73,9 +73,23 @@ def is_alive(attempt: Mapping[str, Any]) -> bool:
 def is_collected(pid: int) -> bool:
     """Whether a child of this process has ended; it is reaped then, if other code has not done so."""
     try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
+        return reaped(pid) is not None
     except ChildProcessError:
         return True
+
+
+def reaped(pid: int, *, wait: float = 0.0) -> int | None:
+    """Return the exit code of a child that has ended, negative for a signal; None while it runs.
+
+    A killed child can be reaped once all its threads have ended, which takes a busy machine a while; at most
+    `wait` seconds of that are waited for. ChildProcessError where other code of this process has reaped it.
+    """
+    deadline = time.monotonic() + wait
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and time.monotonic() < deadline and process_started(pid) is None:
+        time.sleep(0.001)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def own_age() -> float:

@@ -23,6 +23,7 @@ from monitoring.gpu.driver_calls import NOTE_BYTES, DriverCall, last_call
 from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
+from monitoring.host.process import reaped
 
 if TYPE_CHECKING:
     from monitoring.journal.alerts import Severity
@@ -228,12 +229,10 @@ class SamplerProcess:
     def _collected(self) -> bool:
         if not self._is_gone:
             try:
-                pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # already reaped, by other code of this process
+                self._status = reaped(self._pid)
+                self._is_gone = self._status is not None
+            except ChildProcessError:  # by other code of this process
                 self._is_gone = True
-            else:
-                self._is_gone = pid != 0
-                self._status = os.waitstatus_to_exitcode(status) if pid else None
         return self._is_gone
 
 

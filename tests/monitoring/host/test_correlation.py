@@ -8,15 +8,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from monitoring.agent.lock import is_followed
-
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ..conftest import wait_for_delivery
 
 # One rank of a training whose gradient explodes, with a GPU monitor of its own and a process that it starts.
 RANK = """
@@ -61,10 +59,7 @@ def run(simulated_nvml: SimulatedNvml, tmp_path: Path) -> tuple[Path, list[str]]
         for rank in (0, 1)
     ]
     ids = [rank.communicate(timeout=600)[0].strip() for rank in ranks]
-    deadline = time.monotonic() + 600
-    while is_followed(directory):
-        assert time.monotonic() < deadline, "the agent does not end"
-        time.sleep(0.05)
+    wait_for_delivery(directory)  # an agent that was only started does not follow it yet
     return directory, ids
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 
-from monitoring.host.process import process_started
+from monitoring.host.process import process_started, reaped
 from monitoring.host.process_facts import ProcessFacts, ProcessLooks, user_name
+
+from ...waiting import wait_until
 
 
 def recorded(root: Path, pid: int, name: str, command: bytes | None, *, ticks: int = 100) -> None:
@@ -63,3 +68,24 @@ def test_facts_of_this_process_are_those_of_psutil() -> None:
     assert facts.command == " ".join(process.cmdline()).strip()[: len(facts.command or "")]
     assert abs(facts.memory_mb - process.memory_info().rss / 2**20) < 64
     assert user_name(4_000_000_000) == "4000000000"
+
+
+# Its first thread ends, and another one goes on until standard input ends.
+WITHOUT_LEADER = """
+import ctypes, platform, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+exit_thread = {"x86_64": 60, "aarch64": 93}[platform.machine()]  # SYS_exit of the kernel's unistd.h
+ctypes.CDLL(None).syscall(exit_thread, 0)
+"""
+
+
+def test_a_process_of_which_threads_are_still_to_end_is_waited_for() -> None:
+    """As a killed one is on a busy machine: gone by /proc, and not to be reaped yet."""
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_LEADER], stdin=subprocess.PIPE) as child:
+        wait_until(lambda: process_started(child.pid) is None)
+        assert reaped(child.pid) is None
+        assert child.stdin is not None
+        child.stdin.close()
+        assert reaped(child.pid, wait=600) == 0
+        with pytest.raises(ChildProcessError):
+            reaped(child.pid)
