@@ -79,8 +79,7 @@ def test_sources_are_those_of_what_was_used(summary: Summary) -> None:
 
 
 def test_every_source_that_is_cited_has_an_entry_beside_it() -> None:
-    kinds = (bibliography.OPTIMIZERS, bibliography.PRUNING, bibliography.DATASETS)
-    files = [path for kind in kinds for name in kind.names if (path := kind.path(name))]
+    files = [path for kind in bibliography.KINDS.values() for name in kind.names if (path := kind.path(name))]
     files += [Path(model, "model.py").absolute() for model in ("gpt2", "lenet5", "resnet50")]
     missing = {
         (file.stem, key)
@@ -90,7 +89,7 @@ def test_every_source_that_is_cited_has_an_entry_beside_it() -> None:
     }
     methods = {key for of in bibliography.METHODS.values() for key in of}
     assert missing == set() == methods - bibliography.entries(bibliography._METHODS).keys()
-    optimizers = [bibliography.cited_by(path) for path in files[: len(bibliography.OPTIMIZERS.names)]]
+    optimizers = [bibliography.cited_by(path) for path in files[: len(bibliography.KINDS["optimizer"].names)]]
     assert all(optimizers)
 
 

@@ -19,9 +19,12 @@ _ENTRIES = "references.bib"
 _METHODS = Path(__file__).with_name(_ENTRIES)
 _ROOT = Path(__file__).resolve().parents[4]
 
-OPTIMIZERS = DropIns("optimizer", "kharness.training.optimizers")
-PRUNING = DropIns("pruning method", "kharness.training.pruning")
-DATASETS = DropIns("dataset", "kharness.training.datasets")
+# What start records name -> its modules, which are read and not imported: a report needs no torch.
+KINDS = {
+    "optimizer": DropIns("optimizer", "kharness.training.optimizers"),
+    "pruning": DropIns("pruning method", "kharness.training.pruning"),
+    "dataset": DropIns("dataset", "kharness.training.datasets"),
+}
 METHODS = {
     "blocked": ["dunnett1955", "landemets1983"],
     "baseline_apart": ["dunnett1955", "satterthwaite1946", "landemets1983"],
@@ -86,7 +89,7 @@ def _of_judging(summary: Summary) -> set[str]:
 def _used(summary: Summary) -> Iterator[tuple[str, Path | None]]:
     """Yield what the runs used, each with the file that says what to cite for it."""
     starts = [cell.run.start for cell in summary.cells if cell.run.start]
-    for known, what in ((OPTIMIZERS, "optimizer"), (PRUNING, "pruning"), (DATASETS, "dataset")):
+    for what, known in KINDS.items():
         for start in starts:
             described = start.get(what)
             name = str(described.get("name") or "") if isinstance(described, Mapping) else ""
