@@ -376,9 +376,10 @@ def is_exact(kind: Kind, run: Path) -> bool:
     journal = [record for record, _ in read_records(run / "metrics.jsonl")]
     recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
     count = [record["global_step"] for record in counting(journal) if "train_loss" in record]
-    # A Trainer that is continued after its last step trains one more.
-    steps = sorted({step for step, _ in stored})
-    exact = recorded == stored and count == steps and steps[: len(kind.steps)] == list(kind.steps)
+    steps = list(kind.steps)
+    if kind.resume == FROM_CHECKPOINT:  # a Trainer that is continued after its last step trains one more
+        steps += range(steps[-1] + 1, max((step for step, _ in stored), default=0) + 1)
+    exact = recorded == stored and count == steps
     attempts = max(int(str(record["attempt"])) for record in journal)
     print(
         f"  {run.name}: {attempts} attempts, {len(stored)} stored, {len(recorded)} recorded, "
