@@ -116,6 +116,14 @@ def unwritable(path: Path, error: OSError) -> RunDirectoryError:
     )
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, unless they are there; RunDirectoryError: it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def is_full(error: OSError) -> bool:
     """Whether the disk, or the user's share of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from monitoring.dropins import DropIns
 from monitoring.errors import MonitoringError
 from monitoring.journal.files import JOURNAL
+from monitoring.journal.journal import say
 from monitoring.journal.records import Record
 from monitoring.journal.run_json import read_run_json
 
@@ -166,6 +167,15 @@ def checked_follower(name: str, values: Mapping[str, object]) -> Any:
     if check is not None:
         check(options)
     return options
+
+
+def check_followers(given: Mapping[str, Mapping[str, object]]) -> None:
+    """Check all followers of a run by their options, as `checked_follower`; print what is not as usual."""
+    for name, values in given.items():
+        if (note := follower_note(name, checked_follower(name, values))) is not None:
+            import textwrap  # here: hardly any run has a note
+
+            say(textwrap.fill(f"note: {note}", 79, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def follower_note(name: str, options: Any) -> str | None:

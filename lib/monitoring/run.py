@@ -21,8 +21,8 @@ from orjson import dumps
 
 from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal, say_place
-from monitoring.errors import is_full, unwritable
-from monitoring.follower import checked_follower, follower_note
+from monitoring.errors import is_full, make_directory, unwritable
+from monitoring.follower import check_followers
 from monitoring.gpu.options import gpu_monitor_options, machine_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import gpu_names, hardware
@@ -112,12 +112,12 @@ class Run(RunMedia):
         self.rank = rank
         named, config = Path(os.path.abspath(directory)), config or {}
         name, project = name or named.name or "run", project or named.parent.name or "runs"
-        _check_trackers(trackers or {})
+        check_followers(trackers or {})
         sampled = {
             "gpu_monitor": _given(gpu_monitor_options(gpu_monitor)),
             "machine_monitor": _given(machine_monitor_options(machine_monitor)),
         }
-        _make(self.directory)
+        make_directory(self.directory)
         spool = spool_file(rank)
         self._journal = Journal(spool or self.directory / journal_name(rank))
         self._hardware = hardware()
@@ -593,21 +593,6 @@ def _described(error: BaseException) -> Record:
         return {"error": type(error).__name__, "cause": "error"}
 
 
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(directory, error) from error
-
-
 def _given(options: Any) -> dict[str, Any] | bool:
     """Return the options of what is sampled, as run.json has them; False for what is not."""
     return False if options is None else dataclasses.asdict(options)
-
-
-def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
-    for name, values in trackers.items():
-        if (note := follower_note(name, checked_follower(name, values))) is not None:
-            import textwrap  # here: hardly any run has a note
-
-            say(textwrap.fill(f"note: {note}", 79, subsequent_indent="  ", break_on_hyphens=False))

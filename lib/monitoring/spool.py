@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.errors import unwritable
+from monitoring.errors import make_directory
 
 SPOOL = "MONITORING_SPOOL"
 """Environment variable: the folder of such files."""
@@ -25,10 +25,7 @@ def spool_file(rank: int) -> Path | None:
     """
     if not (folder := os.environ.get(SPOOL)):
         return None
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(Path(folder), error) from error
+    make_directory(Path(folder))
     import uuid  # here, for most runs need no spool
 
     # in the order of their beginning; two of one process at one time are told apart by the last part

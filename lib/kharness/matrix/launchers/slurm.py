@@ -52,7 +52,7 @@ class Options:
     cpus: int
     """0 for as many as a cell has threads, and with `gpus` for each cell that these are for."""
     gpus: int
-    """Of a task of several cells; 0 for those of one cell."""
+    """For a job of several cells; 0 for one of a single cell."""
     signal_seconds: int
     """How long before its time limit a training is told to save."""
     sbatch: str

@@ -93,6 +93,7 @@ def as_html(summary: Summary) -> str:
     else:
         plots = part("curves", partial(plots_of_run, series), []) if series else []
     drawn = {plot.name for plot in plots}
+    checkpoints, packages = _of_one_run(summary)
     of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
     return (
         _environment()
@@ -104,10 +105,8 @@ def as_html(summary: Summary) -> str:
             curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
             has_csv=bool(summary.plan) and not summary.is_comparison,
             numbers=part("numbers", partial(last_numbers, series), None) if series else None,
-            checkpoints=None
-            if summary.plan
-            else part("the list of checkpoints", partial(_checkpoints, summary), None),
-            packages=None if summary.plan else part("packages", partial(_packages, summary), None),
+            checkpoints=checkpoints,
+            packages=packages,
             headline=part(
                 "the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])
             ),
@@ -159,6 +158,14 @@ def as_html(summary: Summary) -> str:
             runs=_runs_with_commands(summary).without_empty(),
         )
     )
+
+
+def _of_one_run(summary: Summary) -> tuple[Table | None, Mapping[str, str] | None]:
+    """Return the table of checkpoints and the packages, which only the page of a single run has."""
+    if summary.plan:
+        return None, None
+    checkpoints = summary.part("the list of checkpoints", partial(_checkpoints, summary), None)
+    return checkpoints, summary.part("packages", partial(_packages, summary), None)
 
 
 @cache

@@ -221,7 +221,7 @@ class CellsOfJob:
     def __init__(self, task: Task, room: SharedJob, listed: Path, header: Mapping[str, Any]) -> None:
         self._task, self._room, self._listed, self._header = task, room, listed, header
         self._running: dict[str, RunningCell] = {}
-        """By submission."""
+        """Submission -> its cell."""
         self._ran: list[Path] = []
         self._again: list[RunningCell] = []
         """Those that have saved to go on when this job is started again."""
