@@ -12,7 +12,7 @@ from kharness.config.make.typed import typed_make
 from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
-from kharness.runs.matrix_plan import takes_seeds
+from kharness.runs.matrix_plan import axis_of_seeds, takes_seeds
 
 SEED = "SEED"
 
@@ -49,7 +49,7 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
         for axis in plan["axes"]
         if axis["symbol"] != SEED and not axis.get("included")
     ]
-    have: Sequence[str] = next((axis["values"] for axis in plan["axes"] if axis["symbol"] == SEED), [])
+    have = axis_of_seeds(plan)
     wanted = more_seeds(have, seeds)
     if takes_seeds(plan):
         place, listed = shlex.quote(shown(directory)), wanted.replace("|", ",")

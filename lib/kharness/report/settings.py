@@ -12,6 +12,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.places import CONFIG_PY
 from kharness.report.errors import ReportError
 from kharness.runs.budget import UNITS
+from kharness.runs.matrix_plan import axis_of_seeds
 from monitoring.callbacks.logged import recorded_name
 from monitoring.journal.fields.directions import Said, read_directions
 
@@ -94,19 +95,13 @@ def _planned(plan: Mapping[str, object]) -> ReportSettings:
         return ReportSettings()
     planned, first, order = (seeds.get(name) for name in ("planned", "first", "order"))
     first = tuple(map(str, first)) if isinstance(first, Sequence) else ()
-    here = _axis_of_seeds(plan.get("axes"))
+    here = axis_of_seeds(plan)
     return ReportSettings(
         seeds_planned=planned if isinstance(planned, int) else 0,
         first_seeds=first,
         first_seeds_elsewhere=sum(seed not in here for seed in first) if here else 0,
         seed_order=tuple(map(str, order)) if isinstance(order, Sequence) else (),
     )
-
-
-def _axis_of_seeds(axes: object) -> Sequence[str]:
-    """Return the values of the axis SEED; empty without one."""
-    known = [axis for axis in axes if isinstance(axis, Mapping)] if isinstance(axes, list) else []
-    return next((axis["values"] for axis in known if axis.get("symbol") == "SEED"), ())
 
 
 def _configured(directory: Path) -> Mapping[str, object]:

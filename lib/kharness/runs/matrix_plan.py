@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,11 @@ def has_other_sources(directory: Path, plan: Mapping[str, Any]) -> bool:
         return False
     states = [(attempt.get(name), plan.get(name)) for attempt in attempts for name in ("git", MODEL_GIT)]
     return any(state and state != planned for state, planned in states)
+
+
+def axis_of_seeds(plan: Mapping[str, Any]) -> Sequence[str]:
+    """Return the values of the axis SEED; empty without one."""
+    return next((axis["values"] for axis in plan.get("axes", []) if axis["symbol"] == "SEED"), ())
 
 
 def takes_seeds(plan: Mapping[str, Any]) -> bool:
