@@ -96,7 +96,7 @@ sweep: $(setup)			## train over ranges of hyperparameters, with a leaderboard: R
 	@$(python) scripts/sweep.py
 
 .PHONY: continue
-continue: $(setup)		##* finish what was interrupted, or add seeds (SEED 1..10): RUN=dir (default: the newest) FILTER=… JOBS=n
+continue: $(setup)		##* finish what was interrupted, or add seeds: RUN=dir (default: the newest) CONFIG_SEED=1..10 FILTER=… JOBS=n
 	@$(python) scripts/continue.py
 
 .PHONY: test_rerun test-rerun
