@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import psutil
 
@@ -19,6 +20,16 @@ def kill_process(process: psutil.Process) -> None:
     """SIGKILL, unless it has ended by itself meanwhile."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
+
+
+def open_files(pid: int) -> set[str]:
+    """Names of what a process has open, which may close any of them meanwhile; none once it is gone."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return found
 
 
 def with_arguments(argument: str, processes: list[psutil.Process]) -> list[psutil.Process]:

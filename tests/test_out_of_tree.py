@@ -20,6 +20,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.make.targets import run as configure
 from kharness.config.make.variables import check_call, given
 from kharness.config.tree import Tree
+from kharness.training import optimizers
 from kharness.training.optimizers import OPTIMIZERS
 from monitoring.errors import UserError
 from monitoring.outside import enter
@@ -245,7 +246,11 @@ def test_presets_are_its_own_and_those_that_span_models(
     assert capsys.readouterr().out.splitlines()[1:2] == ["NUM_EPOCHS=5, because MODEL_MYMODEL"]
 
 
-def test_drop_ins_join_by_the_same_rules(joined: Callable[[str], Tree], tmp_path: Path) -> None:
+def test_drop_ins_join_by_the_same_rules(
+    joined: Callable[[str], Tree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The folder joins the package for good; other tests know the package without it.
+    monkeypatch.setattr(optimizers, "__path__", list(optimizers.__path__))
     entry = re.search(r"^choice OPTIMIZER_CHOICE\n.*?(?=^```)", PAGE, flags=re.M | re.S)
     module = re.search(
         r"^```python\n# lib/kharness/training/(optimizers/rmsprop.py)\n(.*?)^```",

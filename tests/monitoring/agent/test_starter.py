@@ -26,7 +26,7 @@ from monitoring.agent.process import STARTER
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started
 
-from ...processes import is_gone
+from ...processes import is_gone, open_files
 from ...waiting import wait_until
 
 
@@ -79,11 +79,7 @@ def agents(directory: Path) -> list[psutil.Process]:
     """Whoever holds the lock of the run's agent."""
     found = []
     for process in psutil.process_iter(["pid"]):
-        try:
-            opened = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
-        except OSError:
-            continue
-        if str(directory / ".agent.lock") in opened and process.pid != os.getpid():
+        if str(directory / ".agent.lock") in open_files(process.pid) and process.pid != os.getpid():
             found.append(process)
     return found
 
@@ -125,7 +121,7 @@ def test_a_forked_agent_is_like_one_that_the_trainer_starts(
         wait_until(lambda: len(delivered(run.directory)) == 2)  # noqa: B023 - called before the next run begins
         parent = agent.ppid()
         found[how] = about(agent)
-        opened = set(map(os.readlink, Path(f"/proc/{agent.pid}/fd").iterdir()))
+        opened = open_files(agent.pid)
         run.finish()
         assert how == "own" or not [name for name in opened if name.startswith(("socket:", "pipe:"))]
         assert parent == (starter.pid if how == "forked" else os.getpid())
