@@ -4,9 +4,15 @@ A rule's module defines `Options` (a frozen dataclass, whose fields and defaults
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
 `update` then gets no others; `UNIT`, that of its values and limits in messages; and `LOOK`, at what to look
 when it fires, as the end of that sentence: `{directory}` is the run's, `{inspect}` the command that shows
-the samples of a step, in brackets, where the run has one. A rule with `update_rank` gets the records of all
-ranks. What a Rule finds must follow from the records alone, so that an agent that is started again reports
-the same alerts; only `tick` and `update_followers` may look at the clock.
+the samples of a step, in brackets, where the run has one.
+
+Beside `update` a Rule may have methods that return findings, too: `update_rank(rank, record)`, which gets the
+next record of each rank's journal, `update` those of rank 0; and two that are called when every record that
+there is has been seen. `tick(now)` warns of what does not come, while the training runs; `now` is in UTC
+epoch seconds. `update_followers(now, delivered)` is about what takes the records: `delivered` is the `seq` of
+the last record of metrics.jsonl that each tracker, CSV or exporter has. What a Rule finds must follow from
+the records alone, so that an agent that is started again reports the same alerts; only these two may look at
+the clock.
 """
 
 from __future__ import annotations
@@ -53,28 +59,11 @@ class Rule(Protocol):
         """Return what the next record of metrics.jsonl, or the next sample, shows; empty if nothing."""
 
 
-class RankRule(Rule, Protocol):
-    """A rule that compares the ranks of a training."""
+class RuleDefaults:
+    """Severity and hold of a rule that does not say otherwise: it warns, and at once."""
 
-    def update_rank(self, rank: int, record: Record) -> Sequence[Finding]:
-        """Return what the next record of this rank's journal shows; `update` gets those of rank 0."""
-
-
-class TickingRule(Rule, Protocol):
-    """A rule that also warns of what does not come."""
-
-    def tick(self, now: float) -> Sequence[Finding]:
-        """Return what holds at `now` (UTC epoch seconds), when every record that there is has been seen."""
-
-
-class FollowerRule(Rule, Protocol):
-    """A rule about what takes the records: trackers, the CSV, exporters."""
-
-    def update_followers(self, now: float, delivered: Mapping[str, int]) -> Sequence[Finding]:
-        """Return what holds at `now` (UTC epoch seconds), when every record that there is has been seen.
-
-        `delivered` is the `seq` of the last record of metrics.jsonl that each follower has, by its name.
-        """
+    severity: Severity = "warning"
+    hold = 0.0
 
 
 def open_rule(name: str, config: Mapping[str, object]) -> Rule:

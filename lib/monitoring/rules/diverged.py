@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.losses import FIRST, LEARNED, WINDOW, Losses
 from monitoring.rules._measures.robust import median, spread
 
@@ -71,11 +71,10 @@ class Options:
     """Percent of the steps after which it must have learned something."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Reports a loss that is back at its beginning or above it, or that has not left it."""
 
     severity: Severity = "error"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._share = options.share

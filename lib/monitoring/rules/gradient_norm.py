@@ -21,9 +21,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.losses import Losses
 from monitoring.rules._measures.robust import median
 
@@ -57,11 +56,8 @@ class Options:
     """Times the norm that a tenth of the last step records exceed."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns of steps above both limits that come again or do harm, until QUIET_RECORDS in a row do not."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
@@ -70,16 +69,13 @@ class _Watched:
         return 1.2533 * noise / math.sqrt(len(self.window))
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns when the median loss of a window has not fallen below its lowest for one more full window.
 
     So two windows are compared that have no step in common. Single spikes do not count, nor does a median
     that is lower by less than SURE of its standard errors. Ends with a new lowest median. Each attempt is
     watched by itself.
     """
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._steps = options.steps

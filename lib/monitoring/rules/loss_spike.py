@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.losses import Losses
 
 EVENTS = ("start", "step")
@@ -55,11 +54,8 @@ class Options:
     """Standard deviations above the median of the last step records."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns at the first loss beyond the limit, until QUIET_RECORDS in a row are not."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._limit = options.limit

@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 
 EVENTS = ("start", "step", "system")
 
@@ -108,11 +107,8 @@ class _Growth:
     """Width of the windows through which it leaks -> percent of its rise."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns of each kind of memory whose floor rises through a window, until one in which it does not."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._limit = options.limit

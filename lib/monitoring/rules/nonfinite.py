@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding
+from monitoring.rules import Finding, RuleDefaults
 
 LOOK = "the samples of that step{inspect}, the learning rate and the precision"
 
@@ -17,11 +17,10 @@ class Options:
     """The rule has no options."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns of each field that is NaN or infinite, until it is a number again."""
 
     severity: Severity = "error"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._lost: set[str] = set()

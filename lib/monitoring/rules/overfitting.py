@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step", "eval")
@@ -42,11 +41,8 @@ class Options:
             raise ValueError("evaluations is less than 1")
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns while both hold; ends with a validation loss that is nearer to its lowest than the limit."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.files import SAMPLES
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 
 UNIT = " s"
 
@@ -23,11 +23,10 @@ class Options:
     """Seconds without a record while it should train; above its longest step, validation and checkpoint."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns when a running training has recorded nothing for too long, until it records something."""
 
     severity: Severity = "error"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._seconds = options.seconds

@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
@@ -71,10 +70,8 @@ class Options:
             raise ValueError("limit is at most 1")
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns while steps are slow, or (subject `uneven`) some of them are; notes what others cause."""
-
-    severity: Severity = "warning"
 
     def __init__(self, options: Options) -> None:
         self.hold = options.seconds

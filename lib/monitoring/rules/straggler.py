@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.telemetry.load_balance import PARTS, PHASES, slowest_phase
 
 EVENTS = ("start", "step")
@@ -40,11 +39,8 @@ class Options:
     """Step records of each rank that are compared at once."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns of the rank and the phase that the others wait for, until a later comparison does not find it."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.files import AGENT_LOG, FOLLOWERS_JSON, SAMPLES
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 
 # Parts of `SECONDS`, for each of which one record is remembered.
 PARTS = 60
@@ -32,11 +31,8 @@ class Options:
     """Seconds within which every record should be in the tracker."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns of each tracker that lacks old records, with the number of all it lacks, until it has them."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._seconds = options.seconds

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, number
+from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step")
@@ -33,11 +32,8 @@ class Options:
     """The 2-norm below which the gradients of half of the steps are."""
 
 
-class Rule:
+class Rule(RuleDefaults):
     """Warns while the median norm of the last WINDOW step records is below the limit."""
-
-    severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
         self._limit = options.limit

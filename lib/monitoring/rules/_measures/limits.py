@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, host_of, number
+from monitoring.rules import Finding, RuleDefaults, host_of, number
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class LimitOptions:
     seconds: float
 
 
-class LimitRule:
+class LimitRule(RuleDefaults):
     """Reports each subject of which a value has been beyond the limit for some time."""
 
     field: str
@@ -28,7 +27,6 @@ class LimitRule:
     """Side of the limit on which the value is reported."""
     text: str
     """The condition in words; `{subject}` and `{limit}` are filled in."""
-    severity: Severity = "warning"
 
     def __init__(self, options: LimitOptions) -> None:
         self.hold = options.seconds

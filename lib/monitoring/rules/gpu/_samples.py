@@ -9,7 +9,7 @@ from monitoring.gpu.aggregates import runs_gpus
 from monitoring.gpu.device_states import known_as, words_of
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, host_of
+from monitoring.rules import Finding, RuleDefaults, host_of
 from monitoring.rules._measures.limits import LimitRule
 
 
@@ -30,13 +30,12 @@ class GpuLimitRule(LimitRule):
         return [(subject, f"GPU {sample.get('index')}", sample) for subject, sample in gpus(record)]
 
 
-class StateRule:
+class StateRule(RuleDefaults):
     """Reports each GPU in the state that a rule is about, until it is not; all of a host are one alert."""
 
     state: str
     """The state, as in the samples."""
     severity: Severity = "error"
-    hold = 0.0
 
     def __init__(self, options: object) -> None: ...
 
