@@ -21,9 +21,8 @@ Nodes = Callable[[Path], list[Any]]
 # package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
-    "monitoring.callbacks.accelerate": frozenset({"accelerate"}),
+    "monitoring.callbacks.accelerate": frozenset({"accelerate", "torch"}),
     "monitoring.callbacks.described": frozenset({"torch"}),
-    "monitoring.callbacks.forwards": frozenset({"accelerate", "torch"}),
     "monitoring.callbacks.hugging_face": frozenset({"torch", "transformers"}),
     "monitoring.callbacks.lightning": frozenset({"lightning", "torch"}),
     "monitoring.callbacks.throughput": frozenset({"torch"}),
@@ -33,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
     "monitoring.telemetry.activations": frozenset({"torch"}),
     "monitoring.telemetry.profiler": frozenset({"torch"}),
-    "monitoring.telemetry.quantiles": frozenset({"datasketches"}),
+    "monitoring.telemetry.measurements": frozenset({"datasketches"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
     "monitoring.trackers._trackio_public": frozenset({"trackio"}),
     "monitoring.trackers._wandb_public": frozenset({"wandb"}),
@@ -101,8 +100,8 @@ FLOORS: dict[str, list[str]] = {
         "counts errors host outside secrets",
         "dropins gpu spool",
         "journal samplers",
-        "alert_lines alert_sentences control follower lineage notes rotating_journal sampler_process"
-        " saved_environment telemetry where",
+        "alert_lines alert_sentences control follower notes sampler_process saved_environment telemetry"
+        " where",
         "media rules",
         "agent trackers verbose_logging",
         "exporters run",

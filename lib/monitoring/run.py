@@ -202,8 +202,8 @@ class Run(RunMedia):
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
         in the record field by field. A training that may resume from a checkpoint gives `resumed_from` and
-        `supersedes`, by which readers find the records that still count (monitoring.lineage); of a rank
-        above 0 `supersedes` is worked out for its own journal.
+        `supersedes`, by which readers find the records that still count (monitoring.journal.lineage); of a
+        rank above 0 `supersedes` is worked out for its own journal.
         """
         self._is_started = True
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}

@@ -17,8 +17,7 @@ import pytest
 
 from monitoring.telemetry import TelemetryTracker
 from monitoring.telemetry.device_pool import DevicePool
-from monitoring.telemetry.measurements import Measurements
-from monitoring.telemetry.quantiles import EXACT, UNMEASURED
+from monitoring.telemetry.measurements import EXACT, UNMEASURED, Measurements
 from monitoring.telemetry.summaries import summary_text, timer_statistics
 from monitoring.telemetry.timers import MAX_IN_FLIGHT
 
