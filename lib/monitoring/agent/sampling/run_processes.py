@@ -13,13 +13,10 @@ from monitoring.gpu.run_devices import Said
 from monitoring.host.name import host_name
 from monitoring.host.process import ProcessTree, sees_all_pids
 from monitoring.journal.ranks import rank_journals
-from monitoring.journal.records import Record, parse
+from monitoring.journal.run_state import read_end
 
 # Seconds between looks for what ranks have written.
 LOOK_EVERY = 1.0
-
-# How a start record begins.
-START = b'{"event":"start",'
 
 
 class RunProcesses:
@@ -35,7 +32,6 @@ class RunProcesses:
         self._said: dict[int, Said] = {}  # by rank
         self._masks: list[Mask] = []
         self._found: set[int] = set()
-        self._read: dict[int, int] = {}  # rank -> bytes of its journal without this attempt's start record
         self._next_look = 0.0
         self._add(0, attempt)
 
@@ -58,7 +54,7 @@ class RunProcesses:
         return self._masks
 
     def _look(self) -> None:
-        """Take in the start records that are new; each journal is read until it has this attempt's."""
+        """Take in the start records that are new; each journal is looked at until it has this attempt's."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -66,8 +62,8 @@ class RunProcesses:
         for rank, path in rank_journals(self._directory).items():
             if rank in self._found:
                 continue
-            start, self._read[rank] = _start(path, self._attempt, self._read.get(rank, 0))
-            if start is not None:
+            start = read_end(path).start
+            if start.get("attempt") == self._attempt:
                 self._found.add(rank)
                 self._add(rank, start)
 
@@ -85,17 +81,3 @@ class RunProcesses:
             self._masks = [*self._masks, mask]
         if isinstance(about.get("device"), str):
             self._said[rank] = Said(about["device"], None if is_ours else mask)
-
-
-def _start(path: Path, attempt: int, offset: int) -> tuple[Record | None, int]:
-    """Return an attempt's start record after byte `offset`, None if not there yet, and the offset read to."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            offset += len(line)
-            record = parse(line) if line.startswith(START) else None
-            if record is not None and record.get("attempt") == attempt:
-                return record, offset
-    return None, offset
