@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from monitoring.exporters._families import ShownRun
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.process import is_alive, process_started
 from monitoring.journal.atomic_file import write_atomically
@@ -32,69 +30,68 @@ STALE_SAMPLE = 60.0
 SHOWN = tuple(field.name for field in fields(RankMetrics) if not field.name.startswith("_"))
 
 
-class MonitorFile:
-    """A monitor of another process, as it last wrote it down."""
+@dataclass
+class ShownMonitor:
+    """A monitor, and the training that calls it, as exporters show a run (_families.ShownRun)."""
 
-    def __init__(self, path: Path) -> None:
-        """OSError if it is not there, ValueError or LookupError if that is no such file."""
-        found = orjson.loads(path.read_bytes())
-        self.run: dict[str, Any] = found["run"]
-        self.name: str = found["name"]
-        self.host: str = found["host"]
-        self.state = RunMetrics(ranks={0: _rank(found["rank"])})
-        self.is_there = is_alive(found["process"])
-        """Whether its process still is."""
-        self._pid = found["process"]["pid"]
-        self._trains: bool = found["trains"]
-        self._samples: list[dict[str, Any]] = found["samples"]
+    name: str
+    host: str
+    run: dict[str, Any]
+    pid: int
+    """Its process, which computes on the GPUs of rank 0."""
+    rank: RankMetrics
+    trains: bool = False
+    newest: Sequence[dict[str, Any]] = ()
+    """Its newest gpu record, none before the first."""
+
+    @property
+    def state(self) -> RunMetrics:
+        return RunMetrics(ranks={0: self.rank})
 
     def is_running(self) -> bool:
-        return self._trains
+        """Whether a training is under way."""
+        return self.trains
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        return [record for record in self._samples if abs(now - record["time"]) <= STALE_SAMPLE]
+        return [record for record in self.newest if abs(now - record["time"]) <= STALE_SAMPLE]
 
     def machines(self, now: float) -> dict[str, Record]:
         """None: a monitor samples GPUs."""
         return {}
 
     def rank_of(self, gpu: dict[str, Any], host: str) -> str:
-        return rank_on(gpu, self._pid)
+        """Return 0 for a GPU that the process computes on, else an empty text."""
+        return "0" if self.pid in {process.get("pid") for process in gpu.get("processes") or []} else ""
 
 
-def rank_on(gpu: Mapping[str, Any], pid: int) -> str:
-    """Return the rank 0 of a process that a sample of a GPU shows, else an empty text."""
-    return "0" if pid in {process.get("pid") for process in gpu.get("processes") or []} else ""
-
-
-def write_monitor(path: Path, shown: ShownRun, now: float) -> None:
+def write_monitor(path: Path, shown: ShownMonitor, now: float) -> None:
     """Write down what a monitor of this process shows; OSError as of any file."""
     about = {
         "name": shown.name,
         "host": shown.host,
         "run": shown.run,
-        "process": {"pid": os.getpid(), "pid_started": process_started(os.getpid())},
-        "trains": shown.is_running(),
+        "process": {"pid": shown.pid, "pid_started": process_started(shown.pid)},
+        "trains": shown.trains,
         "samples": shown.samples(now),
-        "rank": _plain(shown.state.ranks[0]),
+        "rank": _plain(shown.rank),
     }
     write_atomically(path, orjson.dumps(about), durable=False)
 
 
 def monitors(
     shared: SharedPort, taken: Collection[tuple[str, str]], *, but: Path | None = None
-) -> list[MonitorFile]:
+) -> list[ShownMonitor]:
     """Return a port's monitors; of one name and host, also of `taken` ones, the first has just the name."""
-    found: list[MonitorFile] = []
+    found: list[ShownMonitor] = []
     for path in shared.runs():
         if path.suffix != SUFFIX or path == but:
             continue
         try:
-            monitor = MonitorFile(path)
+            monitor = _read(path)
         except (OSError, ValueError, LookupError, TypeError):
             shared.remove(path)
             continue
-        if not monitor.is_there:
+        if monitor is None:
             shared.remove(path)
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -103,6 +100,19 @@ def monitors(
             monitor.name += f" ({monitor.run['run_id'][:8]}, {path.stem})"
         found.append(monitor)
     return found
+
+
+def _read(path: Path) -> ShownMonitor | None:
+    """Return a monitor of another process as it last wrote it down; None once that process is gone.
+
+    OSError if it is not there, ValueError or LookupError if that is no such file.
+    """
+    told = orjson.loads(path.read_bytes())
+    about = {name: told[name] for name in ("name", "host", "run", "trains")}
+    monitor = ShownMonitor(
+        **about, pid=told["process"]["pid"], rank=_rank(told["rank"]), newest=told["samples"]
+    )
+    return monitor if is_alive(told["process"]) else None
 
 
 def _plain(rank: RankMetrics) -> dict[str, Any]:

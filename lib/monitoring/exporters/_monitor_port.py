@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from monitoring.errors import PortTakenError
 from monitoring.exporters._families import ShownRun, registry
 from monitoring.exporters._metrics_server import MetricsServer, about_server, is_listening, landing_page
-from monitoring.exporters._monitor_files import SUFFIX, monitors, write_monitor
+from monitoring.exporters._monitor_files import SUFFIX, ShownMonitor, monitors, write_monitor
 from monitoring.exporters._shared_port import SharedPort
 
 # Seconds between two looks, and so how old values are that another exporter shows.
@@ -29,7 +29,7 @@ LEFT_TO_OTHERS = 5.0
 class MonitorPort:
     """Shows a monitor at an address, from construction to `close`."""
 
-    def __init__(self, shown: ShownRun, host: str, port: int) -> None:
+    def __init__(self, shown: ShownMonitor, host: str, port: int) -> None:
         """PortTakenError if what has the port does not share it. Port 0 is any free one, and never shared."""
         self._shown = shown
         self._host, self._port = host, port

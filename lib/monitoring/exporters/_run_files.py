@@ -10,7 +10,7 @@ from typing import Any
 
 from monitoring.errors import MonitoringError
 from monitoring.exporters._families import ShownRun
-from monitoring.exporters._monitor_files import STALE_SAMPLE, SUFFIX, MonitorFile, monitors
+from monitoring.exporters._monitor_files import STALE_SAMPLE, SUFFIX, ShownMonitor, monitors
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
@@ -185,7 +185,7 @@ class Runs:
         if self._shared_port is not None:
             yield from (path for path in self._shared_port.runs() if path.suffix != SUFFIX)
 
-    def _monitors(self) -> Sequence[MonitorFile]:
+    def _monitors(self) -> Sequence[ShownMonitor]:
         taken = [(run.name, run.host) for run in self._held.values()]
         return monitors(self._shared_port, taken) if self._shared_port is not None else ()
 

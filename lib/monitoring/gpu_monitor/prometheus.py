@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from monitoring.exporters._monitor_files import ShownMonitor
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import MIB
 from monitoring.gpu_monitor.history import GpuHistory
@@ -13,7 +14,7 @@ from monitoring.host.name import host_name
 from monitoring.journal.encoding.json_form import mark_nonfinite
 from monitoring.journal.fields import STEP, rows_at
 from monitoring.journal.records import Record
-from monitoring.journal.run_metrics import RankMetrics, RunMetrics
+from monitoring.journal.run_metrics import RankMetrics
 from monitoring.trackers import require_package
 
 if TYPE_CHECKING:
@@ -23,31 +24,20 @@ if TYPE_CHECKING:
 STEP_FIELDS = {row.line: row.name for row in rows_at(STEP) if row.line}
 
 
-class MonitorMetrics:
+class MonitorMetrics(ShownMonitor):
     """Shows a monitor, and the training that calls it, as a run; a scrape reads it from its own thread."""
 
     def __init__(self, name: str, history: GpuHistory, correlation_id: str) -> None:
-        self.name = name
-        self.host = host_name()
-        self.run: dict[str, Any] = {"run_id": correlation_id, "tracking": {"project": "", "group": None}}
+        run = {"run_id": correlation_id, "tracking": {"project": "", "group": None}}
+        super().__init__(name, host_name(), run, os.getpid(), RankMetrics())
         self._history = history
-        self._rank = RankMetrics()
-        self._trains = False
         self._seq = 0
         self._lock = threading.RLock()
         self._shown: MonitorPort | None = None
 
     @property
-    def state(self) -> RunMetrics:
-        return RunMetrics(ranks={0: self._rank})
-
-    @property
     def address(self) -> str | None:
         return None if self._shown is None else self._shown.address
-
-    def is_running(self) -> bool:
-        """Whether a training is under way."""
-        return self._trains
 
     def samples(self, now: float) -> list[dict[str, Any]]:
         latest = self._history.latest
@@ -57,18 +47,8 @@ class MonitorMetrics:
         about = {"host": self.host, "time": latest.time, "aggregate_stats": aggregate(latest.gpus)}
         return [{**about, "multi_gpu_data": gpus}]
 
-    def machines(self, now: float) -> dict[str, Record]:
-        """None: a monitor samples GPUs."""
-        return {}
-
-    def rank_of(self, gpu: dict[str, Any], host: str) -> str:
-        """0 for a GPU that this process computes on."""
-        from monitoring.exporters._monitor_files import rank_on
-
-        return rank_on(gpu, os.getpid())
-
     def begin_training(self, now: float) -> None:
-        self._trains, self._rank = True, RankMetrics()
+        self.trains, self.rank = True, RankMetrics()
         self._update({"event": "start", "time": now})
 
     def take_step(self, line: Record, now: float, num_steps: int) -> None:
@@ -80,13 +60,13 @@ class MonitorMetrics:
         mark_nonfinite(record)
         self._update({"event": "step", "time": now, "global_step": line["step"], **record})
         # a loop may count from 0, or report every tenth step only
-        self._rank.most_steps = max(self._rank.most_steps, num_steps)
+        self.rank.most_steps = max(self.rank.most_steps, num_steps)
         epoch = line["epoch"]
         if isinstance(epoch, float):
-            self._rank.epochs_done = epoch
+            self.rank.epochs_done = epoch
 
     def end_training(self, now: float) -> None:
-        self._trains = False
+        self.trains = False
         self._update({"event": "end", "time": now})
 
     def serve(self, host: str, port: int) -> None:
@@ -106,4 +86,4 @@ class MonitorMetrics:
     def _update(self, record: Record) -> None:
         with self._lock:
             self._seq += 1
-            self._rank.update({**record, "seq": self._seq, "attempt": 1})
+            self.rank.update({**record, "seq": self._seq, "attempt": 1})
