@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from monitoring.gpu.sample import GpuSample
+from monitoring.gpu.sample import SLOT, GpuSample
 
 Source = Literal["counter", "integrated"]
 
@@ -22,6 +22,10 @@ GAP_SECONDS = 5.0
 # Seconds of drawn power after which a counter that did not move is not believed. Drivers add to theirs at
 # least ten times a second.
 STANDSTILL_SECONDS = 5.0
+
+
+# What is filled in, side by side in a sample.
+ENERGY = slice(SLOT["energy_joules"], SLOT["energy_source"] + 1)
 
 
 class Used(NamedTuple):
@@ -93,7 +97,9 @@ class EnergyMeter:
                 silent.append(sample.index)
             _add(gpu, sample, seconds, is_gap=is_gap)
             joules.append(None if gpu.joules is None else gpu.joules - (before or 0.0))
-            measured.append(sample._replace(energy_joules=gpu.joules, energy_source=gpu.source))
+            values = [*sample]  # _replace takes four times as long
+            values[ENERGY] = gpu.joules, gpu.source
+            measured.append(GpuSample._make(values))
             if gpu.stands_still and not stood:
                 standing.append(measured[-1])
             elif stood and not gpu.stands_still:

@@ -94,10 +94,10 @@ class Journal(LineFile):
         else:
             self._insist(line, seq)
 
-    def append_any(self, record: Record) -> None:
+    def append_any(self, record: Record, *, is_finite: bool = False) -> None:
         """Append a record of values of any type; what has no JSON form becomes null, and is named."""
         try:
-            self.append(record)
+            self.append(record, is_finite=is_finite)
         except (TypeError, RecursionError):
             if self.has(record):
                 raise  # a signal handler's

@@ -37,11 +37,14 @@ class RotatingJournal:
         # right after a rotation the newest file is empty, and numbers go on from the one before
         self._journal.seq = max(self._journal.seq, self._seq)
 
-    def append(self, record: Record) -> None:
-        """Write one record with the next `seq`; OSError or a Journal's error if no new file can be begun."""
+    def append(self, record: Record, *, is_finite: bool = False) -> None:
+        """Write one record with the next `seq`, as Journal.append_any does.
+
+        OSError or a Journal's error if no new file can be begun.
+        """
         if self._journal.closed:
             self._reopen()
-        self._journal.append_any(record)
+        self._journal.append_any(record, is_finite=is_finite)
         self._seq = self._journal.seq
         # not with lines that wait for the disk: closing the file would lose them
         if os.stat(self._path).st_size >= self._file_bytes and not self._journal.is_behind:

@@ -153,7 +153,7 @@ class SamplerProcess:
         if "error" in answer:
             raise SamplerError(answer["error"])
         self._events += [GpuEvent(*event) for event in answer["events"]]
-        return [GpuSample(*sample) for sample in answer["samples"]]
+        return list(map(GpuSample._make, answer["samples"]))
 
     def events(self) -> Sequence[GpuEvent]:
         events, self._events = self._events, []
@@ -195,7 +195,7 @@ class SamplerProcess:
                 left -= LOOK_EVERY
                 continue
             try:
-                chunk = self._socket.recv(2**20)
+                chunk = self._socket.recv(2**16)
             except OSError:
                 chunk = b""
             if not chunk:

@@ -89,6 +89,18 @@ def test_record_has_every_gpu_and_the_aggregates(tmp_path: Path) -> None:
     }
 
 
+def test_value_that_is_no_number_is_one_that_was_not_measured(tmp_path: Path) -> None:
+    """As a driver may give it; a sampler's process already answers with null."""
+    stats = opened(tmp_path)
+    for activity in (50.0, float("nan")):
+        stats.append([sample(0, joules=10, sm_activity_percent=activity)], time=0.0, global_step=0)
+    stats.close()
+    known, unknown = read_rotated(tmp_path / "gpu_stats.jsonl")
+    activities = [record["multi_gpu_data"][0]["sm_activity_percent"] for record in (known, unknown)]  # type: ignore[index]
+    assert activities == [50, None]
+    assert list(unknown) == list(known)
+
+
 def test_further_agent_and_attempt_go_on_with_numbers_and_energy(tmp_path: Path) -> None:
     for attempt, started, times in ((1, 0.0, (0, 1)), (1, 0.0, (2, 3)), (2, 500.0, (500, 501))):
         stats = opened(tmp_path, attempt=attempt, started=started)

@@ -160,20 +160,23 @@ class GpuStats:
         self.standing, self.moving = used.standing, used.moving
         shares = self._shares(samples)
         own = shares.of if shares.source is not None else {}
-        shared = [sample._replace(run_share=own.get(sample.index)) for sample in measured]
+        gpus = [sample._asdict() for sample in measured]
+        for gpu in gpus:
+            gpu["run_share"] = own.get(gpu["index"])
         record: Record = {
             **self._envelope,
             "time": time,
             "global_step": global_step,
-            "multi_gpu_data": [sample._asdict() for sample in shared],
+            "multi_gpu_data": gpus,
             "aggregate_stats": {
-                **aggregate([sample for sample in shared if sample.run_share is not None]),
+                **aggregate([sample for sample in measured if sample.index in own]),
                 "devices": sorted(own) if shares.source is not None else None,
                 "devices_source": shares.source,
                 **self._sums.add(measured, used, shares),
             },
         }
-        self._journal.append(record)
+        # a sampler's process answers in JSON, which has neither NaN nor infinities: each null was a None
+        self._journal.append(record, is_finite=True)
         return record
 
     @property
