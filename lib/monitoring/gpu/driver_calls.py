@@ -14,10 +14,12 @@ from mmap import mmap
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, Self
 
-# Words of the page: the number of the call that each thread is in, 0 for none, and the GPU that sampling is
-# about, plus one. Storing a word is all that a noted call costs.
+# Words of the page: the note of the call that each thread is in, 0 for none, and the GPU that sampling is
+# about, plus one. A note is the number of a call, and may have the GPU, plus one, in its upper bits. Storing
+# a word is all that a noted call costs.
 SAMPLING, EVENTS, GPU = THREADS = (0, 1, 2)
 WORDS = struct.Struct("3I")
+GPU_SHIFT = 16
 
 # Behind them the names of the calls, by their numbers from 1 on.
 NAME_BYTES = 64
@@ -49,7 +51,7 @@ class DriverCalls:
     def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[DriverCall] = ()) -> None:
         self._page = bytearray(NOTE_BYTES) if page is None else page
         self.words = memoryview(self._page)[: WORDS.size].cast("I")
-        """A call is noted by storing its number at the place of its thread."""
+        """A call is noted by storing its note at the place of its thread."""
         self._left_out = frozenset(left_out)
         self._numbers: dict[str, int] = {}
 
@@ -73,6 +75,11 @@ class DriverCalls:
             text = name.encode()[:NAME_BYTES]
             self._page[number * NAME_BYTES : number * NAME_BYTES + len(text)] = text
         return self._numbers.get(name, 0)
+
+    def note(self, name: str) -> int:
+        """Return the note of a function that is called for the GPU that calls are now about."""
+        number = self.number(name)
+        return number and number | self.words[GPU] << GPU_SHIFT
 
     def noted(
         self,
@@ -115,7 +122,8 @@ def last_call(page: mmap | bytearray, *, waits: bool = True) -> DriverCall | Non
     """
     sampling, events, gpu = WORDS.unpack_from(page)
     if sampling:
-        return DriverCall(_name(page, sampling), gpu - 1 if gpu else None)
+        own, number = divmod(sampling, 1 << GPU_SHIFT)
+        return DriverCall(_name(page, number), (own or gpu) - 1 if own or gpu else None)
     return DriverCall(_name(page, events)) if events and waits else None
 
 

@@ -214,7 +214,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-# A number, a function and its arguments; who calls it stores the number in `Nvml.words` before. A bare tuple,
+# A note, a function and its arguments; who calls it stores the note in `Nvml.words` before. A bare tuple,
 # which takes half the time of a named one to take apart.
 BoundCall = tuple[int, Callable[..., int], tuple[Any, ...]]
 
@@ -251,9 +251,13 @@ class Nvml:
         if function is None:
             return None
         function.restype = c_int
-        types = FUNCTIONS[name]
-        prepared = (type_.from_param(it) for type_, it in zip(types, arguments, strict=True))
-        return self._calls.number(name), function, tuple(prepared)
+        prepared = []
+        for type_, it in zip(FUNCTIONS[name], arguments, strict=True):
+            argument = type_.from_param(it)
+            # a handle's address, which stays, is passed faster than the object that has it
+            is_handle = isinstance(argument, ctypes.c_void_p)
+            prepared.append(type_.from_param(argument.value) if is_handle else argument)
+        return self._calls.note(name), function, tuple(prepared)
 
     def _function(self, name: str) -> Any:
         if self._calls.leaves_out(name):
@@ -266,6 +270,10 @@ class Nvml:
 
 def _refuse(*arguments: object) -> int:
     return NVML_ERROR_NOT_SUPPORTED
+
+
+# Stands for a call that there is not, where every GPU has one.
+ABSENT: BoundCall = (0, _refuse, ())
 
 
 def device(handle: Any) -> nvmlDevice_t:

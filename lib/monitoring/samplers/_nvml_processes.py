@@ -12,7 +12,7 @@ from typing import Any
 from monitoring.gpu.driver_calls import GPU, SAMPLING, DriverCalls
 from monitoring.gpu.sample import MIB
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml import BoundCall, Nvml
+from monitoring.samplers._nvml import ABSENT, BoundCall, Nvml
 
 # NVML_VALUE_NOT_AVAILABLE as bytes.
 UNKNOWN_MEMORY = _nvml.NVML_VALUE_NOT_AVAILABLE % 2**64
@@ -36,9 +36,6 @@ USE = struct.Struct("<I4xQI12x")
 
 
 NONE_BUSY: dict[int, float] = {}
-
-# The second time with more room.
-TWICE = range(2)
 
 
 class ComputeProcesses:
@@ -70,7 +67,7 @@ class ComputeProcesses:
 
     def driver_calls(self) -> list[BoundCall]:
         """Those of a look."""
-        return [call for _, of_gpu in self._each for call in of_gpu.calls if call is not None]
+        return [call for _, of_gpu in self._each for call in of_gpu.calls]
 
     def _name_of(self, pid: int) -> str | None:
         with contextlib.suppress(self._pynvml.NVMLError):
@@ -93,24 +90,22 @@ class _OfGpu:
         self._processes: list[dict[str, object]] = []
 
     @property
-    def calls(self) -> list[BoundCall | None]:
-        """Those of a look; None for one that the driver lacks."""
-        return [self._ask, self._utilization.call]
+    def calls(self) -> list[BoundCall]:
+        """Those of a look."""
+        return [call for call in (self._ask, self._utilization.call) if call is not ABSENT]
 
     def look(self, now: float) -> list[dict[str, object]] | None:
         """`now` is that of a clock that nobody sets."""
-        if self._ask is None:
-            return None
         count = self._count
         while True:
             count.value = self._room
             self._words[SAMPLING], function, arguments = self._ask
             answer = function(*arguments)
-            if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            if not answer:
                 break
+            if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                return None
             self._make_room(2 * max(count.value, self._room))
-        if answer:
-            return None
         told = self._infos[: count.value * INFO_SIZE]
         busy = self._utilization.look(now) if told else NONE_BUSY
         if told != self._told or busy != self._busy:
@@ -134,9 +129,8 @@ class _OfGpu:
         self._room = room
         self._infos: Any = ctypes.create_string_buffer(room * INFO_SIZE)  # a slice of which is bytes
         infos = (_nvml.nvmlProcessInfo_t * room).from_buffer(self._infos)
-        self._ask = self._nvml.bound(
-            "nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(self._count), infos
-        )
+        name = "nvmlDeviceGetComputeRunningProcesses_v3"
+        self._ask = self._nvml.bound(name, self._handle, ctypes.byref(self._count), infos) or ABSENT
 
 
 class ProcessUtilization:
@@ -149,34 +143,36 @@ class ProcessUtilization:
         self._seen = ctypes.c_ulonglong()
         self._make_room(ROOM)
         self._found: dict[int, tuple[float, float]] = {}
+        self._fresh_until = float("inf")
+        self._busy: dict[int, float] = {}
 
     def look(self, now: float) -> dict[int, float] | None:
         """Pid -> percent, without those that are idle; None where the driver does not report it."""
-        if self.call is None:
-            return None
-        for _ in TWICE:
-            self._count.value = self._room
-            self._words[SAMPLING], function, arguments = self.call
-            answer = function(*arguments)
-            if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                break
+        answer = self._ask()
+        if answer == _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
             self._make_room(2 * max(self._count.value, self._room))
+            answer = self._ask()
         if answer == _nvml.NVML_SUCCESS:
             self._take(now)
         elif answer != _nvml.NVML_ERROR_NOT_FOUND:  # which is: none since the last look
             return None
-        if not self._found:
-            return NONE_BUSY
-        self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
-        return {pid: percent for pid, (percent, _) in self._found.items()}
+        if now >= self._fresh_until:
+            self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
+            self._keep()
+        return self._busy
+
+    def _ask(self) -> int:
+        self._count.value = self._room
+        self._words[SAMPLING], function, arguments = self.call
+        return function(*arguments)
 
     def _make_room(self, room: int) -> None:
         self._room = room
         samples = (_nvml.nvmlProcessUtilizationSample_t * room)()
         self._bytes = memoryview(samples).cast("B")
-        self.call = self._nvml.bound(
-            "nvmlDeviceGetProcessUtilization", self._handle, samples, ctypes.byref(self._count), self._seen
-        )
+        name = "nvmlDeviceGetProcessUtilization"
+        call = self._nvml.bound(name, self._handle, samples, ctypes.byref(self._count), self._seen)
+        self.call = call or ABSENT
 
     def _take(self, now: float) -> None:
         """The newest sample of each process; those from before the first look may be old."""
@@ -186,3 +182,8 @@ class ProcessUtilization:
         for pid, at, percent in samples:
             if pid and at > newest - FRESH * 1e6:
                 self._found[pid] = float(percent), now
+        self._keep()
+
+    def _keep(self) -> None:
+        self._busy = {pid: percent for pid, (percent, _) in self._found.items()}
+        self._fresh_until = min((at for _, at in self._found.values()), default=float("inf")) + FRESH

@@ -1,4 +1,4 @@
-"""All values of one NVIDIA GPU in one buffer: the driver writes into it, two `unpack` read it.
+"""All values of some NVIDIA GPUs in one buffer: the driver writes into it, two `unpack` read it.
 
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until
@@ -8,17 +8,18 @@ a call answers differently. Types and numbers are those of _nvml.py.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter, truediv
 from typing import Any, NamedTuple
 
-from monitoring.gpu.driver_calls import SAMPLING
+from monitoring.gpu.driver_calls import SAMPLING, DriverCalls
 from monitoring.gpu.sample import MIB, SLOT
 from monitoring.gpu.throttling import reasons_of
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml import FUNCTIONS, BoundCall, Nvml, nvmlFieldValue_t
+from monitoring.samplers._nvml import ABSENT, FUNCTIONS, BoundCall, Nvml, nvmlFieldValue_t
 
 SUCCESS = _nvml.NVML_SUCCESS
 
@@ -41,7 +42,9 @@ NOT_TO_BE_HAD = frozenset(
 
 # nvmlFieldValue_t: field and scope, time, latency, then the type, the error and the value itself.
 FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
-STATUS_WORDS = slice(nvmlFieldValue_t.valueType.offset // 8, None, FIELD_SIZE // 8)
+STATUS_OFFSET = nvmlFieldValue_t.valueType.offset
+STATUS = struct.Struct("II")
+STATUS_WORDS = slice(STATUS_OFFSET // 8, None, FIELD_SIZE // 8)
 PREFILL = struct.Struct("II")
 
 VALUE_OFFSET = nvmlFieldValue_t.value.offset
@@ -91,6 +94,12 @@ FIELDS = (
     Field(_nvml.NVML_FI_DEV_REMAPPED_UNC, "remapped_rows_uncorrectable"),
     Field(_nvml.NVML_FI_DEV_REMAPPED_FAILURE, "row_remap_failure"),
 )
+
+
+FIELDS_SIZE = FIELD_SIZE * len(FIELDS)
+
+# States of all answers that are remembered: a value that comes and goes is not decided on at each look.
+MOST_PLANS = 8
 
 
 class Call(NamedTuple):
@@ -148,127 +157,222 @@ TEMPERATURE = (
     Call(("nvmlDeviceGetTemperature",), ("temperature_celsius",), arguments=(_nvml.NVML_TEMPERATURE_GPU,)),
 )
 
-# Where the values stand that are read here; those between them that are not are filled in later.
-SECTION = slice(SLOT["utilization_percent"], SLOT["decoder_percent"] + 1)
 
-MEMORY_USED = SLOT["memory_used_mb"]
-MEMORY_TOTAL = SLOT["memory_total_mb"]
-MEMORY_PERCENT = SLOT["memory_percent"]
-THROTTLE = SLOT["throttle_reasons"]
-POWER = SLOT["power_draw_watts"]
-POWER_AVERAGE = SLOT["power_average_watts"]
-REMAPPED = SLOT["remapped_rows"]
-REMAPPED_CORRECTABLE = SLOT["remapped_rows_correctable"]
-REMAPPED_UNCORRECTABLE = SLOT["remapped_rows_uncorrectable"]
+class Readings:
+    """Reads the values of some GPUs again and again: first all calls, then what the driver has written."""
 
-
-class Reading:
-    """Reads the values of one GPU again and again; the handle is NVML's."""
-
-    def __init__(self, nvml: Nvml, handle: Any) -> None:
-        """A value whose function the driver lacks is never had."""
-        handle = _nvml.device(handle)
-        placed, at_fields, size = _place(nvml, handle)
-        self._buffer = ctypes.create_string_buffer(size)
-        self._at_fields = at_fields
-        for number, field in enumerate(FIELDS):
-            PREFILL.pack_into(self._buffer, at_fields + number * FIELD_SIZE, field.number, field.scope)
-        for it in placed:
-            struct.pack_into(f"<{len(it.call.filled)}I", self._buffer, it.offset, *it.call.filled)
-        fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer, at_fields)
+    def __init__(self, nvml: Nvml, calls: DriverCalls, handles: Mapping[int, Any]) -> None:
+        """`handles` are NVML's, by index. A value whose function the driver lacks is never had."""
+        self._gpus: list[_Gpu] = []
+        end = FIELDS_SIZE * len(handles)  # the fields of all GPUs stand first
+        for index, handle in handles.items():
+            calls.about(index)
+            self._gpus.append(_Gpu(nvml, index, _nvml.device(handle), end))
+            end = self._gpus[-1].end
+        self._buffer = ctypes.create_string_buffer(end)
+        for place, gpu in enumerate(self._gpus):
+            calls.about(gpu.index)
+            gpu.bind(nvml, self._buffer, place * FIELDS_SIZE)
+        calls.about(None)
         # type and error of each field as one number, looked at where the driver writes them
-        self._statuses = memoryview(fields).cast("B").cast("Q")[STATUS_WORDS]
-        batch = nvml.bound("nvmlDeviceGetFieldValues", handle, len(FIELDS), fields)
-        self._batch = batch or (0, _not_supported, ())
-        self._words = nvml.words
-        self._calls = [it.bound(nvml, handle, self._buffer) for it in placed]
-        self._placed = placed
-        self._milliwatts = ctypes.c_uint()
-        self._power_usage = nvml.bound(POWER_USAGE, handle, ctypes.byref(self._milliwatts))
-        self._answers: list[int] = []
-        self._batch_answer = SUCCESS
+        fields = memoryview(self._buffer)[: FIELDS_SIZE * len(handles)]
+        self._statuses = fields.cast("B").cast("Q")[STATUS_WORDS]
         self._known_statuses: memoryview | None = None
-        self._taken = struct.Struct("").unpack_from
-        self._merged: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(0)
-        self._divisors: list[int] = []
-        self._factors: list[tuple[int, int]] = []
-        self._verdict = SUCCESS
+        self._words = nvml.words
+        self._batches = [gpu.batch for gpu in self._gpus]
+        self._batch_answers: list[int] = []
+        self._calls: list[BoundCall] = []
+        self._answers: list[int] = []
+        self._plan = _Plan([], {}, [])
+        self._plans: dict[tuple[object, ...], _Plan] = {}
+
+    @property
+    def failed(self) -> Mapping[int, int]:
+        """Indices of the GPUs that gave nothing at the last `ask`, and NVML's error for each."""
+        return self._plan.failed
 
     @property
     def calls(self) -> list[BoundCall]:
         """Those of a look."""
-        return [self._batch, *self._calls]
+        return [call for gpu in self._gpus for call in (gpu.batch, *gpu.calls)]
 
-    def read(self, others: list[Any]) -> list[Any] | int:
-        """The values of a GpuSample, or why there are none; those that are not of SECTION are of `others`."""
+    def ask(self) -> None:
+        """Make the calls; of a GPU that is gone nothing more is asked."""
         words = self._words
-        words[SAMPLING], function, arguments = self._batch
-        batch = function(*arguments)
-        if batch and batch in GONE:
-            return batch
         # each call is noted by the loop's own assignment
+        batches = [function(*arguments) for words[SAMPLING], function, arguments in self._batches]
+        if batches != self._batch_answers:
+            self._batch_answers, self._known_statuses = batches, None
+            there = [gpu for gpu, batch in zip(self._gpus, batches, strict=True) if batch not in GONE]
+            self._calls = [call for gpu in there for call in gpu.calls]
         answers = [function(*arguments) for words[SAMPLING], function, arguments in self._calls]
-        if self._statuses != self._known_statuses or answers != self._answers or batch != self._batch_answer:
-            self._decide(batch, answers)
-        if self._verdict:
-            return self._verdict
-        taken = self._taken(self._buffer)
-        values = others.copy()
-        values[SECTION] = self._merged([None, *map(truediv, taken, self._divisors), *taken])
-        for slot, factor in self._factors:
-            values[slot] *= factor
-        if total := values[MEMORY_TOTAL]:
-            values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / total
-        if (reasons := values[THROTTLE]) is not None:
-            values[THROTTLE] = reasons_of(reasons)
-        correctable, uncorrectable = values[REMAPPED_CORRECTABLE], values[REMAPPED_UNCORRECTABLE]
-        if correctable is not None and uncorrectable is not None:
-            values[REMAPPED] = correctable + uncorrectable
-        if values[POWER] is None and self._power_usage is not None:
-            words[SAMPLING], function, arguments = self._power_usage
-            if function(*arguments) == SUCCESS:
-                values[POWER] = self._milliwatts.value / 1000
-        return values
+        if answers != self._answers or self._statuses != self._known_statuses:
+            self._decide(answers)
 
-    def _decide(self, batch: int, answers: list[int]) -> None:
+    def values(self, others: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The values of a GpuSample of each GPU that has not failed; what is not read here is of `others`.
+
+        These are such values of all GPUs, one GPU after the other.
+        """
+        buffer, plan = self._buffer, self._plan
+        found = [*others, *map(truediv, plan.divided(buffer), plan.divisors), *plan.whole(buffer)]
+        found += [found[place] * factor for place, factor in plan.factors]
+        found += [reasons_of(found[place]) for place in plan.throttles]
+        found += [100 * found[used] / found[total] if found[total] else None for used, total in plan.memories]
+        found += [found[one] + found[other] for one, other in plan.remapped]
+        found += [gpu.power_usage(self._words) for gpu in plan.without_power]
+        return [sample(found) for sample in plan.samples]
+
+    def _decide(self, answers: list[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
-        self._batch_answer, self._answers = batch, answers
-        self._known_statuses = memoryview(self._statuses.tobytes()).cast("Q")
-        statuses = struct.unpack(f"<{2 * len(FIELDS)}I", self._known_statuses)
-        found: list[tuple[int, str, str, int, int]] = []
+        self._answers = answers
+        statuses = self._statuses.tobytes()
+        self._known_statuses = memoryview(statuses).cast("Q")
+        state = (*self._batch_answers, *answers, statuses)
+        if state not in self._plans:
+            if len(self._plans) == MOST_PLANS:
+                self._plans.clear()
+            self._plans[state] = self._planned(answers)
+        self._plan = self._plans[state]
+
+    def _planned(self, answers: list[int]) -> _Plan:
+        left = iter(answers)
+        found: list[_Value] = []
+        failed: dict[int, int] = {}
+        for gpu, batch in zip(self._gpus, self._batch_answers, strict=True):
+            own = [] if batch in GONE else [next(left) for _ in gpu.calls]
+            values, errors = gpu.found(self._buffer, batch, own)
+            if verdict := _verdict(errors):
+                failed[gpu.index] = verdict
+            else:
+                found += values
+        return _Plan(found, failed, self._gpus)
+
+
+class _Gpu:
+    """The calls about one GPU, which write into a buffer."""
+
+    def __init__(self, nvml: Nvml, index: int, handle: _nvml.nvmlDevice_t, start: int) -> None:
+        """All answers but the fields stand from `start` to `end`."""
+        self.index, self._handle = index, handle
+        self._placed, self.end = _place(nvml, handle, start)
+        self.batch: BoundCall = ABSENT
+        self.calls: list[BoundCall] = []
+        self._at_fields = 0
+        self._milliwatts = ctypes.c_uint()
+        self._power_usage: BoundCall | None = None
+
+    def bind(self, nvml: Nvml, buffer: Any, at_fields: int) -> None:
+        """Prepare the calls, of which that for fields writes at `at_fields`."""
+        self._at_fields = at_fields
+        for number, field in enumerate(FIELDS):
+            PREFILL.pack_into(buffer, at_fields + number * FIELD_SIZE, field.number, field.scope)
+        for it in self._placed:
+            struct.pack_into(f"<{len(it.call.filled)}I", buffer, it.offset, *it.call.filled)
+        fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(buffer, at_fields)
+        self.batch = nvml.bound("nvmlDeviceGetFieldValues", self._handle, len(FIELDS), fields) or ABSENT
+        self.calls = [it.bound(nvml, self._handle, buffer) for it in self._placed]
+        self._power_usage = nvml.bound(POWER_USAGE, self._handle, ctypes.byref(self._milliwatts))
+
+    def found(self, buffer: Any, batch: int, answers: Sequence[int]) -> tuple[list[_Value], list[int]]:
+        """Return the values that it has given, and the answers of all its calls and fields."""
+        if batch in GONE:
+            return [], [batch]
+        found: list[_Value] = []
         errors = [*answers]
         if batch != SUCCESS:
             errors.append(batch)
         else:
             for number, field in enumerate(FIELDS):
-                kind, error = statuses[2 * number : 2 * number + 2]
+                start = self._at_fields + number * FIELD_SIZE
+                kind, error = STATUS.unpack_from(buffer, start + STATUS_OFFSET)
                 errors.append(error)
                 if error == SUCCESS and kind in VALUE_TYPES:
-                    offset = self._at_fields + number * FIELD_SIZE + VALUE_OFFSET
-                    found.append((offset, VALUE_TYPES[kind], field.key, field.divisor, field.factor))
+                    where = start + VALUE_OFFSET, VALUE_TYPES[kind]
+                    found.append(_Value(*where, self.index, field.key, field.divisor, field.factor))
         for answer, it in zip(answers, self._placed, strict=True):
             for (offset, letter), key in zip(_numbers_in(it.layout), it.call.keys, strict=True):
-                if answer == SUCCESS:
-                    found.append((it.offset + offset, letter, key, it.call.divisor, 1))
-        self._take(sorted(one for one in found if one[2] in SLOT))
-        self._verdict = _verdict(errors)
+                if answer == SUCCESS and key in SLOT:
+                    found.append(_Value(it.offset + offset, letter, self.index, key, it.call.divisor, 1))
+        return found, errors
 
-    def _take(self, found: Sequence[tuple[int, str, str, int, int]]) -> None:
-        """Offset, letter, key, divisor and factor of each value, by rising offset; those to divide first."""
-        layout, end = "<", 0
-        for offset, letter, *_ in found:
-            layout += f"{offset - end}x{letter}"
-            end = offset + struct.calcsize("<" + letter)
-        self._taken = struct.Struct(layout).unpack_from
-        self._divisors = [divisor for *_, divisor, _ in found if divisor]
-        assert all(divisor for *_, divisor, _ in found[: len(self._divisors)])
-        self._factors = [(SLOT[key], factor) for _, _, key, _, factor in found if factor != 1]
-        # None stands first, then the quotients, then all that was taken
-        order = [0] * len(SLOT)
-        for place, (_, _, key, divisor, _) in enumerate(found, 1):
-            order[SLOT[key]] = place if divisor else len(self._divisors) + place
-        order[POWER] = order[POWER] or order[POWER_AVERAGE]
-        self._merged = itemgetter(*order[SECTION])
+    def power_usage(self, words: memoryview) -> float | None:
+        """Ask for the power in watts as drivers before 530 tell it."""
+        if self._power_usage is None:
+            return None
+        words[SAMPLING], function, arguments = self._power_usage
+        return self._milliwatts.value / 1000 if function(*arguments) == SUCCESS else None
+
+
+class _Value(NamedTuple):
+    """A value in the buffer, and what brings it into our unit."""
+
+    offset: int
+    letter: str
+    """How the struct module reads it."""
+    gpu: int
+    key: str
+    divisor: int
+    factor: int
+
+
+class _Plan:
+    """How samples come of the buffer: by a list of values given, divided, taken whole, and computed of these.
+
+    Numbers are places in this list, to which each of the attributes from `factors` on adds.
+    """
+
+    def __init__(self, found: Sequence[_Value], failed: Mapping[int, int], gpus: Sequence[_Gpu]) -> None:
+        """`failed` are indices of GPUs that get no sample, and why."""
+        self.failed = failed
+        divided = sorted(value for value in found if value.divisor)
+        whole = sorted(value for value in found if not value.divisor)
+        self.divided, self.whole = _reader(divided), _reader(whole)
+        self.divisors = [value.divisor for value in divided]
+        places = itertools.count(len(SLOT) * len(gpus))
+        each: dict[int, dict[str, int]] = {gpu.index: {} for gpu in gpus if gpu.index not in failed}
+        for value in (*divided, *whole):
+            each[value.gpu][value.key] = next(places)
+
+        def computed(key: str, *keys: str) -> list[list[int]]:
+            """The places from which a value is computed, of each GPU that has these."""
+            having = [at for at in each.values() if all(one in at for one in keys)]
+            sources = [[at[one] for one in keys] for at in having]
+            for at in having:
+                at[key] = next(places)
+            return sources
+
+        self.factors = [
+            (place, field.factor)
+            for field in FIELDS
+            if field.factor != 1
+            for [place] in computed(field.key, field.key)
+        ]
+        self.throttles = [place for [place] in computed("throttle_reasons", "throttle_reasons")]
+        self.memories = computed("memory_percent", "memory_used_mb", "memory_total_mb")
+        self.remapped = computed("remapped_rows", "remapped_rows_correctable", "remapped_rows_uncorrectable")
+        self.without_power: list[_Gpu] = []
+        self.samples: list[Callable[[list[Any]], tuple[Any, ...]]] = []
+        for number, gpu in enumerate(gpus):
+            if gpu.index in failed:
+                continue
+            at = each[gpu.index]
+            if "power_draw_watts" not in at and "power_average_watts" in at:
+                at["power_draw_watts"] = at["power_average_watts"]
+            elif "power_draw_watts" not in at:
+                at["power_draw_watts"] = next(places)
+                self.without_power.append(gpu)
+            given = number * len(SLOT)
+            self.samples.append(itemgetter(*(at.get(key, given + slot) for key, slot in SLOT.items())))
+
+
+def _reader(values: Sequence[_Value]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes values from the buffer, by rising offset."""
+    layout, end = "<", 0
+    for value in values:
+        layout += f"{value.offset - end}x{value.letter}"
+        end = value.offset + struct.calcsize("<" + value.letter)
+    return struct.Struct(layout).unpack_from
 
 
 class _Placed(NamedTuple):
@@ -299,7 +403,7 @@ class _Placed(NamedTuple):
                 arguments.append(ctypes.byref(type_._type_.from_buffer(buffer, offset)))
                 offset += ctypes.sizeof(type_._type_)
             else:
-                arguments.append(type_(next(values)))
+                arguments.append(next(values))
         found = nvml.bound(self.name, *arguments)
         assert found is not None
         return found
@@ -332,12 +436,8 @@ def _numbers_in(layout: str) -> list[tuple[int, str]]:
     return [(struct.calcsize("<" + layout[: it.start()]), it[1]) for it in found if it[1]]
 
 
-def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int, int]:
-    """The calls that the library has, in their places, the offset of the fields, and the size of the buffer.
-
-    The fields stand behind the memory, so that all that is to be divided stands side by side.
-    """
-    offset = at_fields = 0
+def _place(nvml: Nvml, handle: Any, offset: int) -> tuple[list[_Placed], int]:
+    """Return the calls that the library has, in their places from `offset` on, and the end of these."""
     placed: list[_Placed] = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
         there = [_Placed(name, call, offset) for call in choice for name in call.names if nvml.has(name)]
@@ -346,9 +446,7 @@ def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int, int]:
             answering = [it for it in there if len(there) > 1 and _answers(nvml, it, handle)]
             placed.append((answering or there)[0])
             offset += struct.calcsize("<" + placed[-1].layout)
-        if choice is MEMORY:
-            at_fields, offset = offset, offset + FIELD_SIZE * len(FIELDS)
-    return placed, at_fields, offset
+    return placed, offset
 
 
 def _answers(nvml: Nvml, it: _Placed, handle: Any) -> bool:
@@ -357,10 +455,6 @@ def _answers(nvml: Nvml, it: _Placed, handle: Any) -> bool:
     struct.pack_into(f"<{len(it.call.filled)}I", buffer, 0, *it.call.filled)
     nvml.words[SAMPLING], function, arguments = it._replace(offset=0).bound(nvml, handle, buffer)
     return function(*arguments) == SUCCESS
-
-
-def _not_supported(*arguments: object) -> int:
-    return _nvml.NVML_ERROR_NOT_SUPPORTED
 
 
 def _verdict(errors: Sequence[int]) -> int:

@@ -8,21 +8,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from monitoring.errors import MissingPackage, SamplerError
-from monitoring.gpu.driver_calls import EVENTS, GPU, SAMPLING, NotedModule, driver_calls
+from monitoring.gpu.driver_calls import EVENTS, SAMPLING, NotedModule, driver_calls
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import BoundCall, Nvml
+from monitoring.samplers._nvml_gpm import METRICS, Activity
 from monitoring.samplers._nvml_processes import ComputeProcesses
-from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
+from monitoring.samplers._nvml_reading import GONE, SUCCESS, Readings
 from monitoring.samplers._selection import Identity, Visible, visible, visible_to_any
 from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
@@ -38,28 +38,13 @@ SLOW_EVERY = 5.0
 # Seconds between looks at GPUs that could not be opened.
 UNOPENED_EVERY = 1.0
 
-# GPM metrics (Hopper and later) and their slots, all from 0 to 100.
-GPM_METRICS = {
-    _nvml.NVML_GPM_METRIC_SM_UTIL: "sm_activity_percent",
-    _nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: "tensor_activity_percent",
-    _nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_activity_percent",
-}
+# The places in a sample of what Readings do not read.
+MIG, PROCESSES = SLOT["mig"], SLOT["processes"]
+XIDS = SLOT["xid_errors"], SLOT["xid_last_error"]
+ACTIVITY = [SLOT[name] for name in METRICS.values()]
 
-MIG = SLOT["mig"]
-PROCESSES = SLOT["processes"]
-
-# The place of a GPU's Xids in a sample, and its value for one that reports none.
-XIDS = slice(SLOT["xid_errors"], SLOT["xid_last_error"] + 1)
+# The values at XIDS of a GPU that reports none.
 NO_XIDS = (None, None)
-
-# Their slots, side by side and in the same order.
-GPM_SLOTS = slice(SLOT["sm_activity_percent"], SLOT["dram_activity_percent"] + 1)
-
-# nvmlGpmMetric_t: number, error, value, three texts.
-GPM_METRIC = "IId24x"
-GPM_ERRORS = (SUCCESS,) * len(GPM_METRICS)
-gpm_metrics = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
-GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 
 # Said of a GPU that is left out as a whole.
 SPARED = "left out: calls of its driver did not return"
@@ -125,16 +110,12 @@ def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
 
 @dataclass
 class _NvmlGpu:
-    """A selected GPU. Without a reading it could not be had when we came."""
+    """A selected GPU. Without a handle it could not be had when we came."""
 
     device: DeviceInfo
     handle: Any
-    reading: Reading | None
     mig_word: str
     """The word that selected one of its MIG instances; empty for the entire GPU."""
-    others: list[Any] = field(default_factory=list)
-    """The values of a sample that reading does not give: what stays the same, MIG, processes and Xids."""
-    gpm: _Gpm | None = None
     refusal: int = SUCCESS
     """NVML's error for one that could not be had."""
 
@@ -150,29 +131,33 @@ class NvidiaSampler:
         self._calls = driver_calls()
         self._nvml = Nvml(module.nvmlLib, self._calls)
         self._root = root
-        handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        self.num_devices = len(handles)
-        identities = [self._identity(place, handle) for place, handle in enumerate(handles)]
+        every = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        self.num_devices = len(every)
+        identities = [self._identity(place, handle) for place, handle in enumerate(every)]
         self._unopened = [place for place, identity in enumerate(identities) if identity.uuid is None]
         self._unopened_at = time.monotonic() + UNOPENED_EVERY
         is_by_pci = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        kinds = {self._kind(place, handle) for place, handle in enumerate(handles)} - {None}
+        kinds = {self._kind(place, handle) for place, handle in enumerate(every)} - {None}
         are_numbered = is_by_pci or len(kinds) < 2  # else CUDA puts the fastest first
         self._gpus = [
-            self._gpu(one, handles[one.place], one.number if are_numbered or one.word else None)
+            self._gpu(one, every[one.place], one.number if are_numbered or one.word else None)
             for one in visible_to_any(environment, partial(visible, identities, VARIABLES))
         ]
         self._calls.about(None)
         self._slow_at = float("-inf")
         self._there = there = [gpu for gpu in self._gpus if gpu.handle is not None]
-        self._processes = ComputeProcesses(
-            pynvml, self._nvml, {gpu.device.index: gpu.handle for gpu in there}, self._calls
-        )
+        handles = {gpu.device.index: gpu.handle for gpu in there}
+        self._readings = Readings(self._nvml, self._calls, handles)
+        self._activity = Activity(pynvml, self._nvml, self._calls, handles)
+        self._processes = ComputeProcesses(pynvml, self._nvml, handles, self._calls)
+        # the values that the readings do not give: what stays the same, MIG, processes, activity and Xids
+        self._others = [value for gpu in there for value in gpu.device.sample()]
+        self._xids: dict[int, tuple[int, int]] = {}
         self._events = XidEvents(
             pynvml,
             _noted(module, thread=EVENTS),
             {gpu.device.index: gpu.device for gpu in there},
-            {gpu.device.index: gpu.handle for gpu in there},
+            handles,
             self._calls,
         )
         self._open = True
@@ -182,23 +167,30 @@ class NvidiaSampler:
 
     def sample(self) -> Sequence[GpuSample]:
         now = time.monotonic()
+        others, width = self._others, len(SLOT)
         if now - self._slow_at >= SLOW_EVERY:
             self._slow_at = now
-            for gpu in self._there:
-                self._calls.about(gpu.device.index)
-                gpu.others[MIG] = self._mig(gpu)
+            others[MIG::width] = [self._mig(gpu) for gpu in self._there]
+            self._calls.about(None)
         if self._processes.is_due():
-            for gpu, processes in zip(self._there, self._processes.look(), strict=True):
-                gpu.others[PROCESSES] = processes
-        return [self._sample(gpu) for gpu in self._gpus]
+            others[PROCESSES::width] = self._processes.look()
+        if self._xids != self._events.seen:
+            self._xids = self._events.seen.copy()
+            found = [self._xids.get(gpu.device.index, NO_XIDS) for gpu in self._there]
+            for place, slot in enumerate(XIDS):
+                others[slot::width] = [xids[place] for xids in found]
+        readings, activity = self._readings, self._activity
+        readings.ask()
+        if activity.is_known:
+            shares = activity.look(readings.failed)
+            for place, slot in enumerate(ACTIVITY):
+                others[slot::width] = shares[place :: len(ACTIVITY)]
+        samples = [made(values) for values in readings.values(others)]
+        return samples if len(samples) == len(self._gpus) else self._with_failed(samples)
 
     def driver_calls(self) -> list[BoundCall]:
         """All that a sample calls, for who measures what the driver has of its time."""
-        found = self._processes.driver_calls()
-        for gpu in self._gpus:
-            found += gpu.reading.calls if gpu.reading is not None else []
-            found += gpu.gpm.calls if gpu.gpm is not None else []
-        return found
+        return [*self._processes.driver_calls(), *self._readings.calls, *self._activity.calls]
 
     def events(self) -> Sequence[GpuEvent]:
         return [*self._events.take(), *self._opened_late()]
@@ -207,9 +199,7 @@ class NvidiaSampler:
         if self._open:
             self._open = False
             if self._events.close():
-                for gpu in self._gpus:
-                    if gpu.gpm is not None:
-                        gpu.gpm.close()
+                self._activity.close()
                 self._pynvml.nvmlShutdown()
 
     def _opened_late(self) -> list[GpuEvent]:
@@ -228,17 +218,15 @@ class NvidiaSampler:
         self._unopened = [place for place in self._unopened if place not in [event.index for event in found]]
         return found
 
-    def _sample(self, gpu: _NvmlGpu) -> GpuSample:
-        if gpu.reading is None:
-            return self._failed(gpu, gpu.refusal)
-        self._calls.words[GPU] = gpu.device.index + 1
-        values = gpu.reading.read(gpu.others)
-        if isinstance(values, int):
-            return self._failed(gpu, values)
-        if gpu.gpm is not None:
-            gpu.gpm.read(values)
-        values[XIDS] = self._events.seen.get(gpu.device.index, NO_XIDS)
-        return made(values)
+    def _with_failed(self, samples: Sequence[GpuSample]) -> list[GpuSample]:
+        """The samples, and those of GPUs that gave nothing, each in its place."""
+        refused = {gpu.device.index: gpu.refusal for gpu in self._gpus if gpu.handle is None}
+        failed = {**refused, **self._readings.failed}
+        left = iter(samples)
+        return [
+            self._failed(gpu, failed[gpu.device.index]) if gpu.device.index in failed else next(left)
+            for gpu in self._gpus
+        ]
 
     def _failed(self, gpu: _NvmlGpu, answer: int) -> GpuSample:
         state: State = "lost" if answer in GONE else "error"
@@ -251,6 +239,7 @@ class NvidiaSampler:
 
     def _mig(self, gpu: _NvmlGpu) -> list[dict[str, object]] | None:
         """The instances that are selected, None of a GPU that is not partitioned."""
+        self._calls.about(gpu.device.index)
         instances = _mig_handles(self._pynvml, gpu.handle)
         if instances is None:
             return None
@@ -320,111 +309,8 @@ class NvidiaSampler:
             )
         except pynvml.NVMLError as error:
             device = DeviceInfo(index, None, None, "nvidia", visible_index=number)
-            return _NvmlGpu(device, None, None, mig_word, refusal=error.value)
-        gpu = _NvmlGpu(device, handle, Reading(self._nvml, handle), mig_word)
-        gpu.others = list(device.sample())
-        gpu.gpm = _Gpm.of(pynvml, self._nvml, handle)
-        return gpu
-
-
-class _Gpm:
-    """Activity of the parts of a GPU between two looks (Hopper and later)."""
-
-    @classmethod
-    def of(cls, pynvml: Any, nvml: Nvml, handle: Any) -> _Gpm | None:
-        """None for a GPU, or a driver, that has none."""
-        try:
-            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                return None
-        except (pynvml.NVMLError, AttributeError):  # AttributeError: a pynvml without GPM
-            return None
-        alloc, free = nvml.find("nvmlGpmSampleAlloc"), nvml.find("nvmlGpmSampleFree")
-        is_complete = nvml.has("nvmlGpmMetricsGet") and nvml.has("nvmlGpmSampleGet")
-        if alloc is None or free is None or not is_complete:
-            return None
-        samples = []
-        for _ in range(2):
-            sample = _nvml.nvmlGpmSample_t()
-            if alloc(ctypes.byref(sample)) == SUCCESS:
-                samples.append(sample)
-        if len(samples) < 2:
-            for sample in samples:
-                free(sample)
-            return None
-        return cls(nvml, free, _nvml.device(handle), *samples)
-
-    def __init__(
-        self,
-        nvml: Nvml,
-        free: Callable[..., int],
-        handle: _nvml.nvmlDevice_t,
-        last: _nvml.nvmlGpmSample_t,
-        following: _nvml.nvmlGpmSample_t,
-    ) -> None:
-        """Two samples of its own to compare, each of which takes the place of the other in turn."""
-        self._words, self._free = nvml.words, free
-        self._samples = last, following
-        self._last = _GpmTurn.of(nvml, handle, following, last)
-        self._next = _GpmTurn.of(nvml, handle, last, following)
-        self._words[SAMPLING], look, arguments = self._last.look
-        self._has_last = look(*arguments) == SUCCESS
-
-    @property
-    def calls(self) -> list[BoundCall]:
-        """Those of a look."""
-        return [self._next.look, self._next.ask]
-
-    def read(self, values: list[Any]) -> None:
-        """The activity since the last call."""
-        words, turn = self._words, self._next
-        words[SAMPLING], look, arguments = turn.look
-        if look(*arguments) != SUCCESS:
-            self._has_last = False
-            return
-        if self._has_last:
-            words[SAMPLING], ask, arguments = turn.ask
-            if ask(*arguments) == SUCCESS:
-                found = gpm_metrics(turn.question, GPM_HEAD)
-                errors, shares = found[1::3], found[2::3]
-                if errors != GPM_ERRORS:
-                    shares = tuple(
-                        None if error else share for error, share in zip(errors, shares, strict=True)
-                    )
-                values[GPM_SLOTS] = shares
-        self._last, self._next = turn, self._last
-        self._has_last = True
-
-    def close(self) -> None:
-        for sample in self._samples:
-            self._free(sample)
-
-
-class _GpmTurn(NamedTuple):
-    """Taking one of the two samples, and comparing it with the other."""
-
-    look: BoundCall
-    ask: BoundCall
-    question: _nvml.nvmlGpmMetricsGet_t
-
-    @classmethod
-    def of(
-        cls,
-        nvml: Nvml,
-        handle: _nvml.nvmlDevice_t,
-        before: _nvml.nvmlGpmSample_t,
-        sample: _nvml.nvmlGpmSample_t,
-    ) -> _GpmTurn:
-        question = _nvml.nvmlGpmMetricsGet_t()
-        question.version = _nvml.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = len(GPM_METRICS)
-        for place, number in enumerate(GPM_METRICS):
-            question.metrics[place].metricId = number
-        question.sample1, question.sample2 = before, sample
-        look = nvml.bound("nvmlGpmSampleGet", handle, sample)
-        ask = nvml.bound("nvmlGpmMetricsGet", ctypes.byref(question))
-        assert look is not None
-        assert ask is not None
-        return cls(look, ask, question)
+            return _NvmlGpu(device, None, mig_word, refusal=error.value)
+        return _NvmlGpu(device, handle, mig_word)
 
 
 def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:

@@ -17,8 +17,8 @@ import pytest
 
 from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.samplers import _nvml
+from monitoring.samplers._nvml_gpm import METRIC
 from monitoring.samplers._nvml_reading import layout_of
-from monitoring.samplers.nvidia import GPM_METRIC
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ...waiting import wait_until
@@ -124,6 +124,23 @@ def test_sample_has_every_value_of_a_gpu(sampling: Callable[..., Sampling]) -> N
     assert process.end() == 0
 
 
+def test_gpus_of_one_sample_have_what_each_has_alone(sampling: Callable[..., Sampling]) -> None:
+    """Each value differs from GPU to GPU, and each lacks another one."""
+    lacking = ["fan", "power", "memory_total", "remapped_corrected", "throttle", "nvlink_tx"]
+    script = [f"gpus {len(lacking)}", "gpu 3 architecture 7"]
+    for gpu, lacks in enumerate(lacking):
+        script += [f"gpu {gpu} {key} {value + gpu}" for key, value in WHOLE_GPU.items()]
+        script += [f"gpu {gpu} process {4242424 + gpu} {100 + gpu}", f"gpu {gpu} {lacks} unsupported"]
+    script += ["gpu 4 power_average unsupported", "gpu 4 power unsupported", "gpu 4 power_usage 333.5"]
+    found = []
+    for shown in ("0,1,2,3,4,5", *map(str, range(len(lacking)))):
+        process = sampling(*script, CUDA_VISIBLE_DEVICES=shown)
+        process.sample()  # activity is that since the sample before
+        found.append(process.sample())
+    together, *alone = found
+    assert together == [sample for [sample] in alone]
+
+
 # All values that the simulation can refuse, by its names.
 VALUES = (
     *("utilization", "memory_total", "temperature", "memory_temperature", "margin", "power", "power_average"),
@@ -203,7 +220,7 @@ def test_answers_are_unpacked_as_their_structures_have_them() -> None:
     answer = Mixed(7, 2**63, -5, 65535)
     assert struct.unpack("<" + layout_of(Mixed), bytes(answer)) == (7, 2**63, -5, 65535)
     metric = _nvml.nvmlGpmMetric_t(metricId=2, nvmlReturn=3, value=71.5)
-    assert struct.unpack("<" + GPM_METRIC, bytes(metric)) == (2, 3, 71.5)
+    assert struct.unpack("<" + METRIC, bytes(metric)) == (3, 71.5)
 
 
 # Asks for what our sampler reads past pynvml with pynvml's own functions.
@@ -384,9 +401,26 @@ def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(
     assert (lost["index"], lost["uuid"], lost["name"]) == (1, UUIDS[1], "Simulated H100 80GB")
     assert (failing["state"], failing["error"], failing["uuid"]) == ("error", "Unknown Error", UUIDS[2])
 
-    simulated_nvml.write("gpus 3", "all utilization 50")
+    simulated_nvml.write("gpus 3", "all utilization 50", "all tensor_activity 30")
     wait_until(lambda: process.sample()[1]["state"] == "ok", "its return")
-    assert [sample["utilization_percent"] for sample in process.sample()] == [50, 50, 50]
+    process.sample()
+    back = [(sample["utilization_percent"], sample["tensor_activity_percent"]) for sample in process.sample()]
+    assert back == [(50, 30)] * 3
+
+
+def test_activity_that_one_gpu_does_not_give_leaves_the_others(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
+    """One has none, and another fails for a while."""
+    parts = [f"gpu {gpu} tensor_activity {10 * gpu}" for gpu in range(1, 5)]
+    process = sampling("gpus 5", *parts, "gpu 1 architecture 7", "gpu 2 tensor_activity unknown")
+
+    def seen() -> list[float | None]:
+        return [sample["tensor_activity_percent"] for sample in process.sample()]
+
+    assert [seen(), seen()] == [[0, None, None, 30, 40]] * 2
+    simulated_nvml.write("gpus 5", *parts, "gpu 1 architecture 7")
+    wait_until(lambda: seen() == [0, None, 20, 30, 40], "the activity")
 
 
 @pytest.mark.parametrize(("word", "error"), [("lost", "GPU is lost"), ("reset", "GPU requires restart")])
