@@ -33,8 +33,8 @@ SECONDS = 20
 
 # What the first lines of the table look at one by one: as many as the others' samplers have in common.
 VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
-    lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu),
-    lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
+    lambda nvml, gpu: members(nvml.nvmlDeviceGetUtilizationRates(gpu), "gpu", "memory"),
+    lambda nvml, gpu: members(nvml.nvmlDeviceGetMemoryInfo(gpu), "total", "free", "used"),
     lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureV(gpu, 0),
     lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
     lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
@@ -51,6 +51,8 @@ VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
 # Those of them that our own sample has a call for each; the last it does not have, the others are its fields.
 VALUES_OF_A_SAMPLE = [value for place, value in enumerate(VALUES) if place not in (3, 4, 9, 13)]
 FIELDS = (186, 185, 190, 83, 82, 197, 198, 94, (138, 0xFFFFFFFF), (139, 0xFFFFFFFF), 3, 4, 142, 143)
+# The member of the union that a nvmlValueType_t says.
+MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def main() -> None:
@@ -72,7 +74,7 @@ def main() -> None:
             for floor in ("alone", "by pynvml"):
                 if floor in figures:
                     print(
-                        f"{f'    its calls of the driver {floor}':<44}{figures[floor] * 1e6:>14,.0f}"
+                        f"{f'    {FLOORS[floor]}':<44}{figures[floor] * 1e6:>14,.0f}"
                         + f"{'a sample is':>16}{figures[f'ratio {floor}']:>7.2f}",
                         flush=True,
                     )
@@ -96,7 +98,7 @@ def in_a_process(folder: Path, contestant: str, gpus: int, samples: int) -> dict
     script = folder / "nvml.txt"
     # no events: the simulation waits for them by looking again and again, which a driver does not do
     values = ("utilization 97", "memory_used 60000", "power 650", "power_average 640", "events unsupported")
-    processes = [f"gpu {index} process {os.getpid()} 60000" for index in range(gpus)]
+    processes = [f"gpu {index} process {os.getpid()} 60000 97" for index in range(gpus)]
     script.write_text("\n".join([f"gpus {gpus}", *(f"all {value}" for value in values), *processes, ""]))
     environment = {
         **os.environ,
@@ -129,7 +131,10 @@ def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
 
 
 def kharness(samples: int, folder: Path) -> dict[str, float]:
-    """With processes at each sample, as once a second; in turns with the same calls, alone and by pynvml."""
+    """With processes at each sample, as once a second; in turns with the same calls, alone and by pynvml.
+
+    Alone, what the driver writes is left where it is: nobody reads a number. pynvml's are read, as ours are.
+    """
     from monitoring.samplers import _nvml_processes
     from monitoring.samplers.nvidia import NvidiaSampler, probe
 
@@ -182,16 +187,22 @@ def by_pynvml() -> Callable[[], object]:
         for value in VALUES_OF_A_SAMPLE:
             yield value(pynvml, gpu)
         for field in pynvml.nvmlDeviceGetFieldValues(gpu, [*FIELDS, 145]):
-            yield field.value.ullVal if field.nvmlReturn == 0 else None
-        yield pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            yield getattr(field.value, MEMBERS[field.valueType]) if field.nvmlReturn == 0 else None
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu):
+            yield members(process, "pid", "usedGpuMemory")
         with contextlib.suppress(pynvml.NVMLError):  # nothing new
-            yield pynvml.nvmlDeviceGetProcessUtilization(gpu, 0)
+            for use in pynvml.nvmlDeviceGetProcessUtilization(gpu, 0):
+                yield members(use, "pid", "timeStamp", "smUtil")
         turn.reverse()
         question.sample1, question.sample2 = turn[0], pynvml.nvmlGpmSampleGet(gpu, turn[1])
         found = pynvml.nvmlGpmMetricsGet(question).metrics
         yield [found[place].value for place in range(3)]
 
     return lambda: [[*values(gpu, turn)] for gpu, turn in zip(gpus, turns, strict=True)]
+
+
+def members(structure: object, *names: str) -> list[object]:
+    return [getattr(structure, name) for name in names]
 
 
 def kharness_written(samples: int, folder: Path) -> dict[str, float]:
@@ -217,7 +228,8 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
     servers = psutil.Process().children()
 
     def cpu_seconds() -> float:
-        return time.process_time() + sum(sum(server.cpu_times()[:2]) for server in servers)
+        # as of clock_getcpuclockid(3): /proc counts hundredths of a second, in which there are ten samples
+        return time.process_time() + sum(time.clock_gettime(~server.pid << 3 | 2) for server in servers)
 
     def look() -> None:
         for one in looks:
@@ -321,6 +333,9 @@ def wandb(samples: int, folder: Path) -> dict[str, float]:
     run.finish()
     return {"wall": 0.0, "cpu": used / samples}
 
+
+# What a sample is compared with.
+FLOORS = {"alone": "its calls alone, answers left unread", "by pynvml": "its calls and values by pynvml"}
 
 # name -> the package it needs, its function, how many samples.
 CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]] = {
