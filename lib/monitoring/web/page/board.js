@@ -12,6 +12,8 @@ const HIDDEN = new Set(["nan_inf_detected", "best", "epoch", "skipped"]);
 const MARGIN = 150;  // pixels above and below the window in which charts count as seen
 const FIRST = ["train_loss", "loss", "train/loss", "val_loss", "val_accuracy", "eval_loss", "lr", "grad_norm"];
 
+const SOON_BUCKETS = 100;  // of several runs' first picture: fewer are sooner computed, sent and drawn
+
 const keyOf = ({ run, metric, key }) => JSON.stringify([run, metric, key]);
 
 export function groupOf(name, about) {
@@ -35,6 +37,7 @@ export class Board {
     this.charts = new Map();  // metric -> Chart
     this.visible = new Set();
     this.known = new Map();  // run -> metrics of it
+    this.answered = new Set();  // runs whose first picture was asked for, also those that have recorded nothing yet
     this.isBusy = false;
     this.isAskedAgain = false;
     this.drawn = new Promise((done) => { this.hasDrawn = done; });  // kept once there was a first picture
@@ -157,9 +160,8 @@ export class Board {
     return found.slice(0, 2000);
   }
 
-  async ask(series, buckets) {
+  async ask(series, buckets, soon = false) {
     const [lo, hi] = view.zoom ?? [null, null];
-    const soon = this.runs().some((row) => !this.known.has(row.id));  // a picture first, all of it later
     return post("api/series", { x: view.x, log_x: view.xlog === "1", lo, hi, buckets, soon, at: view.at, series });
   }
 
@@ -174,11 +176,16 @@ export class Board {
     try {
       const width = Math.max(200, ...names.map((name) => this.charts.get(name).buckets));
       const series = this.wanted(names);
-      const found = await this.ask(series, runs.length > 20 ? Math.min(300, width) : width);
+      const buckets = runs.length > 20 ? Math.min(300, width) : width;
+      const soon = runs.some((row) => !this.answered.has(row.id));  // a picture first, all of it later
+      const first = soon && runs.length > 1 ? Math.min(SOON_BUCKETS, buckets) : buckets;
+      const found = await this.ask(series, first, soon);
       const asked = new Set(names);
       const windows = new Map(names.map((name) => [name, []]));
       let isNew = false;
+      if (first < buckets) this.isAskedAgain = true;
       for (const row of runs) {
+        this.answered.add(row.id);
         const own = found.runs[row.id];
         if (!own) continue;
         isMore ||= own.more;
