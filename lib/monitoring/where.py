@@ -10,7 +10,7 @@ such as `status`, `step` or `seconds`. Letters' case does not matter, nor whethe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import itemgetter
@@ -30,6 +30,8 @@ NAME = "name"
 _TRUTHS = {"true": 1.0, "y": 1.0, "yes": 1.0, "false": 0.0, "n": 0.0, "no": 0.0}
 MOST_CHARACTERS = 2000
 MOST_BRACKETS = 50
+# Values of a field that are named where none is near.
+MOST_NAMED = 6
 
 
 class WhereError(UserError):
@@ -44,6 +46,8 @@ class Where:
     fields: frozenset[str]
     """Names that it compares, in small letters."""
     _condition: Condition
+    _equal: Sequence[tuple[str, str]] = ()
+    """Fields with the value that each is to have."""
 
     def __call__(self, lookup: Lookup) -> bool:
         """Whether a run with these fields is selected."""
@@ -56,6 +60,22 @@ class Where:
             hint = f"did you mean {near[0]}?" if near else "options, metrics and facts of the runs have names"
             raise WhereError(f"no run has {field}", hint=hint)
 
+    def why_none(self, values: Callable[[str], Collection[object]]) -> str:
+        """Return why nothing fulfills it: a value that no run has; empty where all that it names are there.
+
+        `values` are those of a field.
+        """
+        for field, wanted in self._equal:
+            known = list(dict.fromkeys(map(str, values(field))))
+            if any(_compared(field, "=", wanted)({field: value}.get) for value in known):
+                continue
+            small = {name.lower(): name for name in known}
+            near = [small[name] for name in get_close_matches(wanted.lower(), small, n=1)]
+            hint = f"did you mean {near[0]}?" if near else f"it is {', '.join(known[:MOST_NAMED])}"
+            more = " …" if not near and len(known) > MOST_NAMED else ""
+            return f"no run has {field}={wanted}: {hint}{more}"
+        return ""
+
 
 def parse_where(text: str) -> Where:
     """Return the selection that a text describes; one without any word selects everything."""
@@ -63,7 +83,7 @@ def parse_where(text: str) -> Where:
         raise WhereError(f"the condition has more than {MOST_CHARACTERS} characters")
     parser = _ConditionParser(_tokens(text))
     condition = parser.whole()
-    return Where(text, frozenset(parser.fields), condition)
+    return Where(text, frozenset(parser.fields), condition, parser.equal)
 
 
 def field_name(name: str) -> str:
@@ -90,6 +110,7 @@ class _ConditionParser:
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self.fields: set[str] = set()
+        self.equal: list[tuple[str, str]] = []
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -166,7 +187,10 @@ class _ConditionParser:
                 raise WhereError(f"no value stands after {text}{operator}", hint=f"{text}{operator}0.1")
             field = field_name(_unquoted(text))
             self.fields.add(field)
-            return _compared(field, "=" if operator == "==" else operator, _unquoted(value))
+            operator = "=" if operator == "==" else operator
+            if operator == "=":
+                self.equal.append((field, _unquoted(value)))
+            return _compared(field, operator, _unquoted(value))
         return _compared(NAME, "~", _unquoted(text))
 
     def _take(self, wanted: str) -> tuple[str, str]:

@@ -172,12 +172,29 @@ def test_ls_shows_what_differs_then_results(
         "high     1            0.5",
         "low      1            0.7",
     ]
-    assert ls(capfd, "results", "name=x") == ["none of 3 runs"]
+    assert ls(capfd, "results", "name~x") == ["none of 3 runs"]
     rows: list[dict[str, Any]] = [orjson.loads(line) for line in ls(capfd, "--json", "--best")]
     assert [(row["run"], row["best.val_loss"]) for row in rows][:2] == [("lr/high", 0.5), ("lr/low", 0.7)]
     assert Listing(kharness.runs(results), width=60).lines()[-1] == (
         "3 runs; no room for MODEL, LEARNING_RATE, best.val_loss, loss, best.loss: --columns NAME,NAME"
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("status=runing", "; no run has status=runing: did you mean running?"),
+        ("status=failed", ""),
+        ("model=GPT2 and lenet", ""),
+        ("model=gtp2", "; no run has model=gtp2: did you mean gpt2?"),
+        ("name=oter", "; no run has name=oter: did you mean other?"),
+        ("model=gpt2 lr=7", "; no run has lr=7: it is 0.01, 0.0001, 0.1"),
+    ],
+)
+def test_ls_names_what_is_near_where_no_run_has_a_value(
+    results: Path, capfd: pytest.CaptureFixture[str], condition: str, why: str
+) -> None:
+    assert ls(capfd, str(results), condition) == [f"none of 3 runs{why}"]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ class Listing:
     def lines(self) -> list[str]:
         """The table, and which columns had no room; MatrixError for a column that no run has."""
         if not len(self.runs):
-            return [f"none of {counted(self.runs.num_all, 'run')}"]
+            why = f"; {self.runs.why_none}" if self.runs.why_none else ""
+            return [f"none of {counted(self.runs.num_all, 'run')}{why}"]
         columns, left = (self._named(), []) if self.columns else self._fitting()
         table = zip(*(column.lines() for column in columns), strict=True)
         lines = [_line(row, columns).rstrip() for row in table]

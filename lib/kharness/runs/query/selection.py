@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.stored_run import FACTS, StoredRun, read_run
+from kharness.runs.status import Status
 from monitoring.journal.files import JOURNAL, RUN_JSON
 from monitoring.where import Where, field_name, parse_where
 
@@ -23,10 +24,12 @@ FRAMES = ("pandas", "polars")
 class RunSelection(Sequence[StoredRun]):
     """Some runs, in the order of their names."""
 
-    def __init__(self, found: Sequence[StoredRun], num_all: int) -> None:
+    def __init__(self, found: Sequence[StoredRun], num_all: int, why_none: str = "") -> None:
         self._found = found
         self.num_all = num_all
         """How many there were to choose from."""
+        self.why_none = why_none
+        """The value of the condition that none of them has, and what is near; empty if that is not why."""
 
     @overload
     def __getitem__(self, index: int) -> StoredRun: ...
@@ -108,9 +111,10 @@ def select(folder: Path | str = "results", *, where: str = "") -> RunSelection:
     if not found:
         raise MatrixError(f"no run lies in {folder}", hint="name a folder of run directories, or one of them")
     chosen = [run for run in found if condition(run.lookup)]
-    if not chosen:
-        _check_fields(condition, found)
-    return RunSelection(chosen, len(found))
+    if chosen:
+        return RunSelection(chosen, len(found))
+    _check_fields(condition, found)
+    return RunSelection(chosen, len(found), condition.why_none(partial(_values, found)))
 
 
 def _pandas() -> Callable[[list[dict[str, Any]]], Any] | None:
@@ -129,6 +133,13 @@ def _polars() -> Callable[[list[dict[str, Any]]], Any] | None:
     except ModuleNotFoundError:
         return None
     return lambda rows: polars.DataFrame(rows, infer_schema_length=None)
+
+
+def _values(runs: Sequence[StoredRun], field: str) -> Collection[object]:
+    """The values that a field has, or may have."""
+    if field == "status":
+        return get_args(Status)
+    return [value for run in runs if (value := run.lookup(field)) is not None]
 
 
 def _check_fields(condition: Where, runs: Sequence[StoredRun]) -> None:
