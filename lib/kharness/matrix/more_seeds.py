@@ -130,8 +130,8 @@ def _of_tree(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
     """The plan of trainings."""
     if not plan.layers:
         raise MatrixError(
-            f"{shown(plan.directory)} has not kept what its cells have in common",
-            hint="make test_matrix plans all seeds in a new matrix",
+            f"no seeds can be added to {shown(plan.directory)}: the version that planned it did not keep how",
+            hint=f"make test_matrix SEED={'|'.join(seeds)} trains all of them in a new matrix",
         )
     tree = Tree.load(root)
     axes = {axis.symbol: axis for axis in parse_axes(str(plan.settings["MATRIX_AXES"]))}
@@ -162,20 +162,18 @@ def _of_tree(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
 
 def _of_command(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
     """The plan of anybody's command, which has kept the folder that it runs in."""
-    had = next((axis.values for axis in plan.axes if axis.symbol == SEED), None)
+    axes = [replace(axis, values=axis.given or axis.values, given=()) for axis in plan.axes]
+    had = next((axis.values for axis in axes if axis.symbol == SEED), None)
     if had is None:
         raise _no_seeds(plan.directory)
     added = [seed for seed in dict.fromkeys(seeds) if seed not in had]
     if not added:
         return plan, added, _writes_nothing
     given = Given.of(plan.template, plan.directory.parent)
-    # Values that only --include brought are among those of the axis here: all combinations of them are more.
-    before = plan_of(given, plan.axes, plan.settings, plan.directory)
+    before = plan_of(given, axes, plan.settings, plan.directory)
     if [cell.name for cell in before.cells] != [cell.name for cell in plan.cells]:
-        raise _is_another(plan.directory, "what --include added is not known apart from its axes")
-    axes = [
-        replace(axis, values=[*axis.values, *added]) if axis.symbol == SEED else axis for axis in plan.axes
-    ]
+        raise _is_another(plan.directory, "the version that planned it did not keep what --include added")
+    axes = [replace(axis, values=[*axis.values, *added]) if axis.symbol == SEED else axis for axis in axes]
     given.check(axes)
     longer = plan_of(given, axes, plan.settings, plan.directory)
 

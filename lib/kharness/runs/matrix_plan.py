@@ -35,6 +35,7 @@ _SHAPE = {
             "symbol": str,
             "values": [str],
             "included?": bool,
+            "given?": [str],
             "fragments?": [{"value": str, "file": str, "text": str}],
         }
     ],
@@ -139,8 +140,8 @@ def takes_seeds(plan: Mapping[str, Any]) -> bool:
     """
     axes = [axis for axis in plan.get("axes", []) if not axis.get("included")]
     named = [axis for axis in axes if len(axis["values"]) > 1] or axes
-    # Of a program's axes it is not known which values --include alone has brought.
-    of_program = plan.get("template") and not plan.get("include")
+    # Of a program's axes an earlier version did not keep which values --include alone has brought.
+    of_program = plan.get("template") and (not plan.get("include") or any("given" in axis for axis in axes))
     knows = bool(plan.get("layers") or of_program)
     return knows and plan.get("kind") == "matrix" and any(axis["symbol"] == "SEED" for axis in named)
 

@@ -224,7 +224,7 @@ def kharness(folder: Path, *words: object) -> tuple[int, str, str]:
 
 
 def test_matrix_of_a_command_gets_seeds(tmp_path: Path) -> None:
-    axes = ["-a", "lr=1,2", "-a", "seed=1..2", "--exclude", "lr=2 seed=2"]
+    axes = ["-a", "lr=1,2", "-a", "seed=1..2", "--exclude", "lr=2 seed=2", "--include", "lr=3 seed=1"]
     program = ["--", sys.executable, TRAINS, "--lr", "{lr}", "--seed={seed}"]
     code, output, said = kharness(tmp_path, "matrix", *axes, *program)
     assert code == 0, output + said
@@ -234,11 +234,15 @@ def test_matrix_of_a_command_gets_seeds(tmp_path: Path) -> None:
     code, output, said = kharness(tmp_path, "continue", "-a", "seed=1..3")
     assert code == 0, output + said
     assert f"2 runs added to results/{matrix.name}: SEED=3\n" in output
-    names = ["lr-1_seed-1", "lr-1_seed-2", "lr-1_seed-3", "lr-2_seed-1", "lr-2_seed-3"]
+    names = [*(f"lr-1_seed-{seed}" for seed in (1, 2, 3)), "lr-2_seed-1", "lr-2_seed-3", "lr-3_seed-1"]
     assert [cell["name"] for cell in plan(matrix)["cells"]] == names
     assert [cell for cell in plan(matrix)["cells"] if cell["name"] in old] == before
     assert {name: everything(matrix / name) for name in old} == old
-    assert "5 runs: 5 complete" in kharness(tmp_path, "status")[1]
+    assert "6 runs: 6 complete" in kharness(tmp_path, "status")[1]
+    assert plan(matrix)["axes"] == [
+        {"symbol": "LR", "values": ["1", "2", "3"], "given": ["1", "2"]},
+        {"symbol": "SEED", "values": ["1", "2", "3"], "given": ["1", "2", "3"]},
+    ]
     assert kharness(tmp_path, "continue", "-a", "lr=3")[::2] == (
         2,
         "error: -a lr=3 cannot change a matrix that has begun\n"

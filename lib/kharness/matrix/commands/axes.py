@@ -66,7 +66,9 @@ def grid_of(
     """
     further = [_narrowed(axes, text, "--include") for text in include]
     rules = [Filter(text, _conditions(axes, text)) for text in exclude]
-    whole = [_with_values_of(axis, [group[place] for group in further]) for place, axis in enumerate(axes)]
+    whole = list(axes)
+    if further:
+        whole = [_with_values_of(axis, [one[place] for one in further]) for place, axis in enumerate(axes)]
     named = varying(whole)
     cells, excluded = without(_combinations(axes, named, model), rules, source="--exclude")
     names = {cell.name for cell in cells}
@@ -117,8 +119,8 @@ def _narrowed(axes: Sequence[Axis], text: str, option: str) -> list[Axis]:
 
 
 def _with_values_of(axis: Axis, others: Iterable[Axis]) -> Axis:
-    values = dict.fromkeys([*axis.values, *(value for other in others for value in other.values)])
-    return replace(axis, values=list(values))
+    values = [*axis.values, *(value for other in others for value in other.values)]
+    return replace(axis, values=list(dict.fromkeys(values)), given=list(axis.values))
 
 
 def _written_out(value: str, text: str) -> list[str]:

@@ -67,6 +67,11 @@ class Given:
             "trackers": {name: dict(options) for name, options in self.trackers.items()},
         }
 
+    def computing(self) -> list[str]:
+        """Return what makes runs with the same values the same: words, variables, texts of files."""
+        content = self.content()
+        return [json.dumps([content[name] for name in ("words", "environment", "files")], sort_keys=True)]
+
     @property
     def program(self) -> str:
         """The program that it runs, for names."""

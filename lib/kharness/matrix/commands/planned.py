@@ -83,7 +83,7 @@ def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], d
         run = directory / cell.name
         command = given.command(cell.name, run, cell.values)
         launches.append(command_launch(run, command, root=given.cwd))
-    seeds = seeds_planned(cells, settings, directory.parent)
+    seeds = seeds_planned(cells, settings, directory.parent, command=given.computing())
     return Plan(
         directory=directory,
         axes=grid.axes,

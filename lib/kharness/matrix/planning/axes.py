@@ -43,6 +43,8 @@ class Axis:
     """For a fragment axis, the path of each value as given; else empty."""
     included: bool = False
     """Whether MATRIX_INCLUDE alone names it."""
+    given: Sequence[str] = ()
+    """Values without those that only further groups have brought; empty where there are no such groups."""
 
     def __str__(self) -> str:
         texts = [f"@{_quoted(path)}" for path in self.files] or [_quoted(value) for value in self.values]

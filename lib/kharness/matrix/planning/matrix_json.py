@@ -154,6 +154,8 @@ def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:
     content: dict[str, Any] = {"symbol": axis.symbol, "values": list(axis.values)}
     if axis.included:
         content["included"] = True
+    if axis.given:
+        content["given"] = list(axis.given)
     if fragments := plan.fragments.get(axis.symbol):
         content["fragments"] = [
             {"value": one.value, "file": one.file, "sha256": one.sha256, "text": one.text}
@@ -193,7 +195,12 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
     return Plan(
         directory=directory,
         axes=[
-            Axis(axis["symbol"], list(axis["values"]), included=axis.get("included", False))
+            Axis(
+                axis["symbol"],
+                list(axis["values"]),
+                included=axis.get("included", False),
+                given=axis.get("given", ()),
+            )
             for axis in content["axes"]
         ],
         cells=cells,

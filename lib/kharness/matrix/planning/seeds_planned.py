@@ -21,8 +21,8 @@ from kharness.matrix.planning.cells import Cell
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown
-from kharness.runs.lost_status import is_missing
 from kharness.runs.matrix_plan import read_matrix_json, takes_seeds
+from kharness.runs.standing import is_missing
 
 SEED = "SEED"
 
@@ -56,13 +56,18 @@ class SeedsPlanned:
         }
 
 
-def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results: Path) -> SeedsPlanned:
-    """Return the entry for a matrix that is being planned in a folder of results."""
+def seeds_planned(
+    cells: Sequence[Cell], settings: Mapping[str, Value], results: Path, *, command: Sequence[str] = ()
+) -> SeedsPlanned:
+    """Return the entry for a matrix that is being planned in a folder of results.
+
+    `command` is what runs the cells with their values, where that is a program of its own.
+    """
     seeds = tuple(dict.fromkeys(_seed(cell) for cell in cells))
     asked = settings.get("MATRIX_SEEDS_PLANNED", 0)
     fixed = asked if isinstance(asked, int) else 0
-    runs = {(_variant(cell), _seed(cell)) for cell in cells}
-    variants = tuple(dict.fromkeys(_variant(cell) for cell in cells))
+    runs = {(_variant(cell, command), _seed(cell)) for cell in cells}
+    variants = tuple(dict.fromkeys(_variant(cell, command) for cell in cells))
     earlier = list(_earlier(results))
     notes = _there_already(runs, seeds, earlier)
     before = [(one.directory.name, one.seeds) for one in earlier if _asks_again(one.seeds, seeds, variants)]
@@ -180,8 +185,8 @@ def _seed(cell: Cell) -> str:
     return str(cell.resolved.values.get(SEED)) if cell.resolved else str(cell.values.get(SEED))
 
 
-def _variant(cell: Cell) -> str:
+def _variant(cell: Cell, command: Sequence[str]) -> str:
     values = cell.resolved.values if cell.resolved else dict(cell.values)
     affects = cell.resolved.affects if cell.resolved else Affects()
     lines = sorted(f"{name}={values[name]}" for name in affects.names(values, "results") if name != SEED)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([*lines, *command]).encode()).hexdigest()[:16]
