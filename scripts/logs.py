@@ -16,8 +16,8 @@ from kharness.matrix.running.printed_run import Copier
 from kharness.matrix.selected_runs import Member, SelectedRuns, find, member_named
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import asked_directory, shown
-from kharness.runs.lost_status import status_without_runner
-from kharness.runs.status import PENDING, RUNNING, read_status
+from kharness.runs.standing import standing
+from kharness.runs.status import PENDING, RUNNING
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,9 +48,8 @@ def main(argv: Sequence[str]) -> None:
 
 def is_under_way(member: Member) -> bool:
     directory = member.launch.directory
-    if not (directory / STATUS_JSON).exists():
-        return status_without_runner(directory, {}).status == RUNNING
-    return read_status(directory).status in (PENDING, RUNNING)
+    status = standing(directory).status
+    return status == RUNNING or (status == PENDING and (directory / STATUS_JSON).exists())
 
 
 def asked_member(found: SelectedRuns, name: str) -> Member:

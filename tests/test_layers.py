@@ -129,7 +129,8 @@ FLOORS: dict[str, list[str]] = {
         "lock matrix_plan rundir status",
         "causes command",
         "jobs",
-        "lost_status query",
+        "standing",
+        "query",
     ],
     "kharness.training": [
         "console errors forkserver progress seeds fake_tensors",

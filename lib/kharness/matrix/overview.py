@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_setting
+from kharness.matrix.running.alike import FIRST, words_of
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Member, SelectedRuns
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
+from kharness.runs.exit_codes import IN_WORDS, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Job
 from kharness.runs.lock import LockHolder, holder
-from kharness.runs.lost_status import known_status, status_without_runner
+from kharness.runs.standing import closed, standing
 from kharness.runs.status import (
     COMPLETE,
     FAILED,
@@ -29,7 +30,9 @@ from kharness.runs.status import (
     PENDING,
     QUEUED,
     RUNNING,
+    SILENT,
     TIMEOUT,
+    UNREADABLE,
     Attempt,
     RunStatus,
     failed_before,
@@ -160,25 +163,29 @@ def look(found: SelectedRuns, *, half_done: bool = False) -> Overview:
 
 
 def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellState]:
-    """Ask which of them live on without their runner, each launcher once for all."""
+    """Say which of them live on without their runner: of jobs each scheduler is asked once for all."""
+    found_cells = [replace(cell, lives_on=cell.status.status == RUNNING) for cell in cells]
     pairs = {
         place: (cell.member.launch, Job(**cell.last.job))
         for place, cell in enumerate(cells)
-        if cell.status.status in (RUNNING, QUEUED) and cell.last is not None and cell.last.job
+        if cell.status.status in (RUNNING, SILENT, QUEUED) and cell.last is not None and cell.last.job
+        if cell.last.job.get("pid") is None
     }
-    alive: dict[tuple[str, str], str] = {}
-    if pairs:
-        from kharness.matrix.launchers import running_jobs  # most looks need none
+    if not pairs:
+        return found_cells
+    from kharness.matrix.launchers import running_jobs  # most looks need none
 
-        try:
-            alive = running_jobs(list(pairs.values()), found.settings)
-        except MatrixError:  # not a host from which the scheduler can be asked: what the files say stands
-            alive = {(job.launcher, job.id): "" for _, job in pairs.values() if job.pid is None}
-    found_cells = list(cells)
-    for place, (_, job) in pairs.items():
-        why = alive.get((job.launcher, job.id))
+    try:
+        alive = running_jobs(list(pairs.values()), found.settings)
+    except MatrixError:  # not a host from which the scheduler can be asked: what the files say stands
+        alive = {(job.launcher, job.id): "" for _, job in pairs.values()}
+    for place, (launch, job) in pairs.items():
+        cell, why = cells[place], alive.get((job.launcher, job.id))
         if why is not None:
-            found_cells[place] = replace(cells[place], lives_on=True, waiting=why)
+            found_cells[place] = replace(cell, lives_on=True, waiting=why)
+        elif cell.status.status != QUEUED:
+            status = closed(launch.directory, cell.status, launch.asked)
+            found_cells[place] = replace(cell, status=status, lives_on=False)
     return found_cells
 
 
@@ -187,16 +194,11 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
     lines = [
         _headline(overview, shown),
         _counts(overview.cells),
-        *_some([_running_line(cell, overview.holder) for cell in overview.having(RUNNING)]),
+        *_some([_running_line(cell) for cell in overview.having(RUNNING, SILENT)]),
         *_some([_queued_line(cell, overview.holder) for cell in overview.having(QUEUED)]),
-        *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
-        *_some(
-            [
-                _unstable_line(cell)
-                for cell in overview.having(COMPLETE)
-                if failed_before(cell.status.attempts)
-            ]
-        ),
+        *_some(_bad_lines(overview)),
+        *_held_back_lines(overview),
+        *_some([_again_line(cell) for cell in overview.having(COMPLETE) if len(cell.status.attempts) > 1]),
         *_some(_sources_lines(overview)),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
         *_some([f"  {line}" for line in alert_lines([cell.directory for cell in overview.cells])]),
@@ -219,7 +221,7 @@ def _headline(overview: Overview, shown: str) -> str:
         return f"{what}: not running; resume with: {typed('continue', shown)}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
         if all(cell.is_alone for cell in alive):
-            return f"{what}: running, started without make"
+            return f"{what}: running, started without {typed_setting('make', 'kharness')}"
         in_queue = [cell for cell in alive if cell.status.status == QUEUED]
         if all(map(_on_cluster, alive)):
             waiting = f", {len(in_queue)} of them waiting" if in_queue else ""
@@ -235,18 +237,19 @@ def _counts(cells: Sequence[CellState]) -> str:
         cause = cell.cause if cell.status.status in (FAILED, KILLED, INTERRUPTED) else ""
         counts[f"{cell.status.status} ({cause})" if cause else cell.status.status] += 1
     # a stable order: as a cell goes through them
-    order = (COMPLETE, RUNNING, QUEUED, PENDING, INTERRUPTED, TIMEOUT, KILLED, FAILED)
+    order = (
+        *(COMPLETE, RUNNING, SILENT, QUEUED, PENDING, INTERRUPTED, TIMEOUT, KILLED, FAILED),
+        UNREADABLE,
+    )
     parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
     return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
 
 
 def _bad(overview: Overview) -> list[CellState]:
-    return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED)
+    return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED, UNREADABLE)
 
 
-def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
-    if held_by is None and not cell.is_alone and not _on_cluster(cell):
-        return f"  {cell.name}: was running when its runner died"
+def _running_line(cell: CellState) -> str:
     state = cell.state
     if state is None or not state.step:
         return f"  {cell.name}: starting{_where(cell)}"
@@ -257,6 +260,8 @@ def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
         parts.append(f"{state.steps_per_second:.3g} steps/s")
     if state.seconds_left is not None:
         parts.append(f"ETA {duration(state.seconds_left)}")
+    if cell.status.status == SILENT and state.last_time is not None:
+        parts.append(f"no record for {duration(max(0.0, time.time() - state.last_time))}")
     return f"  {cell.name}: " + "  ".join(parts) + _where(cell)
 
 
@@ -266,9 +271,10 @@ def _on_cluster(cell: CellState) -> bool:
 
 
 def _where(cell: CellState) -> str:
-    """The node of a cluster; empty for this machine."""
+    """The node of a cluster, or another host; empty for this machine."""
     job = (cell.last.job if cell.last else None) or {}
-    return f"  on {job['host']}" if job.get("pid", 0) is None and job.get("host") else ""
+    is_away = job.get("pid", 0) is None or cell.status.status == SILENT
+    return f"  on {job['host']}" if is_away and job.get("host") else ""
 
 
 def _queued_line(cell: CellState, held_by: LockHolder | None) -> str:
@@ -278,20 +284,54 @@ def _queued_line(cell: CellState, held_by: LockHolder | None) -> str:
     return f"  {cell.name}: queued" + (f": {waiting}" if waiting else "")
 
 
-def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
+def _bad_lines(overview: Overview) -> list[str]:
+    """A line for each that is not complete; those that have failed alike share the first one's."""
+    alike: dict[tuple[object, ...], list[CellState]] = {}
+    quarantine = overview.found.quarantine
+    for cell in _bad(overview):
+        is_one = cell.status.status == FAILED and cell.name not in quarantine
+        key = (len(cell.status.attempts), _failure(cell)) if is_one else (cell.name,)
+        alike.setdefault(key, []).append(cell)
+    return [_bad_line(cells[0], len(cells) - 1, quarantine) for cells in alike.values()]
+
+
+def _bad_line(cell: CellState, others: int, quarantine: Mapping[str, str]) -> str:
     reason = (cell.last.reason if cell.last else None) or "reason unknown"
     attempts = len(cell.status.attempts)
     more = f", {attempts} attempts" if attempts > 1 else ""
     known = quarantine.get(cell.name)
     excuse = f" (known: {known})" if known else ""
-    return f"  {cell.name}: {cell.status.status}{more}: {reason}{excuse}"
+    alike = f" and {counted(others, 'other')} alike" if others else ""
+    return f"  {cell.name}{alike}: {cell.status.status}{more}: {reason}{excuse}"
 
 
-def _unstable_line(cell: CellState) -> str:
+def _failure(cell: CellState) -> tuple[int | None, str]:
+    """Return what a run has failed with, as others may have, too."""
+    last = cell.last
+    return (last.exit_code, words_of(last.reason or "", cell.member.launch)) if last else (None, "")
+
+
+def _held_back_lines(overview: Overview) -> list[str]:
+    """Why cells wait that nobody runs: the first ones have failed alike."""
+    most = overview.found.settings.get("MATRIX_ALIKE", 0)
+    waiting, failed = overview.having(PENDING), overview.having(FAILED)
+    is_all = len(waiting) + len(failed) == len(overview.cells)
+    if not most or overview.holder is not None or not waiting or not is_all:
+        return []
+    if len(failed) < FIRST or len({_failure(cell) for cell in failed}) > 1:
+        return []
+    return [f"  not started, since the first {len(failed)} failed alike: {counted(len(waiting), 'run')}"]
+
+
+def _again_line(cell: CellState) -> str:
+    """Say where a complete run of several attempts went on, and what had ended those before."""
     attempts = cell.status.attempts
-    before = ", ".join(attempt.cause or ERROR for attempt in failed_before(attempts))
-    went_on = resumed_words(_start_of_last(cell))
-    return f"  {cell.name}: unstable: complete at attempt {len(attempts)}, before that {before}{went_on}"
+    causes = dict.fromkeys(one.cause for one in attempts[:-1] if one.cause)
+    before = ", ".join(IN_WORDS.get(cause, cause) for cause in causes)
+    parts = [resumed_words(_start_of_last(cell)), f"after {before}" if before else ""]
+    unstable = ", unstable" if failed_before(attempts) else ""
+    went_on = " ".join(filter(None, [*parts, f"(attempt {len(attempts)})"]))
+    return f"  {cell.name}: complete{unstable}, {went_on}"
 
 
 def _start_of_last(cell: CellState) -> Mapping[str, object]:
@@ -336,19 +376,12 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 def _read(member: Member, half_done: bool) -> CellState:
     directory: Path = member.launch.directory
-    is_alone = False
-    try:
-        status = known_status(directory, member.launch.asked)
-    except MatrixError as error:
-        if directory.joinpath(STATUS_JSON).exists():
-            status = RunStatus(FAILED, [Attempt(0.0, None, ended=0.0, cause=ERROR, reason=str(error))])
-        else:
-            status = status_without_runner(directory, member.launch.asked)
-            is_alone = status.status == RUNNING
+    status = standing(directory, member.launch.asked)
+    is_alone = status.status == RUNNING and not os.path.exists(os.path.join(directory, STATUS_JSON))
     state = None
-    if status.status == RUNNING or (half_done and status.status not in (COMPLETE, PENDING)):
+    if status.status in (RUNNING, SILENT) or (half_done and status.status not in (COMPLETE, PENDING)):
         state = read_end(directory / JOURNAL, since=_begins(status.last))
-    return CellState(member, status, state, is_alone, lives_on=is_alone)
+    return CellState(member, status, state, is_alone)
 
 
 def _begins(attempt: Attempt | None) -> int:

@@ -40,7 +40,7 @@ from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.lock import RunnerLock
-from kharness.runs.lost_status import is_missing
+from kharness.runs.standing import is_missing
 from kharness.runs.status import RunStatus
 from monitoring.host.steady_clock import SteadyClock
 

@@ -130,7 +130,7 @@ def _is_comparable(run: Path, model: str) -> bool:
     """Whether it is a complete single training of the model."""
     from kharness.config.config_py import read_values
     from kharness.config.places import CONFIG_PY
-    from kharness.runs.lost_status import is_missing
+    from kharness.runs.standing import is_missing
 
     if has_plan(run) or is_missing(run):
         return False

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kharness.pages.matrix import MatrixFiles, Rows
 from kharness.pages.origins import MOST_RUNS, compared_options
+from kharness.runs.files import JOB_JSONL, STATUS_JSON
+from kharness.runs.standing import standing
 from monitoring.errors import UserError
 from monitoring.web.rows import RunRow
 
@@ -32,10 +34,15 @@ class MatrixPages:
     folder = Path(__file__).resolve().parent / "page"
     script = "main.js"
     style = "pages.css"
+    status_files: Sequence[str] = (STATUS_JSON, JOB_JSONL)
 
     def __init__(self) -> None:
         self._matrices = MatrixFiles()
         self._sweeps: SweepFiles | None = None
+
+    def status_of(self, directory: Path, found: str) -> str:
+        """Return how a run stands, as `make status` says; without status.json its journal says all."""
+        return standing(directory).status if (directory / STATUS_JSON).exists() else found
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
         """Return what the pages ask for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kharness.runs.files import LEADERBOARD_JSON, STATUS_JSON, SUMMARY_JSON
 from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from kharness.runs.rundir import plan_path
+from kharness.runs.standing import standing
 from kharness.runs.status import (
     COMPLETE,
     INTERRUPTED,
@@ -26,8 +27,8 @@ from kharness.runs.status import (
     PENDING,
     QUEUED,
     RUNNING,
+    SILENT,
     TIMEOUT,
-    Attempt,
     RunStatus,
     failed_before,
     read_status,
@@ -38,14 +39,13 @@ from monitoring.errors import UserError
 STOPPED = "stopped early"
 
 # As a cell goes through them.
-ORDER = (COMPLETE, RUNNING, QUEUED, PENDING, STOPPED, INTERRUPTED, "silent", "died", TIMEOUT, KILLED)
+ORDER = (COMPLETE, RUNNING, QUEUED, PENDING, STOPPED, INTERRUPTED, SILENT, TIMEOUT, KILLED)
+
+# What may become another status without a change of status.json.
+OPEN = (PENDING, QUEUED, RUNNING)
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Name of a cell -> what is known of its run: `id`, `status`, `step`, `steps`, `left`, `errors`."""
-
-# What a runner's word `running` stands for where its process is gone, and what a run without make is.
-_LIVE = {RUNNING: RUNNING, "waiting": RUNNING}
-
 
 # Axes that are part of a title.
 MOST_NAMED = 4
@@ -79,10 +79,16 @@ class MatrixFiles:
         return [
             {
                 "place": place,
-                **_cell(cell, self._statuses.of(directory / cell["name"] / STATUS_JSON), rows, known),
+                **_cell(cell, self._standing(directory / cell["name"], rows), rows, known),
             }
             for place, cell in enumerate(plan["cells"])
         ]
+
+    def _standing(self, run: Path, rows: Rows) -> RunStatus:
+        """Return how a cell stands; of one that has ended status.json is read again once it has changed."""
+        kept = self._statuses.of(run / STATUS_JSON)
+        is_final = kept is not None and kept.status == rows.get(run.name, {}).get("status", kept.status)
+        return kept if kept is not None and is_final and kept.status not in OPEN else standing(run)
 
     def brief(self, directory: Path, rows: Rows) -> dict[str, Any] | None:
         """Return a matrix or sweep for a list: its name, cells by status and verdicts; None for no matrix."""
@@ -198,29 +204,19 @@ def titled(name: str, plan: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, (model, varied or "seeds"))) if axes or model else name
 
 
-def _cell(
-    cell: Mapping[str, Any], written: RunStatus | None, rows: Rows, known: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return one cell; its journal says more than its status.json where no runner follows it."""
+def _cell(cell: Mapping[str, Any], found: RunStatus, rows: Rows, known: Mapping[str, str]) -> dict[str, Any]:
+    """Return one cell."""
     name, row = cell["name"], rows.get(cell["name"], {})
-    status: str = PENDING
-    reason, cause = "", ""
-    attempts: Sequence[Attempt] = ()
-    if written is not None:
-        last = written.last
-        status, attempts = str(written.status), tuple(written.attempts)
-        reason, cause = (last.reason or "" if last else ""), (last.cause or "" if last else "")
-    if row and (written is None or status in (PENDING, QUEUED, RUNNING)):
-        status = _LIVE.get(str(row["status"]), str(row["status"]))
-    if cause == STOPPED_EARLY and status != COMPLETE:
-        status = STOPPED
+    last, attempts = found.last, found.attempts
+    stopped_early = last is not None and last.cause == STOPPED_EARLY and found.status != COMPLETE
+    status = STOPPED if stopped_early else found.status
     return {
         "name": name,
         "id": row.get("id"),
         "values": cell["values"],
         "seed": cell["values"].get(commands.SEED, ""),
         "status": status,
-        "reason": reason,
+        "reason": (last.reason if last else None) or "",
         "attempts": len(attempts),
         "unstable": status == COMPLETE and bool(failed_before(attempts)),
         "known_failure": known.get(name, ""),

@@ -114,9 +114,9 @@ def quarantined_lines(summary: Summary) -> list[str]:
 
 def unstable_words(cell: CellResult) -> str:
     """Why a run that is complete is not to be relied on."""
-    went_on = resumed_words(cell.run.start)
     causes = [attempt.reason or attempt.cause or FAILED for attempt in cell.run.failed_attempts]
-    return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)}{went_on})"
+    words = "; ".join(filter(None, [*causes, resumed_words(cell.run.start)]))
+    return f"{cell.name}: unstable, complete only in a later attempt ({words})"
 
 
 def statistic_words(variant: Variant, metric: Metric) -> str:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.status import COMPLETE, Attempt, failed_before, other_work, read_status
+from kharness.runs.standing import standing
+from kharness.runs.status import COMPLETE, Attempt, failed_before, other_work
 from monitoring.journal.fields import FIELDS, REPORT, rows_at
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.run_state import RunState
 from monitoring.journal.series import TrainingJournal
 
 STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
@@ -58,8 +57,7 @@ class RunData:
 
     directory: Path
     status: str
-    """Status in status.json, else that of the end record; `missing` without a directory, `unfinished`
-    without an end record."""
+    """How it stands (kharness.runs.standing); `missing` without a directory."""
     reason: str
     """Why the run is not complete, as recorded; empty for a complete one."""
     attempts: int
@@ -153,7 +151,8 @@ def load_run(directory: Path, *, most_other_work: float = 1.0, reads_more: bool 
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
     journal = _read_journal(directory, (*STEP_METRICS, *PLOTTED) if reads_more else STEP_METRICS)
     state = journal.state
-    status, reason, tried = _status(directory, state)
+    found = standing(directory)
+    tried = found.attempts if (directory / STATUS_JSON).exists() else ()  # else it was started by hand
     share = other_work(tried)
     crowded = share is not None and share > most_other_work
     series, end = _series(journal), state.end
@@ -162,8 +161,8 @@ def load_run(directory: Path, *, most_other_work: float = 1.0, reads_more: bool 
         end = {name: value for name, value in end.items() if name not in WALL_TIMES}
     return RunData(
         directory=directory,
-        status=status,
-        reason=reason,
+        status=found.status,
+        reason=(found.last and found.last.reason) or "",
         attempts=len(tried) or state.attempt,
         start=state.start,
         end=end,
@@ -193,19 +192,3 @@ def _series(journal: TrainingJournal) -> dict[tuple[str, str], Series]:
         for name in columns.columns
         if (series := Series(*columns.finite(name)))
     }
-
-
-def _status(directory: Path, state: RunState) -> tuple[str, str, Sequence[Attempt]]:
-    """Status, reason and attempts: from status.json, else from the journal and without attempts."""
-    try:
-        written = read_status(directory)
-        return written.status, (written.last and written.last.reason) or "", written.attempts
-    except MatrixError as error:
-        why = error.__cause__
-        if state.status != COMPLETE and not isinstance(why, FileNotFoundError):  # that was started by hand
-            return "unreadable", f"{STATUS_JSON}: {why}", ()
-    if state.status == COMPLETE:
-        return COMPLETE, "", ()
-    if state.status is not None:
-        return state.status, str(state.end.get("error") or ""), ()
-    return "unfinished", "the journal has no end record", ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,9 @@ _TOLD: Sequence[tuple[str, str]] = [
     (DEVICE, r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
     (NON_FINITE, r"\bNonFiniteError\b"),
 ]
+
+# Of these a run may have ended although its runner did, too: a full disk and want of memory meet both.
+_ENDS_BOTH = frozenset({DEVICE, DISK_FULL, OUT_OF_MEMORY})
 
 _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = r"[A-Za-z_][\w.]*: ."
@@ -127,8 +130,8 @@ def memory_line(output: Sequence[str]) -> str:
     return next((line for line in reversed(output) if re.search(STEPD_MEMORY, line)), "")
 
 
-def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
-    """Judge a process that ended unobserved, since its runner died too: from its journal alone."""
+def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[str] = ()) -> Ending:
+    """Judge a process that ended unobserved, since its runner died too: from its journal and last output."""
     ended_as = state.end.get("status")
     if ended_as == COMPLETE:
         return _judge_success(state, asked)
@@ -138,7 +141,18 @@ def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
         return Ending(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
-    return Ending(KILLED, RUNNER_DIED, f"its runner died after step {state.step or 0}")
+    reason = f"its runner died after step {state.step or 0}"
+    cause, line = _told(output)
+    if cause in _ENDS_BOTH:
+        return Ending(KILLED, cause, f"{reason}; the output says: {line}")
+    return Ending(KILLED, RUNNER_DIED, reason)
+
+
+def common_words(text: str, own: Iterable[str]) -> str:
+    """Return a reason without the words that are a run's own, and without numbers: what others have, too."""
+    for word in sorted(filter(None, own), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "*", text)
+    return re.sub(r"\d[\d.]*([eE][-+]?\d+)?", "*", text)
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
@@ -196,12 +210,20 @@ def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
     recorded = state.end.get("cause")
     if isinstance(recorded, str):
         return recorded
-    # The last line that names one: what a process complains of first is often not what ended it.
-    for line in (str(state.end.get("error") or ""), *reversed(output)):
+    told, _ = _told([*output, str(state.end.get("error") or "")])
+    return told or (ERROR if _signal(ended) is None else SIGNAL)
+
+
+def _told(lines: Sequence[str]) -> tuple[str, str]:
+    """Return the cause that the last line names which names one, and the line; empty texts without one.
+
+    What a process complains of first is often not what ended it.
+    """
+    for line in reversed(lines):
         for cause, pattern in _TOLD:
             if re.search(pattern, line):
-                return cause
-    return ERROR if _signal(ended) is None else SIGNAL
+                return cause, line
+    return "", ""
 
 
 def _last_words(output: Sequence[str]) -> str:

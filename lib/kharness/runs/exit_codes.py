@@ -51,6 +51,27 @@ STOPPED_EARLY: Final = "stopped_early"
 """It was losing."""
 TIMED_OUT: Final = "timeout"
 
+IN_WORDS: Mapping[str, str] = {
+    CANCELLED: "a cancellation",
+    DEVICE: "an error of a device",
+    DISK_FULL: "a full disk",
+    ERROR: "an error",
+    LAUNCH_FAILED: "a failed launch",
+    LOST_RANK: "a lost process",
+    NODE_FAILED: "a lost node",
+    NON_FINITE: "a loss that was no number",
+    OTHER_VALUES: "a run with other values",
+    OUT_OF_MEMORY: "want of memory",
+    PREEMPTED: "a preemption",
+    REFUSED: "a refusal",
+    RUNNER_DIED: "a kill with its runner",
+    SIGNAL: "a kill",
+    STOPPED: "a stop",
+    STOPPED_EARLY: "an early stop",
+    TIMED_OUT: "a time limit",
+}
+"""What an attempt ended by, as in "resumed at step 3 after a kill"."""
+
 CAUSE_OF_EXIT: Mapping[int, str] = {
     EXIT_REFUSED: REFUSED,
     EXIT_NON_FINITE: NON_FINITE,

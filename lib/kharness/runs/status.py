@@ -14,6 +14,7 @@ from kharness.runs.exit_codes import (
     EXIT_STOPPED,
     NODE_FAILED,
     PREEMPTED,
+    REFUSED,
     RUNNER_DIED,
     STOPPED,
     STOPPED_EARLY,
@@ -39,6 +40,8 @@ PENDING: Final = "pending"
 QUEUED: Final = "queued"
 """In the hands of a scheduler that has not started it yet."""
 RUNNING: Final = "running"
+SILENT: Final = "silent"
+"""Running on another host, as far as its files say, and without a record for long; in no file."""
 COMPLETE: Final = end_status.COMPLETE
 FAILED: Final = end_status.FAILED
 TIMEOUT: Final = "timeout"
@@ -46,11 +49,24 @@ KILLED: Final = "killed"
 """Ended by a signal."""
 INTERRUPTED: Final = end_status.INTERRUPTED
 """Stopped on request with everything saved."""
+UNREADABLE: Final = "unreadable"
+"""Its status.json is damaged; in no file."""
 
-Status = Literal["pending", "queued", "running", "complete", "failed", "timeout", "killed", "interrupted"]
+Status = Literal[
+    "pending",
+    "queued",
+    "running",
+    "silent",
+    "complete",
+    "failed",
+    "timeout",
+    "killed",
+    "interrupted",
+    "unreadable",
+]
 
 # Causes that say nothing about the run itself.
-BESIDE_THE_RUN = (CANCELLED, NODE_FAILED, PREEMPTED, RUNNER_DIED, STOPPED, STOPPED_EARLY)
+BESIDE_THE_RUN = (CANCELLED, NODE_FAILED, PREEMPTED, REFUSED, RUNNER_DIED, STOPPED, STOPPED_EARLY)
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,8 @@ class Attempt:
     """The share of the processors, from 0 to 1, that others than the runner and its runs kept busy."""
     journal_offset: int = 0
     """Where in metrics.jsonl its records begin, in bytes."""
+    output_offset: int = 0
+    """Where in output.log its lines begin, in bytes."""
 
     @property
     def seconds(self) -> float | None:
@@ -137,8 +155,8 @@ def resumed_words(start: Mapping[str, object]) -> str:
     """Say where an attempt went on, by its start record; empty where that does not say it."""
     resumed = start.get("resumed_from", "")
     if resumed is None:
-        return "; from scratch"
-    return f"; resumed after step {resumed['global_step']}" if isinstance(resumed, Mapping) else ""
+        return "from scratch"
+    return f"resumed at step {resumed['global_step']}" if isinstance(resumed, Mapping) else ""
 
 
 def write_status(directory: Path, status: RunStatus, *, durable: bool = True) -> None:
@@ -176,6 +194,7 @@ _SHAPE = {
             "slot?": OBJECT_OR_NULL,
             "arguments?": [str],
             "journal_offset?": int,
+            "output_offset?": int,
         }
     ],
 }

@@ -4,7 +4,7 @@
     for record, _ in read_records(journal):
         gone = state.update(record)  # the `seq` whose measurements no longer count, nearly always none
 
-`read_end` computes the same from the ends of a long journal alone.
+`read_end` computes the same from the ends of a long journal alone; `status_of` is the word for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
+from monitoring.host.name import host_name
+from monitoring.host.process import is_alive
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import MEASURING, Record, as_number, parse, records_in
 from monitoring.journal.tail import first_place
@@ -35,6 +37,15 @@ LAST_BYTES = 16384
 _COUNTING = MEASURING | {"start"}
 
 NOTHING = range(0)
+
+# How a run stands that has no end record: no process of it is known, it trains, it is gone without a word, or
+# it is another host's and has written nothing for so many seconds, and intervals of its records.
+PENDING: Final = "pending"
+RUNNING: Final = "running"
+KILLED: Final = "killed"
+SILENT: Final = "silent"
+SILENT_AFTER = 120.0
+SILENT_INTERVALS = 20
 
 
 def superseded(start: Record) -> range:
@@ -191,6 +202,30 @@ def read_end(journal: Path, *, since: int = 0, until: int | None = None) -> RunS
         if state.start.get("attempt") != state.attempt:
             state.start = _start_of(state.attempt, file, since)
     return state
+
+
+def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
+    """Return how a run stands: as its end record says, else by its process, of another host by its records.
+
+    `attempt` is the newest one of run.json, empty where there is none.
+    """
+    return state.status or status_before_end(state, attempt, now)
+
+
+def status_before_end(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
+    """Return the same of an attempt that has no end record."""
+    if attempt.get("host") == host_name() and isinstance(attempt.get("pid"), int):
+        return RUNNING if is_alive(attempt) else KILLED
+    heard = as_number(attempt.get("started")) if state.last_time is None else state.last_time
+    if heard is None:
+        return PENDING
+    return RUNNING if now - heard < patience(state) else SILENT
+
+
+def patience(state: RunState) -> float:
+    """Return the seconds without a record after which a run is silent."""
+    interval = 1 / state.steps_per_second if state.steps_per_second else 0.0
+    return max(SILENT_AFTER, SILENT_INTERVALS * interval)
 
 
 def _last_lines(file: BinaryIO, since: int, until: int | None) -> list[bytes]:

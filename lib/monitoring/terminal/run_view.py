@@ -12,11 +12,11 @@ from typing import Any
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
 from monitoring.host.name import host_name
-from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
+from monitoring.journal.run_state import RUNNING, status_of
 from monitoring.journal.series import RunSeries, Window
 from monitoring.journal.structured_log import timestamp
 from monitoring.journal.tail import RecordTail
@@ -80,12 +80,11 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """`running`, how it ended, or `died` if it is gone without a word."""
-        if self.rank.status is not None:
-            return self.rank.status
-        if self._attempt["host"] != host_name():
-            return f"running on {self._attempt['host']}, as far as its journal says"
-        return "running" if is_alive(self._attempt) else "died"
+        """`running`, how it ended, `killed` if it is gone without a word; `silent` on another host."""
+        found, host = status_of(self.rank, self._attempt, time.time()), self._attempt["host"]
+        if found == RUNNING and host != host_name():
+            return f"{found} on {host}, as far as its journal says"
+        return found
 
     def look(self) -> None:
         """Take in the new records."""
@@ -139,7 +138,7 @@ class RunView:
     def seconds_left(self, now: float) -> float | None:
         """Seconds left by the pace of the newest steps; None while that is unknown, or it does not run."""
         left, since = self.rank.seconds_left, self.rank.last_step_time
-        if left is None or since is None or not self.status.startswith("running"):
+        if left is None or since is None or not self.status.startswith(RUNNING):
             return None
         # counted on from the last step, so that it goes down between records too
         return max(0.0, left - max(0.0, now - since))
@@ -234,8 +233,8 @@ class RunWatch:
 
     def _trains(self, view: RunView) -> bool:
         # of a run on another machine only its journal says
-        there = view.status.startswith("running") and view.directory in self.beside
-        return there or view.status == "running"
+        there = view.status.startswith(RUNNING) and view.directory in self.beside
+        return there or view.status == RUNNING
 
     def _open(self, directory: Path) -> None:
         if self.view is None or self.view.directory != directory:

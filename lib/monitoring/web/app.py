@@ -80,6 +80,11 @@ class Addition(Protocol):
     folder: Path
     script: str
     style: str
+    status_files: Sequence[str]
+    """Names of files of a run by which it says how that stands."""
+
+    def status_of(self, directory: Path, found: str) -> str:
+        """Return how a run stands, where more is known than its journal and its process say: `found`."""
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
         """Return what it answers; UserError of a handler is a sentence on the page."""
@@ -111,6 +116,7 @@ class Answers:
         self._scripts, self._styles = ["main.js"], list[str]()
         for addition in additions:
             self._add(addition)
+            index.ask(addition)
         self._served = served(self._files, self._scripts, self._styles)
         self._compressed = {name: gzip.compress(data, 6) for name, (data, _) in self._served.items()}
 

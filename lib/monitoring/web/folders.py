@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from monitoring.errors import MonitoringError
 from monitoring.journal.files import JOURNAL, RUN_JSON
@@ -25,6 +26,14 @@ SHARE = 50
 # Seconds after which a path that has not answered is left alone, and after which nobody looks any more.
 HANGS_AFTER = 5.0
 IDLE_AFTER = 30.0
+
+
+class StatusJudge(Protocol):
+    """Knows more than its journal of how a run stands, as an addition to the page does."""
+
+    status_files: Sequence[str]
+
+    def status_of(self, directory: Path, found: str) -> str: ...
 
 
 @dataclass
@@ -58,6 +67,7 @@ class RunIndex:
         """Whether all folders were read once."""
         self.varying: dict[str, None] = {}
         """Options that differ between runs, in the order in which runs name them."""
+        self._judges: list[StatusJudge] = []
         self._first: dict[str, object] = {}
         self._signatures: dict[str, Signature] = {}
         self._asked = time.monotonic()
@@ -83,6 +93,10 @@ class RunIndex:
     def hangs(self, directory: Path) -> bool:
         """Whether a run, or a folder that it is in, does not answer."""
         return any(_is_in(directory, folder.hung) for folder in self._folders)
+
+    def ask(self, judge: StatusJudge) -> None:
+        """Have somebody say how runs stand who knows more than their journals; rows are read again for it."""
+        self._judges.append(judge)
 
     def asked(self) -> None:
         """Note that somebody looks: without anybody nothing is read."""
@@ -161,7 +175,7 @@ class RunIndex:
             live = [
                 (run_id, row.directory)
                 for run_id, row in self.rows.items()
-                if row.facts["status"] in ("running", "waiting") and run_id.split("/")[0] == folder.name
+                if row.is_running and run_id.split("/")[0] == folder.name
             ]
         for run_id, directory in live:
             if folder.turn != turn:
@@ -203,11 +217,14 @@ class RunIndex:
         turn = folder.turn
         folder.at = (directory, time.monotonic())
         try:
-            now = signature(directory)
+            judges = list(self._judges)
+            now = signature(directory, [name for judge in judges for name in judge.status_files])
             known = self.rows.get(run_id)
             if self._signatures.get(run_id) == now and known is not None and not known.is_running:
                 return
             row = read_row(run_id, directory)
+            for judge in judges:
+                row.facts["status"] = judge.status_of(directory, row.facts["status"])
             if known is not None and known.facts == row.facts and self._signatures.get(run_id) == now:
                 return
             self._signatures[run_id] = now

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from monitoring.journal.end_status import EndStatus
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, as_number, records_in
-from monitoring.journal.run_state import RunState, read_end, superseded
+from monitoring.journal.run_state import (
+    KILLED,
+    PENDING,
+    RUNNING,
+    SILENT,
+    RunState,
+    patience,
+    read_end,
+    status_of,
+    superseded,
+)
 from monitoring.journal.tail import first_place
 from monitoring.web.events import SparseRecords
-from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values, patience
+from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values
+
+# Runs that stand so now may have stood otherwise at any moment since their last record.
+NO_END = (KILLED, PENDING, RUNNING, SILENT)
 
 
 def is_read_then(row: RunRow, moment: float) -> bool:
@@ -64,21 +76,21 @@ def _had_not_begun(row: RunRow, moment: float) -> bool:
 
 def _had_ended(row: RunRow, moment: float) -> bool:
     updated = row.facts["updated"]
-    return updated is not None and updated <= moment and row.facts["status"] in get_args(EndStatus)
+    return updated is not None and updated <= moment and row.facts["status"] not in NO_END
 
 
 def _status_then(row: RunRow, state: RunState, moment: float, end: int | None) -> str:
-    """How it stood: a process that died without a word is known to be gone once it was silent."""
+    """How it stood: a process that is gone without a word is known to be gone once it was silent."""
     if state.status is not None:
         return state.status
     now = str(row.facts["status"])
     if state.last_time is None:
-        return "waiting"
+        return status_of(state, row.facts, moment)
     if moment - state.last_time < patience(state) or _goes_on(row.directory / JOURNAL, end, state.attempt):
-        return "running"
-    if state.attempt != row.facts["attempt"] or now == "died":
-        return "died"
-    return "running" if now == "running" and moment >= (row.facts["updated"] or 0.0) else "silent"
+        return RUNNING
+    if state.attempt != row.facts["attempt"] or now == KILLED:
+        return KILLED
+    return RUNNING if now == RUNNING and moment >= (row.facts["updated"] or 0.0) else SILENT
 
 
 def _goes_on(journal: Path, end: int | None, attempt: int) -> bool:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
-from monitoring.host.name import host_name
-from monitoring.host.process import is_alive
 from monitoring.journal.fields import EVAL, row_of
 from monitoring.journal.fields.row import EPOCH
 from monitoring.journal.files import ALERTS, JOURNAL, NOTES_JSON, RUN_JSON
 from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records
 from monitoring.journal.run_json import read_run_json
-from monitoring.journal.run_state import RunState, read_end, superseded
+from monitoring.journal.run_state import RUNNING, RunState, read_end, status_of, superseded
 from monitoring.notes import read_notes
 from monitoring.web.events import SparseRecords, sparse
 
@@ -29,10 +27,6 @@ LAST_BYTES = 4096
 # Journals up to this size are searched for the best evaluation; of a longer one it is known once its page was
 # opened.
 MOST_SEARCHED = 4 * 2**20
-
-# Seconds without a record after which a run of another host counts as silent, and intervals of its records.
-SILENT_AFTER = 120.0
-SILENT_INTERVALS = 20
 
 Signature = tuple[tuple[int, int, int], ...]
 """Inode, size and time of change of each file that a row is made from."""
@@ -57,7 +51,7 @@ class RunRow:
 
     @property
     def is_running(self) -> bool:
-        return bool(self.facts["status"] == "running")
+        return bool(self.facts["status"] == RUNNING)
 
     def lookup(self, name: str) -> object:
         """Return a field by its name in small letters, for conditions."""
@@ -84,10 +78,10 @@ class RunRow:
         return {name.lower(): value for name, value in values.items()}
 
 
-def signature(directory: Path) -> Signature:
-    """Return what changes when one of a run's files does; FileNotFoundError without one."""
+def signature(directory: Path, others: Sequence[str] = ()) -> Signature:
+    """Return what changes when one of a run's files does, `others` too; FileNotFoundError without a run."""
     found = []
-    for name in (JOURNAL, RUN_JSON, ALERTS, NOTES_JSON):
+    for name in (JOURNAL, RUN_JSON, ALERTS, NOTES_JSON, *others):
         try:
             status = os.stat(directory / name, follow_symlinks=False)
             found.append((status.st_ino, status.st_size, status.st_mtime_ns))
@@ -143,23 +137,6 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
         records.refresh()
         row.best = best_values(records.records)
     return row
-
-
-def status_of(state: RunState, attempt: Mapping[str, Any], now: float) -> str:
-    """How a run stands: by its end record, its process where that is of this host, else its last record."""
-    if state.status is not None:
-        return state.status
-    if attempt.get("host") == host_name() and isinstance(attempt.get("pid"), int):
-        return "running" if is_alive(attempt) else "died"
-    if state.last_time is None:
-        return "waiting"
-    return "running" if now - state.last_time < patience(state) else "silent"
-
-
-def patience(state: RunState) -> float:
-    """Return the seconds without a record after which a run is silent."""
-    interval = 1 / state.steps_per_second if state.steps_per_second else 0.0
-    return max(SILENT_AFTER, SILENT_INTERVALS * interval)
 
 
 def newest_values(journal: Path, *, until: int | None = None) -> dict[str, float]:

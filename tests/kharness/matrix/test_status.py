@@ -73,8 +73,7 @@ def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
             "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
-            "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal; "
-            "resumed after step 1",
+            "  behaviour-once-sigkill: complete, unstable, resumed at step 1 after a kill (attempt 2)",
             "  error: nonfinite: train_loss is not a finite number (1 of 4 runs: "
             "behaviour-non-finite at step 2)",
         ],
@@ -211,8 +210,8 @@ def test_a_runner_that_died_is_told(checkout: Checkout, wait_until: Wait) -> Non
     where = f"results/{checkout.latest.name}"
     assert checkout.run("status")[1].splitlines() == [
         f"matrix {where}: not running; resume with: make continue RUN={where}",
-        "2 runs: 1 running, 1 pending",
-        "  seed-1: was running when its runner died",
+        "2 runs: 1 pending, 1 killed (runner_died)",
+        "  seed-1: killed: its runner died after step 1",
         "  error: trainer: the training process is gone and wrote no end record (1 of 2 runs: seed-1)",
     ]
 
@@ -230,6 +229,7 @@ def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Checkout) -> None
     journal = (run / "metrics.jsonl").stat().st_size
     again = {**status["attempts"][0], "arguments": ["--from-scratch"], "journal_offset": journal}
     again |= {"ended": None, "exit_code": None}
+    again["job"] |= {"pid": os.getpid(), "process_started": process_started(os.getpid())}
     attempts = [status["attempts"][0], again]
     (run / "status.json").write_text(json.dumps({"status": "running", "attempts": attempts}))
     with RunnerLock(run):
@@ -251,7 +251,7 @@ def test_a_status_that_cannot_be_read_is_told(checkout: Checkout) -> None:
     checkout.run("train", behaviour("crash"), "CONFIG_TRACKER_RUN_NAME=mine")
     path: Path = checkout.root / "results/mine/status.json"
     path.write_text(json.dumps({"status": "complete"}))
-    assert "  mine: failed: " in checkout.run("status")[1]
+    assert "  mine: unreadable: status.json: " in checkout.run("status")[1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from kharness.report.summary import collect
 from kharness.runs.lock import RunnerLock
 from kharness.runs.status import Status
 from monitoring.errors import UserError
+from monitoring.host.name import host_name
+from monitoring.host.process import process_started
 from monitoring.web.rows import RunRow, read_row
 
 from ..report.conftest import MatrixDirectory, training
@@ -131,14 +133,19 @@ def test_a_summary_that_is_none_is_a_sentence(growing: MatrixDirectory) -> None:
 
 def test_a_live_run_counts_by_its_journal_and_a_dead_one_is_not_running(growing: MatrixDirectory) -> None:
     rows: dict[str, dict[str, Any]] = {}
-    for name, status in (("sgd", "running"), ("adam", "died")):
+    began = process_started(os.getpid()) or 0.0
+    for name, status, started in (("sgd", "running", began), ("adam", "killed", began - 1)):
         run = growing.plan({"OPTIMIZER": name, "SEED": "4"})
         run.mkdir()
-        (run / "status.json").write_text(json.dumps({"status": "running", "attempts": [{"started": 1.0}]}))
+        job = {"pid": os.getpid(), "host": host_name(), "process_started": started}
+        attempts = [{"started": 1.0, "job": job}]
+        (run / "status.json").write_text(json.dumps({"status": "running", "attempts": attempts}))
         rows[run.name] = {"id": name, "status": status, "step": 3, "steps": 9}
     growing.plan({"OPTIMIZER": "sgd", "SEED": "5"})
     found = MatrixFiles().whole(growing.directory, rows)
-    assert found["statuses"] == {"complete": 6, "running": 1, "pending": 1, "died": 1}
+    assert found["statuses"] == {"complete": 6, "running": 1, "pending": 1, "killed": 1}
+    [killed] = [one for one in found["variants"][1]["cells"] if one["status"] == "killed"]
+    assert killed["reason"] == "its runner died after step 0"
 
 
 def test_a_list_has_counts_and_what_is_shown(growing: MatrixDirectory, recorded: Path) -> None:

@@ -114,7 +114,7 @@ def test_steps_of_every_kind_between_those_that_are_alike(tmp_path: Path, make: 
 def test_what_was_recorded_before_beginning_anew_is_dropped(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, [*make.training([2.0, 1.0], [0.25, 0.5], 0.75), start(2, first=1, last=7)])
     run = load_run(tmp_path)
-    assert (run.last_step, run.status, run.at_end("test_accuracy")) == (None, "unfinished", None)
+    assert (run.last_step, run.status, run.at_end("test_accuracy")) == (None, "silent", None)
 
 
 def start(attempt: int, *, first: int, last: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make
     ended = {"event": "end", "status": "complete", "test_accuracy": 0.5}
     make.journal(tmp_path, [step(1, 1.0), ended, {"event": "start", "attempt": 2}])
     run = load_run(tmp_path)
-    assert (run.status, run.reason) == ("unfinished", "the journal has no end record")
+    assert (run.status, run.reason) == ("silent", "")
     assert run.at_end("test_accuracy") is None
 
 
@@ -147,9 +147,9 @@ def test_a_run_without_directory_is_missing(tmp_path: Path) -> None:
     assert (run.status, run.reason, run.last_step) == ("missing", "it has no directory", None)
 
 
-def test_an_empty_directory_is_unfinished(tmp_path: Path) -> None:
+def test_an_empty_directory_is_pending(tmp_path: Path) -> None:
     run = load_run(tmp_path)
-    assert (run.status, run.last_step, run.num_steps) == ("unfinished", None, None)
+    assert (run.status, run.last_step, run.num_steps) == ("pending", None, None)
 
 
 def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: Make) -> None:

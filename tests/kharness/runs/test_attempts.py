@@ -39,9 +39,9 @@ def test_make_status_and_the_report_call_the_same_run_unstable(tmp_path: Path) -
     member = Member("cell", {}, Launch("cell", tmp_path, tmp_path, "m", {}))
     found = SelectedRuns(tmp_path, [member], Filter(), False, "run", {}, {})
     lines = status_lines(Overview(found, [CellState(member, status, None)], None), "cell")
-    assert (
-        "  cell: unstable: complete at attempt 8, before that timeout, signal, other_values, out_of_memory"
-        in (lines)
+    assert lines[-1] == (
+        "  cell: complete, unstable, after a stop, a time limit, a kill, a kill with its runner, "
+        "a run with other values, an early stop, want of memory (attempt 8)"
     )
     (tmp_path / "status.json").write_text(status_text(status))
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"event": "start", "seq": 1, "time": 1.0}) + "\n")

@@ -179,6 +179,16 @@ def test_a_run_that_outlived_its_runner_is_judged_by_its_journal(
     assert (found.status, found.cause, found.reason) == verdict
 
 
+def test_what_it_printed_says_why_it_ended_with_its_runner(tmp_path: Path) -> None:
+    state = tail(tmp_path, START, STEP)
+    full = "OSError: [Errno 28] No space left on device"
+    found = judge_unseen(state, ASKED, ["step 4", full, "cleaning up"])
+    assert (found.status, found.cause) == ("killed", "disk_full")
+    assert found.reason == f"its runner died after step 4; the output says: {full}"
+    found = judge_unseen(state, ASKED, ["NonFiniteError: step 9", "step 4"])
+    assert (found.cause, found.reason) == ("runner_died", "its runner died after step 4")
+
+
 def test_values_are_compared_as_json_holds_them() -> None:
     asked = {"RATE": 1000.0, "BETAS": [0.9, 1.0], "NAME": "a", "FLAG": True}
     assert other_values(json.loads(json.dumps(asked)), asked) == ""

@@ -141,7 +141,7 @@ def test_a_damaged_run_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "bad/metrics.jsonl").write_bytes(b'{"event":"st\n[]\n\xff')
     bad, good = kharness.runs(tmp_path)
     assert (bad.status, bad.step, dict(bad.last), dict(bad.best), dict(bad.config)) == (
-        "waiting",
+        "pending",
         None,
         {},
         {},

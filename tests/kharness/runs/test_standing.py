@@ -1,100 +1,179 @@
-"""What a run's journal says where status.json is lost: found at its ends, however long it is."""
+"""How a run stands: every reader says the same word, whatever was killed."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from kharness.matrix.overview import look
+import kharness
+from kharness.matrix.overview import look, status_lines
 from kharness.matrix.selected_runs import find
-from kharness.runs.lost_status import status_of_complete
-from kharness.runs.status import Attempt, RunStatus, write_status
-from monitoring.journal import run_state, tail
-from monitoring.journal.lineage import Lineage
-from monitoring.journal.run_state import read_end
+from kharness.pages.addition import MatrixPages
+from kharness.report.runs import load_run
+from kharness.runs.standing import standing
+from monitoring.host.name import host_name
+from monitoring.host.process import process_started
+from monitoring.journal.run_state import read_end, status_of
+from monitoring.terminal.run_view import RunView
+from monitoring.web.folders import RunIndex
+from monitoring.web.rows import RunRow
 
-# Of a journal of STEPS records, 200 bytes each.
-STEPS = 40_000
+from ...waiting import wait_until
 
-
-def write_journal(directory: Path, records: list[dict[str, Any]]) -> Path:
-    lines = [json.dumps({"time": float(seq), "seq": seq, **record}) for seq, record in enumerate(records, 1)]
-    directory.mkdir(exist_ok=True)
-    path = directory / "metrics.jsonl"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-def story(chance: random.Random) -> list[dict[str, Any]]:
-    """The records of some attempts, as a trainer writes them that may be killed at any moment."""
-    records: list[dict[str, Any]] = []
-    for attempt in range(1, chance.randint(1, 4) + 1):
-        whole: list[dict[str, Any]] = [{"event": "gap"}] * chance.randint(0, 2)
-        start = {"event": "start", "resumed_from": None, "config": {"SEED": attempt}}
-        if records:
-            first = chance.randint(1, len(records) + 1)
-            start["supersedes"] = {"first_seq": first, "last_seq": len(records)}
-        whole += [start, *({"event": "step", "global_step": step} for step in range(chance.randint(0, 300)))]
-        whole.append({"event": "end", "status": chance.choice(["complete", "complete", "interrupted"])})
-        whole += [{"event": "gap"}] * chance.randint(0, 1)
-        kept = chance.choice([len(whole), len(whole), chance.randint(0, len(whole)), 1])
-        records += [{**record, "attempt": attempt} for record in whole[:kept]]
-    return records
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_end_of_a_journal_says_what_the_whole_of_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    for module, name in ((run_state, "GLANCE"), (run_state, "LAST_BYTES"), (tail, "FEW_BYTES")):
-        monkeypatch.setattr(module, name, 2000)  # a few records
-    path = write_journal(tmp_path, story(random.Random(seed)))
-    whole, found = Lineage.read(path), read_end(path)
-    assert (found.start, found.end) == (whole.starts[-1] if whole.starts else {}, whole.end)
-    assert (status_of_complete(tmp_path, {}) is not None) is whole.complete
-
-
-def test_run_without_a_journal_has_no_status(tmp_path: Path) -> None:
-    assert status_of_complete(tmp_path, {}) is None
-
-
-def running(directory: Path) -> None:
-    write_status(directory, RunStatus("running", [Attempt(0.0, 1)]))
-
-
-@pytest.mark.parametrize(
-    ("ends", "mark", "status"),
-    [
-        (True, None, "complete"),
-        (False, None, "pending"),
-        (False, running, "running"),
-    ],
-    ids=["status lost", "status lost and not complete", "running"],
+STARTED = process_started(os.getpid())
+NOW = time.time()
+LONG_AGO = NOW - 3600.0
+HERE: dict[str, Any] = {"host": host_name(), "pid": os.getpid()}
+ALIVE, GONE, AWAY = (
+    {**HERE, "process_started": STARTED},
+    {**HERE, "process_started": -1.0},
+    {"host": "elsewhere", "pid": 1, "process_started": 1.0},
 )
-def test_status_of_a_long_run_reads_ends_only(
-    tmp_path: Path, ends: bool, mark: Callable[[Path], None] | None, status: str
-) -> None:
-    config = {"SEED": 1, "MODEL": "m"}
-    start = {"event": "start", "attempt": 1, "config": config, "num_steps": STEPS, "note": "x" * 100}
-    step = {"event": "step", "attempt": 1, "note": "x" * 100}
-    records = [start, *({**step, "global_step": number} for number in range(1, STEPS + 1))]
-    end = {"event": "end", "attempt": 1, "status": "complete"}
-    journal = write_journal(tmp_path, [*records, end] if ends else records)
-    (tmp_path / "config.py").write_text("".join(f"{name} = {value!r}\n" for name, value in config.items()))
-    (tmp_path / "output.log").touch()
-    if mark is not None:
-        mark(tmp_path)
 
-    before = psutil.Process().io_counters().read_chars
-    [cell] = look(find(tmp_path, tmp_path)).cells
-    read = psutil.Process().io_counters().read_chars - before
 
-    assert cell.status.status == status
-    assert cell.state is None or (cell.state.step, cell.state.num_steps) == (STEPS, STEPS)
-    assert read < 400_000 < journal.stat().st_size / 15
+def attempt(number: int, process: Mapping[str, Any], *, started: float = LONG_AGO) -> dict[str, Any]:
+    """As run.json has it."""
+    return {
+        "attempt": number,
+        "started": started,
+        "host": process["host"],
+        "pid": process["pid"],
+        "pid_started": process["process_started"],
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """What lies in a run directory, and how the run stands."""
+
+    word: str
+    reason: str = ""
+    status: str = ""
+    """In status.json; empty without it."""
+    last: Mapping[str, Any] = field(default_factory=dict)
+    """Of its last attempt there."""
+    attempts: Sequence[Mapping[str, Any]] = ()
+    """In run.json, which is not there without any."""
+    records: Sequence[Mapping[str, Any]] = ()
+    output: str = ""
+
+
+START = {"event": "start", "attempt": 1, "time": LONG_AGO, "seq": 1}
+STEP = {"event": "step", "attempt": 1, "time": LONG_AGO, "seq": 2, "global_step": 7}
+BEGUN = (START, STEP)
+
+
+def end(status: str, **fields: object) -> dict[str, Any]:
+    return {"event": "end", "attempt": 1, "time": LONG_AGO, "seq": 3, "status": status, **fields}
+
+
+FULL = "OSError: [Errno 28] No space left on device"
+CASES = {
+    "killed with its runner": Case(
+        *("killed", "its runner died after step 7", "running", {"job": GONE}, [attempt(1, GONE)], BEGUN)
+    ),
+    "ended with its runner on a full disk": Case(
+        "killed",
+        f"its runner died after step 7; the output says: {FULL}",
+        *("running", {"job": GONE}, [attempt(1, GONE)], BEGUN, f"step 7\n{FULL}\n"),
+    ),
+    "killed before it was launched": Case(
+        "killed", "its runner died after step 0", "running", {}, (), [START]
+    ),
+    "complete when its runner died": Case(
+        *("complete", "", "running", {"job": GONE}, [attempt(1, GONE)], [*BEGUN, end("complete")])
+    ),
+    "runs": Case("running", "", "running", {"job": ALIVE}, [attempt(1, ALIVE)], BEGUN),
+    "runs elsewhere": Case(
+        *("running", "", "running", {"job": AWAY}, [attempt(1, AWAY)], [START, {**STEP, "time": NOW}])
+    ),
+    "silent elsewhere": Case("silent", "", "running", {"job": AWAY}, [attempt(1, AWAY)], BEGUN),
+    "refused before it began": Case("failed", "exit code 2", "failed", {"reason": "exit code 2"}),
+    "stopped for its time": Case(
+        *("timeout", "over 9 s", "timeout", {"reason": "over 9 s"}, [attempt(1, GONE)]),
+        [*BEGUN, end("interrupted")],
+    ),
+    "complete with other values": Case(
+        *("failed", "ran with other values", "failed", {"reason": "ran with other values"}),
+        *([attempt(1, GONE)], [*BEGUN, end("complete")]),
+    ),
+    "goes on by hand": Case(
+        *("running", "", "killed", {"ended": LONG_AGO + 60}),
+        *([attempt(1, GONE), attempt(2, ALIVE, started=LONG_AGO + 90)], BEGUN),
+    ),
+    "damaged": Case("unreadable", "status.json: ", "lovely", {}, [attempt(1, GONE)], BEGUN),
+    "by itself, runs": Case("running", "", "", {}, [attempt(1, ALIVE)], BEGUN),
+    "by itself, gone": Case(
+        *("killed", "its process is gone after step 7", "", {}, [attempt(1, GONE)], BEGUN)
+    ),
+    "by itself, failed": Case(
+        *(
+            "failed",
+            "ValueError: x",
+            "",
+            {},
+            [attempt(1, ALIVE)],
+            [*BEGUN, end("failed", error="ValueError: x")],
+        )
+    ),
+    "by itself, silent elsewhere": Case("silent", "", "", {}, [attempt(1, AWAY)], BEGUN),
+}
+
+
+def written(run: Path, case: Case) -> Path:
+    run.mkdir(parents=True)
+    if case.status:
+        last = {"started": LONG_AGO, **case.last}
+        (run / "status.json").write_text(json.dumps({"status": case.status, "attempts": [last]}))
+    if case.attempts:
+        tracking: dict[str, object] = {"project": "p", "name": run.name, "group": None, "trackers": {}}
+        about = {"run_id": "1", "created": LONG_AGO, "tracking": tracking, "config": {}}
+        (run / "run.json").write_text(json.dumps({**about, "attempts": case.attempts}))
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in case.records))
+    (run / "output.log").write_text(case.output)
+    return run
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_reader_says_the_same_word(tmp_path: Path, case: Case) -> None:
+    run = written(tmp_path / "results" / "run", case)
+    found = standing(run)
+    reason = (found.last and found.last.reason) or ""
+    assert (found.status, reason[: len(case.reason) or None]) == (case.word, case.reason)
+
+    [listed] = kharness.runs(tmp_path / "results")
+    assert listed.status == case.word
+    overview = look(find(run, tmp_path, only_look=True))
+    assert [cell.status for cell in overview.cells] == [found]
+    counts = status_lines(overview, "run")[1]
+    assert counts.split()[:4] == ["1", "run:", "1", case.word]
+    reported = load_run(run)
+    assert (reported.status, reported.reason) == (case.word, reason)
+    index = RunIndex([tmp_path / "results"])
+    index.ask(MatrixPages())
+    row = wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == case.word and row)
+    index.close()
+    assert isinstance(row, RunRow)
+    if not case.status:
+        assert status_of(read_end(run / "metrics.jsonl"), case.attempts[-1], NOW) == case.word
+        view = RunView(run)
+        view.look()
+        assert view.status == case.word
+
+
+def test_row_is_read_again_once_somebody_else_says_how_it_ended(tmp_path: Path) -> None:
+    run = written(tmp_path / "results" / "run", CASES["by itself, gone"])
+    index = RunIndex([tmp_path / "results"])
+    wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == "killed")
+    index.ask(MatrixPages())
+    attempts = [{"started": LONG_AGO, "ended": NOW}]
+    (run / "status.json").write_text(json.dumps({"status": "timeout", "attempts": attempts}))
+    wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == "timeout")
+    index.close()

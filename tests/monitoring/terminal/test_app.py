@@ -242,11 +242,11 @@ def test_samples_of_a_run_that_ended_are_told_to_be_old(tmp_path: Path) -> None:
     assert state == " run digits                                   failed  step 10 of 20  epoch 2.50"
 
 
-def test_run_that_is_gone_without_a_word_has_died(run: Path) -> None:
+def test_run_that_is_gone_without_a_word_was_killed(run: Path) -> None:
     about = orjson.loads((run / "run.json").read_bytes())
     about["attempts"][-1]["pid_started"] -= 1
     (run / "run.json").write_bytes(orjson.dumps(about))
-    assert " run digits                                     died  step 10 of 20  epoch 2.50" in look(
+    assert " run digits                                   killed  step 10 of 20  epoch 2.50" in look(
         Dashboard(run=run), SMALL
     )
 

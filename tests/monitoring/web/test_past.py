@@ -97,7 +97,7 @@ def test_a_moment_shows_what_was_read_then(tmp_path: Path, after: float) -> None
     assert then is not None
     gone = {"id", "name"}
     if read.facts["status"] == "silent":  # whoever saw it then did not know that it had died
-        assert then.facts["status"] == "died"
+        assert then.facts["status"] == "killed"
         gone.add("status")
     for name in sorted({*read.facts} - gone):
         assert then.facts[name] == read.facts[name], name

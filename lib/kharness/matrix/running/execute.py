@@ -114,6 +114,7 @@ class ActiveRun:
             slot=_as_json(slot),
             arguments=tuple(launch.arguments),
             journal_offset=end_of_journal(launch.directory),
+            output_offset=self._log_begins,
         )
         try:
             # Before there is a process: should this one be killed in between, the attempt is not forgotten.

@@ -12,14 +12,14 @@ from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
 from kharness.matrix.launchers import jobs_of, running_jobs, schedules
-from kharness.runs.causes import DETERMINISTIC, judge_unseen
+from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.jobs.job_status import after_its_job, by_job_file, is_of_scheduler
+from kharness.runs.jobs.job_status import by_job_file
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch
-from kharness.runs.lost_status import status_of_complete
+from kharness.runs.standing import closed, status_of_complete
 from kharness.runs.status import (
     COMPLETE,
     PENDING,
@@ -140,21 +140,10 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
                 write_status(launch.directory, statuses[place])
             continue
         job = left[place][1] if place in left else None
-        statuses[place] = _closed(launch, status, ends.get((job.launcher, job.id)) if job else None)
+        end = ends.get((job.launcher, job.id)) if job else None
+        statuses[place] = closed(launch.directory, status, launch.asked, end)
         write_status(launch.directory, statuses[place])
     return statuses
-
-
-def _closed(launch: Launch, status: RunStatus, end: Exit | None) -> RunStatus:
-    """The status of a cell whose process or job is gone; `end` is how, where a scheduler has said it."""
-    assert status.last is not None
-    if status.status == QUEUED or is_of_scheduler(launch.directory, status):
-        return after_its_job(launch.directory, status, launch.asked, end)
-    # Read only now that the process is gone: until then it could still write its end record.
-    tail = _tail_of(launch.directory, status.last)
-    verdict = judge_unseen(tail, launch.asked)
-    closed = replace(status.last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
-    return RunStatus(verdict.status, [*status.attempts[:-1], closed])
 
 
 def _outliving(

@@ -12,7 +12,7 @@ from kharness.matrix.planning.cells import Cell
 from kharness.matrix.sweep.validation import Objective, read_validation
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
-from kharness.runs.lost_status import known_status
+from kharness.runs.standing import known_status
 from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, PENDING, QUEUED, RUNNING, RunStatus
 
 State = Literal["complete", "stopped_early", "open", "failed"]

@@ -25,7 +25,7 @@ export function command(text, why) {
 // How a cell stands: its sign, so that nothing hangs on colors alone, and the class that colors it.
 const SIGNS = {
   complete: ["✓", "good"], running: ["▶", "trains"], queued: ["…", "waits"], pending: ["·", "none"], interrupted: ["‖", "warn"], silent: ["?", "warn"], "stopped early": ["⏹", "early"],
-  failed: ["✕", "bad"], died: ["✕", "bad"], killed: ["✕", "bad"], timeout: ["⏱", "bad"], unreadable: ["?", "bad"], missing: ["?", "bad"],
+  failed: ["✕", "bad"], killed: ["✕", "bad"], timeout: ["⏱", "bad"], unreadable: ["?", "bad"], missing: ["?", "bad"],
 };
 export const signOf = (status) => SIGNS[status] ?? ["?", "warn"];
 

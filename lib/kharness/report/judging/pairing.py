@@ -12,13 +12,13 @@ from kharness.report.metrics import Metric
 from kharness.report.runs import WALL_TIMES, RunData
 from kharness.report.settings import ReportSettings
 from kharness.runs.exit_codes import NON_FINITE, OUT_OF_MEMORY, TIMED_OUT
-from kharness.runs.status import FAILED, KILLED, TIMEOUT
+from kharness.runs.status import FAILED, KILLED, TIMEOUT, UNREADABLE
 
 # Causes in status.json that the training itself is responsible for, with their usual names.
 _ENDS = {NON_FINITE: "diverged", OUT_OF_MEMORY: "ran out of memory", TIMED_OUT: "timed out"}
 
 # Statuses of runs that neither completed nor wait, run or were stopped on request.
-_BAD_ENDS = (FAILED, KILLED, "missing", TIMEOUT, "unfinished", "unreadable")
+_BAD_ENDS = (FAILED, KILLED, "missing", TIMEOUT, UNREADABLE)
 
 
 @dataclass(frozen=True)

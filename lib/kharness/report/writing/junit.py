@@ -15,10 +15,10 @@ from kharness.report.collection import CellResult
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
-from kharness.runs.status import FAILED, PENDING, QUEUED, RUNNING, Attempt
+from kharness.runs.status import FAILED, PENDING, QUEUED, RUNNING, SILENT, Attempt
 
 # Not (yet) judged: neither passed nor failed.
-_SKIPPED = (PENDING, QUEUED, RUNNING)
+_SKIPPED = (PENDING, QUEUED, RUNNING, SILENT)
 
 
 def as_junit(summary: Summary) -> str:

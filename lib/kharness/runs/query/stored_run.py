@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.standing import standing
 from monitoring.errors import MonitoringError
 from monitoring.journal.fields.directions import Said, better_of, read_directions
 from monitoring.journal.files import JOURNAL
@@ -20,7 +20,6 @@ from monitoring.journal.run_state import read_end
 from monitoring.journal.series import RunSeries
 from monitoring.journal.series.ends import JournalEnd, journal_end
 from monitoring.notes import read_notes
-from monitoring.web.rows import status_of
 
 # Names that a condition may use for what a configuration of the harness calls otherwise.
 _ALSO = {"lr": "learning_rate"}
@@ -59,7 +58,6 @@ class StoredRun:
     """Start of the first attempt, UTC epoch seconds."""
     problem: str = ""
     """Why run.json says nothing; empty if it does."""
-    _attempt: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _end(self) -> JournalEnd:
@@ -67,10 +65,8 @@ class StoredRun:
 
     @cached_property
     def status(self) -> str:
-        """`complete`, `failed`, `interrupted`, `running`, `died`, `silent` or `waiting`."""
-        if self._end.status is not None:
-            return self._end.status
-        return status_of(read_end(self.directory / JOURNAL), self._attempt, time.time())
+        """A word of kharness.runs.status, as `kharness status` says it."""
+        return standing(self.directory).status
 
     @property
     def step(self) -> int | None:
@@ -190,7 +186,6 @@ def read_run(directory: Path, name: str) -> StoredRun:
         tracking["project"],
         tracking["group"],
         as_number(attempts[0].get("started")),
-        _attempt=attempts[-1],
     )
 
 

@@ -89,14 +89,14 @@ export class Home {
   drawTiles() {
     const rows = this.visible;
     const having = (...statuses) => rows.filter((row) => statuses.includes(row.status));
-    const running = having("running", "waiting");
-    const bad = rows.filter((row) => row.errors || ["failed", "died", "unreadable"].includes(row.status));
+    const running = having("running");
+    const bad = rows.filter((row) => row.errors || ["failed", "killed", "timeout", "unreadable"].includes(row.status));
     const left = running.map((row) => (row.left === null ? null : row.left - Math.max(0, now() - row.updated))).filter((one) => one !== null);
     const tile = (label, value, note, kind = "", where = null) => h(where === null ? "div" : "button", where === null ? { class: `tile ${kind}` } : { class: `tile ${kind}`, type: "button", title: `show these: ${where}`, onclick: () => setWhere(view.where === where ? "" : where) },
       h("span", { class: "label" }, label), h("span", { class: "value" }, String(value), note ? h("span", { class: "note" }, note) : null));
     const tiles = [
-      tile("Running", running.length, left.length ? `last done in ${duration(Math.max(0, ...left))}` : "", "", "status=running or status=waiting"),
-      tile("Need attention", bad.length, "", bad.length ? "bad" : "", "errors>0 or status=failed or status=died or status=unreadable"),
+      tile("Running", running.length, left.length ? `last done in ${duration(Math.max(0, ...left))}` : "", "", "status=running"),
+      tile("Need attention", bad.length, "", bad.length ? "bad" : "", "errors>0 or status=failed or status=killed or status=timeout or status=unreadable"),
       tile("Complete", having("complete").length, "", "", "status=complete"),
       this.verdict(rows),
     ];

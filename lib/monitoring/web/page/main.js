@@ -61,7 +61,7 @@ const KEYS = [
 ];
 const WORDS = [
   ["optimizer=adamw", "an option; CONFIG_ and letters' case do not matter"], ["val_loss<0.4", "the newest value of a metric; best.val_loss its best"],
-  ["status=running", "or failed, complete, died, silent, interrupted"], ["name~lenet", "contains; !~ does not; a word alone means the name"],
+  ["status=running", "or failed, complete, killed, silent, interrupted"], ["name~lenet", "contains; !~ does not; a word alone means the name"],
   ["lr>=1e-3 and (adamw or not seed=1)", "and, or, not, brackets"],
 ];
 

@@ -7,7 +7,7 @@ import { now, store } from "./net.js";
 const ROW = 32;
 const MOST_COLUMNS = 12;
 const MAIN_METRICS = ["val_loss", "val_accuracy", "eval_loss", "eval/loss", "val/loss", "test_accuracy", "test_loss", "train_loss", "loss", "train/loss"];
-const STATUS_ORDER = ["running", "waiting", "died", "failed", "unreadable", "silent", "interrupted", "complete"];
+const STATUS_ORDER = ["running", "queued", "killed", "timeout", "failed", "unreadable", "silent", "interrupted", "pending", "complete"];
 
 // What is around a training, such as a matrix's axes or the trackers, says less of it than its own options.
 const AROUND = /^(MATRIX|SWEEP|REPORT|LAUNCHER|ENABLE|TRACKER|ALERT|NOTIFY|GPU_MONITOR|MACHINE_MONITOR)/;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from junitparser.xunit2 import JUnitXml, TestCase
 
 from kharness.report.summary import collect
 from kharness.report.writing.junit import as_junit
+from monitoring.host.name import host_name
+from monitoring.host.process import process_started
 
 from ..conftest import Make, MatrixDirectory
 
@@ -105,7 +108,8 @@ def test_every_way_not_to_complete(tmp_path: Path, make: Make) -> None:
     runs = [made.add({"SEED": seed}, make.training([2.0], [0.5])[:2]) for seed in seeds[:-1]]
     made.plan({"SEED": "8"})
     set_attempts(runs[0], "pending")
-    set_attempts(runs[1], "running", {})
+    alive = {"pid": os.getpid(), "host": host_name(), "process_started": process_started(os.getpid())}
+    set_attempts(runs[1], "running", {"job": alive})
     set_attempts(
         runs[2], "failed", {"ended": 1002.5, "exit_code": 74, "cause": "disk_full", "reason": "full"}
     )
