@@ -168,7 +168,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         write=not options.dry_run,
     )
     if options.dry_run:
-        return dry_run(plan.launches)
+        return dry_run(plan.launches, plan.note_lines())
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     say("\n".join([head, *plan.note_lines()]))
@@ -219,7 +219,9 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     found = find(directory, Path.cwd())
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
-        settings = {**found.settings, "MATRIX_DETACH": False}  # whoever continues watches on
+        # whoever continues watches on
+        typed = _running(options, is_program="template" in found.code)
+        settings = {**found.settings, "MATRIX_DETACH": False, **typed}
         if seeds:
             with_more_seeds(found.directory, seeds, Path.cwd(), settings)
             found = find(directory, Path.cwd())
@@ -365,13 +367,13 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
-def dry_run(launches: Sequence[Launch]) -> int:
+def dry_run(launches: Sequence[Launch], notes: Sequence[str] = ()) -> int:
     """Print what would be run."""
     from kharness.config.output import say
 
     width = max((len(launch.name) for launch in launches), default=0)
     rows = [f"  {launch.name:{width}}  {launch.command_line}" for launch in launches]
-    say("\n".join([*rows, "nothing was started or written"]))
+    say("\n".join([*rows, *notes, "nothing was started or written"]))
     return 0
 
 
@@ -447,11 +449,23 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         **launcher_settings(
             options.launcher, options.launcher_option, jobs=options.jobs, detach=options.detach
         ),
-        "MATRIX_TIMEOUT": options.timeout,
-        "MATRIX_RETRIES": options.retries,
+        "MATRIX_TIMEOUT": 0,
+        "MATRIX_RETRIES": 1,
+        **_running(options, is_program=True),
         **_judging(options),
         **{name: value for name, value in groups.items() if value},
     }
+
+
+def _running(options: argparse.Namespace, *, is_program: bool) -> dict[str, Value]:
+    """Return the settings of how runs are started that were typed, and whether first failures stop all."""
+    asked = {"JOBS": options.jobs, "TIMEOUT": options.timeout, "RETRIES": options.retries}
+    found: dict[str, Value] = {f"MATRIX_{name}": value for name, value in asked.items() if value is not None}
+    if is_program:
+        from kharness.matrix.running.alike import FIRST
+
+        found["MATRIX_ALIKE"] = 0 if options.keep_going else FIRST
+    return found
 
 
 def _judging(options: argparse.Namespace) -> dict[str, str]:

@@ -17,7 +17,10 @@ OF_RUN = (
     *("--detach", "--env", "--follow", "--hook", "--launcher", "--launcher-option", "--offline"),
     *("--pattern", "--project", "--render", "--resume-with", "--tracker"),
 )
-OF_MATRIX = ("--axis", "--baseline", "--better", "--budget", "--jobs", "--metric", "--retries", "--timeout")
+OF_MATRIX = (
+    *("--axis", "--baseline", "--better", "--budget", "--jobs", "--keep-going", "--metric", "--retries"),
+    "--timeout",
+)
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
@@ -107,10 +110,16 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
 def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V")
-    parser.add_argument("--jobs", type=int, help="runs at once; default: 1, in a queue all")
-    parser.add_argument("--timeout", type=int, default=0, help="seconds per attempt; 0: none")
-    parser.add_argument("--retries", type=int, default=1)
+    _takes_running(parser, "1, in a queue all", "none", "1")
     _takes_judging(parser)
+
+
+def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, retries: str) -> None:
+    parser.add_argument("--jobs", type=int, help=f"runs at once; default: {jobs}")
+    parser.add_argument("--timeout", type=int, help=f"seconds per attempt, 0 for none; default: {timeout}")
+    parser.add_argument("--retries", type=int, help=f"after a kill or a lost device; default: {retries}")
+    parser.add_argument("--keep-going", action="store_true",
+                        help="start all, also where the first ones fail alike")  # fmt: skip
 
 
 def _takes_judging(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +143,7 @@ def _takes_more_seeds(parser: argparse.ArgumentParser) -> None:
     _takes_directory(parser)
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="seed=V,V",
                         help="add seeds to a matrix: seed=1..10 keeps those that it has")  # fmt: skip
+    _takes_running(parser, *("as it began",) * 3)
 
 
 def _takes_note(parser: argparse.ArgumentParser) -> None:

@@ -27,9 +27,11 @@ from kharness.report.runs import MOST_PLOTTED
 from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.report.writing import files
 from kharness.report.writing.caveats import caveat_lines
+from kharness.runs.causes import common_words
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
-from kharness.runs.status import PENDING
+from kharness.runs.status import FAILED, PENDING
+from monitoring.counts import counted
 from monitoring.errors import error_lines
 from monitoring.journal.atomic_file import write_atomically
 
@@ -165,11 +167,15 @@ def _missing_lines(summary: Summary) -> list[str]:
     if not missing:
         return []
     lines = [f"not complete, in no mean: {len(missing)} of {len(summary.cells)}"]
-    lines += [
-        f"  {on_one_line(line)}"
-        for cell, line in zip(missing, incomplete_lines(summary), strict=True)
-        if cell.name not in folded
-    ]
+    alike: dict[str, list[str]] = {}
+    for cell, line in zip(missing, incomplete_lines(summary), strict=True):
+        if cell.name not in folded:
+            own = [str(cell.run.directory), cell.name, *cell.values.values()]
+            is_one = cell.run.status == FAILED
+            alike.setdefault(common_words(line, own) if is_one else cell.name, []).append(line)
+    for first, *others in alike.values():
+        more = f" (and {counted(len(others), 'other')} alike)" if others else ""
+        lines.append(f"  {on_one_line(first)}{more}")
     return [*lines, f"  and {len(folded)} runs: {PENDING}"] if folded else lines
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from kharness.config.output import fitted
+from kharness.matrix.running.alike import words_of
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.protocols import DRAW_EVERY
@@ -41,6 +42,8 @@ class MatrixProgress:
         self._num_bad = 0
         self._numbers: dict[str, int] = {}
         """Numbers of runs by name, in the order of their first start."""
+        self._told: set[str] = set()
+        """The ends of output of runs that failed: one that others have too is shown once."""
         self._next = 0.0
         self._next_plain = time.monotonic() + PLAIN_EVERY
 
@@ -69,8 +72,11 @@ class MatrixProgress:
         what = f"{outcome.status}: {outcome.attempt.reason} ({duration(outcome.seconds)}); see {log}"
         self._say_end(run.launch, what, done=not again)
         if outcome.status != INTERRUPTED:
-            for line in run.output_tail():
+            tail = run.output_tail()
+            words = words_of("\n".join(tail), run.launch)
+            for line in [] if words in self._told else tail:
                 self.say(f"  | {line}")
+            self._told.add(words)
         if again:
             alone = ", alone" if outcome.attempt.cause == OUT_OF_MEMORY else ""
             self.say(f"  {run.launch.name} is tried again{alone}")

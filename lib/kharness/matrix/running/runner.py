@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from kharness.matrix.launchers import Guarded
+from kharness.matrix.running.alike import FirstFailures
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.protocols import DRAW_EVERY, Resources, RunnerView, Source, Watcher
@@ -52,16 +53,19 @@ class Limits:
     """Names whose failure is expected, so that it stops nothing."""
     detach: bool = False
     """Leave once a scheduler has all of it."""
+    alike: int = 0
+    """Start no other once so many first ones have failed alike; 0 for always going on."""
 
     @classmethod
     def read(cls, settings: Mapping[str, object], excused: Sequence[str] = ()) -> Limits:
-        """Read MATRIX_TIMEOUT, MATRIX_RETRIES, MATRIX_KEEP_GOING and MATRIX_DETACH."""
+        """Read MATRIX_TIMEOUT, MATRIX_RETRIES, MATRIX_KEEP_GOING, MATRIX_DETACH and MATRIX_ALIKE."""
         timeout, retries = settings.get("MATRIX_TIMEOUT", 0), settings.get("MATRIX_RETRIES", 1)
         assert isinstance(timeout, int)
         assert isinstance(retries, int)
         keep_going = bool(settings.get("MATRIX_KEEP_GOING", True))
-        detach = bool(settings.get("MATRIX_DETACH", False))
-        return cls(timeout, retries, keep_going, frozenset(excused), detach)
+        detach, alike = bool(settings.get("MATRIX_DETACH", False)), settings.get("MATRIX_ALIKE", 0)
+        assert isinstance(alike, int)
+        return cls(timeout, retries, keep_going, frozenset(excused), detach, alike)
 
 
 def run_all(
@@ -132,6 +136,7 @@ class _Matrix:
         self._begun: dict[str, int] = {}
         """The number of the attempt that was last said to have begun, by name."""
         self._free = FreeAttempts()
+        self._first_failures = FirstFailures(limits.alike)
 
     def adopt(self, adopted: Sequence[tuple[Launch, RunStatus]]) -> None:
         """Take over jobs of an earlier runner."""
@@ -235,6 +240,7 @@ class _Matrix:
         self.progress.ended(run, outcome, again=again)
         if not again:
             self._settle(run.launch, outcome)
+            self._stop_if_one(run, outcome)
             return
         # It resumes from its last checkpoint, unless it was to start from scratch and never did.
         launch = replace(run.launch, arguments=()) if run.state.start else run.launch
@@ -265,6 +271,21 @@ class _Matrix:
             if not self.stopping and not self.signals.stops:
                 self.progress.say(f"KEEP_GOING=n: {launch.name} is not complete, so no other is started")
             self.stopping = True
+
+    def _stop_if_one(self, run: ActiveRun, outcome: Outcome) -> None:
+        """Start no other where all that have run so far have failed at once, with the same words."""
+        if not self._first_failures.are_one(run.launch, outcome, step=run.state.step or 0):
+            return
+        if not (self.stopping or self.signals.stops or self.source.done()):
+            from kharness.config.make.typed import typed
+            from kharness.runs.latest import shown
+
+            again = typed("continue", shown(run.launch.directory.parent))
+            self.progress.say(
+                f"the first {self.limits.alike} runs failed alike, so no other is started. "
+                f"Once that is repaired: {again}; all the same: {again} --keep-going"
+            )
+        self.stopping = True
 
     def _enforce_timeout(self) -> None:
         """Ask runs over the time limit to save and stop; kill those that do not within STOP_GRACE."""
