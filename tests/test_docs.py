@@ -47,7 +47,7 @@ def test_every_option_is_documented(root: Path) -> None:
 
 def test_every_requirement_is_justified(root: Path) -> None:
     names = [
-        re.split(r"[=<>]", line)[0]
+        re.split(r"[=<>;]", line)[0]
         for file in ("run.in", "test.in")
         for line in (root / "requirements" / file).read_text().splitlines()
         if line and not line.startswith(("#", "-"))

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
-from kharness.environment.locks import about, lock_of, normalized, pinned, sizes
+from kharness.environment.locks import FOLDER, InstallError, about, is_for, lock_of, normalized, pinned, sizes
 from kharness.environment.parts import _named
 
 PARTS = sorted(path.stem for path in Path(__file__).parents[2].glob("requirements/*.in"))
@@ -26,9 +27,30 @@ def test_every_named_package_is_pinned(part: str) -> None:
 def test_every_pin_has_hashes(part: str) -> None:
     text = lock_of(part).read_text()
     blocks = re.findall(
-        r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+        r"^(\S+)==(\S+)(?: ; [^\\\n]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+        text,
+        re.MULTILINE,
     )
     assert {normalized(name): version for name, version, _ in blocks} == pinned(lock_of(part))
+
+
+def markers() -> set[str]:
+    """Those of all locks."""
+    text = "".join(path.read_text() for path in FOLDER.glob("*.txt"))
+    return {found.strip() for found in re.findall(r"^\S+==\S+ ; ([^\\\n]+)", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("marker", sorted({*markers(), "python_version >= '3.12'"}))
+@pytest.mark.parametrize("minor", range(11, 15))
+def test_a_marker_is_read_as_pip_reads_it(marker: str, minor: int) -> None:
+    """Set-up, which a bare Python runs, takes for missing what pip would bring."""
+    version = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
+    assert is_for((3, minor), marker) == Marker(marker).evaluate(version)
+
+
+def test_a_marker_that_set_up_cannot_read_is_refused() -> None:
+    with pytest.raises(InstallError, match="unknown marker: sys_platform == 'win32'"):
+        is_for((3, 11), "sys_platform == 'win32'")
 
 
 def test_parts_agree_on_versions() -> None:

@@ -12,6 +12,10 @@ from kharness.config.errors import KharnessError
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "requirements"
 
+Python = tuple[int, int]
+"""A version, such as (3, 11)."""
+MARKER = re.compile(r"python_(?:full_)?version (<|>=) '(\d+)\.(\d+)'")
+
 Sizes = Mapping[str, tuple[int, int]]
 """Bytes of each package by name, as fetched and on the disk, of the wheels for Linux on x86_64."""
 
@@ -28,10 +32,22 @@ def lock_of(part: str) -> Path:
     return lock
 
 
-def pinned(lock: Path) -> dict[str, str]:
-    """Version by normalized name."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock.read_text(), re.MULTILINE)
-    return {normalized(name): version for name, version in found}
+def pinned(lock: Path, python: Python | None = None) -> dict[str, str]:
+    """Version by normalized name; with a Python, of what is for that one."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; ([^\\\n]+))?", lock.read_text(), re.MULTILINE)
+    return {
+        normalized(name): version
+        for name, version, marker in found
+        if python is None or not marker or is_for(python, marker)
+    }
+
+
+def is_for(python: Python, marker: str) -> bool:
+    """Whether a marker of our locks holds: `make requirements` writes these, and a bare Python reads them."""
+    limit = MARKER.fullmatch(marker.strip())
+    if limit is None:
+        raise InstallError(f"unknown marker: {marker}", hint="one like python_full_version < '3.14' is known")
+    return (python < (int(limit[2]), int(limit[3]))) == (limit[1] == "<")
 
 
 def installed(venv: Path) -> dict[str, str]:
@@ -39,6 +55,14 @@ def installed(venv: Path) -> dict[str, str]:
     found = (path.name.removesuffix(".dist-info") for path in site_packages(venv, "*.dist-info"))
     parts = (text.rpartition("-") for text in found)
     return {normalized(name): version for name, _, version in parts}
+
+
+def python_of(venv: Path) -> Python | None:
+    """The version of the environment's Python; None before it is made."""
+    for folder in venv.glob("lib/python*.*/site-packages"):
+        major, minor = folder.parent.name.removeprefix("python").split(".")
+        return int(major), int(minor)
+    return None
 
 
 def site_packages(venv: Path, pattern: str) -> Iterable[Path]:
@@ -51,9 +75,9 @@ def normalized(name: str) -> str:
 
 
 def lacking(venv: Path, parts: Iterable[str]) -> dict[str, str]:
-    """The pins of the parts that the environment does not hold."""
-    there = installed(venv)
-    pins = {name: version for part in parts for name, version in pinned(lock_of(part)).items()}
+    """The pins of the parts, for its Python, that the environment does not hold."""
+    there, python = installed(venv), python_of(venv)
+    pins = {name: version for part in parts for name, version in pinned(lock_of(part), python).items()}
     return {name: version for name, version in pins.items() if there.get(name) != version}
 
 

@@ -95,9 +95,9 @@ class Clone:
         self.wheel("torch", version, {"torch/version.py": f"cuda: str | None = {cuda}\n"})
 
     def lock(self, part: str, *packages: tuple[str, str]) -> None:
-        """Pin packages, made here, as a part."""
+        """Pin packages, made here, as a part; a version may have a marker behind it."""
         lines = [
-            f"{name}=={version} \\\n    --hash=sha256:{self.wheel(name, version)}"
+            f"{name}=={version} \\\n    --hash=sha256:{self.wheel(name, version.partition(' ; ')[0])}"
             for name, version in packages
         ]
         (self.root / "requirements" / f"{part}.txt").write_text("\n".join(["# a part", *lines]) + "\n")
@@ -164,7 +164,8 @@ def clone(root: Path, tmp_path: Path) -> Clone:
     made.torch("2.13.0+cpu", "None")
     made.torch("2.13.0", '"13.0"')
     made.lock("config", ("menu_maker", "1.0"))
-    made.lock("run", ("menu_maker", "1.0"), ("number_cruncher", "2.1"))
+    of_others = ("for_older", "1.0 ; python_full_version < '3.11'")
+    made.lock("run", ("menu_maker", "1.0"), ("number_cruncher", "2.1 ; python_version >= '3.11'"), of_others)
     made.lock("cuda", ("nvidia_cublas", "13.1"))
     made.lock("wandb", ("wandb", "0.31.0"), ("wandb_core", "1.2"))
     sizes = {"menu-maker": [146_000, 507_000], "number-cruncher": [90_000_000, 300_000_000]}
@@ -176,7 +177,7 @@ def clone(root: Path, tmp_path: Path) -> Clone:
 
 @pytest.mark.parametrize("by", BY)
 def test_set_up_says_what_it_brings_and_how_large_before_it_begins(clone: Clone, by: str) -> None:
-    """A part, then all of it; the first takes no pip of its own."""
+    """A part, then all of it but what is for other Pythons; the first takes no pip of its own."""
     assert clone.create(".ready-config", "config", by=by) == (
         0,
         [
