@@ -21,7 +21,9 @@ from monitoring.journal.records import read_records
 
 from ...processes import is_gone
 from ...waiting import wait_until
-from .test_sources import bridged, ours, records
+from ...warm_python import WarmPython
+from .conftest import Bridged
+from .test_sources import ours, records
 
 LONG = 300
 
@@ -35,7 +37,7 @@ def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen
     )
 
 
-def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path) -> None:
+def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, sys.executable, "-c", "print('no memory'); raise SystemExit(7)").returncode == 7
     assert records(run_dir, "end") == [{"status": "failed", "error": "no memory"}]
     assert (run_dir / "output.log").read_text() == "no memory\n"
@@ -53,7 +55,7 @@ def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_
     assert records(run_dir, "end") == [{"status": "failed", "error": "no such file: a.txt"}]
 
 
-def test_killed_program_is_told_by_its_signal(run_dir: Path) -> None:
+def test_killed_program_is_told_by_its_signal(run_dir: Path, bridged: Bridged) -> None:
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     assert bridged(run_dir, sys.executable, "-c", killed).returncode == 128 + signal.SIGKILL
     assert records(run_dir, "end") == [{"status": "failed", "error": "ended by SIGKILL"}]
@@ -80,7 +82,7 @@ def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals) -> None:
     assert records(run_dir, "end") == [{"status": "interrupted", "cause": "stopped"}]
 
 
-def test_arguments_arrive_letter_for_letter(run_dir: Path) -> None:
+def test_arguments_arrive_letter_for_letter(run_dir: Path, bridged: Bridged) -> None:
     words = ["$(touch x)", "a b", "", "--", "*", "'\"\\", "ünï", "\n"]
     ended = bridged(
         run_dir, sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *words
@@ -89,12 +91,12 @@ def test_arguments_arrive_letter_for_letter(run_dir: Path) -> None:
     assert orjson.loads((run_dir / "output.log").read_text()) == words
 
 
-def test_program_that_is_no_python(run_dir: Path) -> None:
+def test_program_that_is_no_python(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, "sh", "-c", "echo 'iter 3: loss 0.5, time 2ms'; exit 4").returncode == 4
     assert records(run_dir, "step") == [{"global_step": 3, "train_loss": 0.5, "step_ms": 2}]
 
 
-def test_what_is_left_running_is_ended_and_said(run_dir: Path) -> None:
+def test_what_is_left_running_is_ended_and_said(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, "sh", "-c", "sleep 600 & echo $!; setsid -f sh -c 'echo $$; exec sleep 600'")
     assert "note: what the program had left running is ended" in ended.stderr
     left = [int(pid) for pid in (run_dir / "output.log").read_text().split()]
@@ -154,7 +156,7 @@ def reported(run_dir: Path, attempt: int) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> None:
+def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int, bridged: Bridged) -> None:
     moments = random.Random(seed)
     bridge = started(run_dir, *ours("nanogpt", LONG, 0.003))
     output = run_dir / "output.log"
@@ -177,7 +179,9 @@ def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int) -> No
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path, is_open: bool) -> None:
+def test_values_of_a_program_whose_bridge_was_killed_as_it_started(
+    run_dir: Path, is_open: bool, bridged: Bridged
+) -> None:
     """The program runs before its run is open: what it reported by then is an attempt of its own."""
     if is_open:  # and no record written yet
         opens = f"Run({str(run_dir)!r}, name='a', project='p', config={{}}, agent=False); os._exit(0)"
@@ -202,7 +206,9 @@ def test_values_of_a_program_whose_bridge_was_killed_as_it_started(run_dir: Path
     assert [r["train_loss"] for r in counting(journal) if r["event"] == "step"] == [4.0, 2.0]
 
 
-def test_line_that_was_cut_off_in_a_killed_attempt_is_no_value_and_no_part_of_the_next(run_dir: Path) -> None:
+def test_line_that_was_cut_off_in_a_killed_attempt_is_no_value_and_no_part_of_the_next(
+    run_dir: Path, bridged: Bridged
+) -> None:
     run_dir.mkdir()
     (run_dir / "metrics.jsonl").touch()
     (run_dir / "output.log").write_text("step 1 loss 2.0\nstep 2 loss 1")
@@ -213,7 +219,9 @@ def test_line_that_was_cut_off_in_a_killed_attempt_is_no_value_and_no_part_of_th
     assert steps == [(1, 2.0), (1, 1.5), (1, 1.5)]
 
 
-def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_none(run_dir: Path) -> None:
+def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_none(
+    run_dir: Path, bridged: Bridged
+) -> None:
     """The bridge was killed before it had read them."""
     assert bridged(run_dir, *ours("nanogpt", 4)).returncode == 0
     journal = run_dir / "metrics.jsonl"
@@ -241,7 +249,7 @@ def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_non
     ],
 )
 def test_what_a_program_with_its_own_checkpoints_does_not_do_again_still_counts(
-    run_dir: Path, every: int, resumed: object, gone: object, counted: int
+    run_dir: Path, every: int, resumed: object, gone: object, counted: int, bridged: Bridged
 ) -> None:
     program = [sys.executable, Path(__file__).with_name("checkpoints.py"), run_dir.parent / "kept", every]
     assert bridged(run_dir, *program).returncode == 3
@@ -254,7 +262,9 @@ def test_what_a_program_with_its_own_checkpoints_does_not_do_again_still_counts(
     assert records(run_dir, "end")[-1] == {"status": "complete", "first_step": 1, "steps_done": 12}
 
 
-def test_options_of_the_whole_run_do_not_tell_where_an_attempt_goes_on(run_dir: Path) -> None:
+def test_options_of_the_whole_run_do_not_tell_where_an_attempt_goes_on(
+    run_dir: Path, bridged: Bridged
+) -> None:
     program = [sys.executable, Path(__file__).with_name("checkpoints.py"), run_dir.parent / "kept", 4]
     options = ["--pattern", r"^(?P<step>0) hp_metric=(?P<hp_metric>\S+)"]
     assert [bridged(run_dir, *program, options=options).returncode for _ in range(2)] == [3, 0]
@@ -267,10 +277,11 @@ def test_options_of_the_whole_run_do_not_tell_where_an_attempt_goes_on(run_dir: 
     assert losses == list(range(1, 13))
 
 
-def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(run_dir: Path) -> None:
+def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhile(
+    run_dir: Path, bridged: Bridged, warm_bridge: WarmPython
+) -> None:
     assert bridged(run_dir, *ours("nanogpt", 2)).returncode == 0
-    other = subprocess.run([*map(str, ours("tensorboard", 3))], cwd=run_dir.parent, check=False)
-    assert other.returncode == 0
+    assert warm_bridge.run(ours("tensorboard", 3)[1:], cwd=run_dir.parent).returncode == 0
     (file,) = (run_dir.parent / "runs").rglob("events.out.tfevents.*")
     # the first attempt a minute and a half ago, the other program a minute ago
     run = orjson.loads((run_dir / "run.json").read_bytes())
@@ -289,7 +300,7 @@ def test_a_later_attempt_takes_no_file_that_another_program_has_written_meanwhil
     assert [source["kind"] for source in sources] == ["output"]
 
 
-def test_bridge_within_a_bridge_records_a_run_of_its_own(run_dir: Path) -> None:
+def test_bridge_within_a_bridge_records_a_run_of_its_own(run_dir: Path, bridged: Bridged) -> None:
     inner = run_dir.with_name("inner")
     line = "print('iter 3: loss 0.5, time 2ms')"
     within = [sys.executable, "-m", "monitoring.bridge", inner, "--", sys.executable, "-c", line]
@@ -299,7 +310,7 @@ def test_bridge_within_a_bridge_records_a_run_of_its_own(run_dir: Path) -> None:
     assert records(run_dir, "step") == []
 
 
-def test_second_bridge_of_a_directory_is_refused(run_dir: Path) -> None:
+def test_second_bridge_of_a_directory_is_refused(run_dir: Path, bridged: Bridged) -> None:
     bridge = started(run_dir, "sleep", "600")
     wait_until(lambda: (run_dir / "output.log").exists())
     second = bridged(run_dir, "true")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from monitoring.bridge.importing import NothingToImportError, import_run
 from monitoring.journal.run_json import read_run_json
 
+from ...warm_python import WarmPython
 from .test_sources import LOSSES, STEPS, ours, records
 
 
@@ -30,8 +30,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "scalars", "mlflow", "csv", "jsonl"])
-def test_every_value_is_there_once(program: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    subprocess.run(list(map(str, ours(kind))), cwd=program, env=dict(os.environ), check=True)
+def test_every_value_is_there_once(
+    program: Path, kind: str, monkeypatch: pytest.MonkeyPatch, warm_bridge: WarmPython
+) -> None:
+    assert warm_bridge.run(ours(kind)[1:], cwd=program).returncode == 0
     source = {"scalars": "runs", "mlflow": "mlflow.db", "csv": "own.csv", "jsonl": "own.jsonl"}
     monkeypatch.chdir(program)
     path = Path(source.get(kind, kind))  # as one types it
@@ -101,9 +103,9 @@ def test_last_line_needs_no_end(tmp_path: Path, name: str, text: str) -> None:
     ],
 )
 def test_half_written_log_is_read_as_far_as_it_goes(
-    program: Path, kind: str, at: str, said: str, capsys: pytest.CaptureFixture[str]
+    program: Path, kind: str, at: str, said: str, capsys: pytest.CaptureFixture[str], warm_bridge: WarmPython
 ) -> None:
-    subprocess.run(list(map(str, ours(kind))), cwd=program, env=dict(os.environ), check=True)
+    assert warm_bridge.run(ours(kind)[1:], cwd=program).returncode == 0
     (path,) = program.glob(at)
     whole = import_run(path, program / "whole", project="p", agent=False)
     assert capsys.readouterr().err == ""

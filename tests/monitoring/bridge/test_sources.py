@@ -21,24 +21,13 @@ from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.records import read_records
 
 from ...waiting import wait_until
+from ...warm_python import WarmPython
+from .conftest import Bridged
 
 PROGRAMS = Path(__file__).parent / "programs.py"
 STEPS = 12
 
 LOSSES = [4 / (step + 1) for step in range(STEPS)]
-
-
-def bridged(run_dir: Path, *program: object, options: Sequence[str] = (), cwd: Path | None = None) -> Any:
-    """Run a program to its end under the bridge."""
-    where = cwd or run_dir.parent
-    return subprocess.run(
-        [sys.executable, "-m", "monitoring.bridge", str(run_dir), *options, "--", *map(str, program)],
-        cwd=where,
-        env={**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def ours(kind: str, steps: int = STEPS, pause: float = 0.0) -> list[object]:
@@ -63,7 +52,7 @@ def steps(values: Sequence[float], **others: object) -> list[dict[str, object]]:
     return [{"global_step": n, "train_loss": value, **others} for n, value in enumerate(values)]
 
 
-def test_output_of_nanogpt(run_dir: Path) -> None:
+def test_output_of_nanogpt(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours("nanogpt"))
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == steps(rounded("%.4f"), step_ms=12.5, mfu_percent=1.25)
@@ -71,13 +60,13 @@ def test_output_of_nanogpt(run_dir: Path) -> None:
     assert records(run_dir, "end") == [{"status": "complete", "first_step": 0, "steps_done": STEPS}]
 
 
-def test_output_of_torchtitan_in_colors(run_dir: Path) -> None:
+def test_output_of_torchtitan_in_colors(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("torchtitan")).returncode == 0
     others = {"grad_norm": 1.25, "memory_gib": 10.25, "tokens_per_second": 1234, "tflops": 1.5}
     assert records(run_dir, "step") == steps(rounded("%.4f"), **others, mfu_percent=2.5)
 
 
-def test_dicts_that_hugging_face_prints_are_counted(run_dir: Path) -> None:
+def test_dicts_that_hugging_face_prints_are_counted(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours("hugging_face"))
     assert records(run_dir, "step") == [
         {"global_step": n, "train_loss": loss, "lr": 1e-05, "epoch": 0.5}
@@ -86,7 +75,7 @@ def test_dicts_that_hugging_face_prints_are_counted(run_dir: Path) -> None:
     assert "Hugging Face prints 4 digits and no step" in ended.stderr
 
 
-def test_pattern_of_the_users(run_dir: Path) -> None:
+def test_pattern_of_the_users(run_dir: Path, bridged: Bridged) -> None:
     pattern = r"it=(?P<step>\d+) \| error (?P<train__error>\S+)"
     assert bridged(run_dir, *ours("own"), options=["--pattern", pattern]).returncode == 0
     assert [(r["global_step"], r["train/error"]) for r in records(run_dir, "step")] == list(
@@ -95,7 +84,7 @@ def test_pattern_of_the_users(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])
-def test_rows_of_trackers(run_dir: Path, kind: str) -> None:
+def test_rows_of_trackers(run_dir: Path, kind: str, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours(kind))
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == [
@@ -108,7 +97,7 @@ def test_rows_of_trackers(run_dir: Path, kind: str) -> None:
     assert f"recorded from {kind}: {names}" in ended.stderr
 
 
-def test_event_files(run_dir: Path) -> None:
+def test_event_files(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours("scalars"))
     assert ended.returncode == 0, ended.stderr
     found = records(run_dir, "step")
@@ -122,7 +111,7 @@ def test_event_files(run_dir: Path) -> None:
     assert "; single precision, as event files have it)" in ended.stderr
 
 
-def test_mlflow(run_dir: Path) -> None:
+def test_mlflow(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("mlflow")).returncode == 0
     assert records(run_dir, "step") == steps(LOSSES)
     assert records(run_dir, "eval") == [
@@ -131,7 +120,9 @@ def test_mlflow(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "others"), [("csv", {"note": "a, b"}), ("jsonl", {})])
-def test_files_that_the_user_names(run_dir: Path, kind: str, others: dict[str, object]) -> None:
+def test_files_that_the_user_names(
+    run_dir: Path, kind: str, others: dict[str, object], bridged: Bridged
+) -> None:
     assert bridged(run_dir, *ours(kind), options=["--follow", f"own.{kind}"]).returncode == 0
     assert records(run_dir, "step") == steps(LOSSES, **others)
 
@@ -146,7 +137,7 @@ with sqlite3.connect('shared/p.db') as rows:
 
 
 def test_rows_that_stood_in_a_store_before_are_not_recorded(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, bridged: Bridged
 ) -> None:
     """Files that are appended to or begun anew, and a database that several programs share."""
     here = run_dir.parent
@@ -169,7 +160,7 @@ def test_rows_that_stood_in_a_store_before_are_not_recorded(
         assert records(run_dir, "step") == expected * attempt
 
 
-def test_run_of_ours_in_a_program_spools(run_dir: Path) -> None:
+def test_run_of_ours_in_a_program_spools(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("run")).returncode == 0
     assert not list(run_dir.parent.glob("results/own/*.json*"))
     assert [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step")] == list(enumerate(LOSSES))
@@ -178,7 +169,7 @@ def test_run_of_ours_in_a_program_spools(run_dir: Path) -> None:
     assert len(records(run_dir, "end")) == 1
 
 
-def test_richer_source_counts_and_the_other_is_named(run_dir: Path) -> None:
+def test_richer_source_counts_and_the_other_is_named(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours("trackio and output"))
     assert ended.returncode == 0, ended.stderr
     found = records(run_dir, "step")
@@ -188,7 +179,7 @@ def test_richer_source_counts_and_the_other_is_named(run_dir: Path) -> None:
 
 
 def test_calls_of_trackers_are_recorded_in_the_program(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, bridged: Bridged
 ) -> None:
     """After a `sitecustomize` of the user's own."""
     own = run_dir.parent / "own"
@@ -205,7 +196,9 @@ def test_calls_of_trackers_are_recorded_in_the_program(
     assert (run_dir / "output.log").read_text().startswith("of the user\n")
 
 
-def test_scalars_of_a_writer_and_logs_of_a_trainer_are_recorded_in_the_program(run_dir: Path) -> None:
+def test_scalars_of_a_writer_and_logs_of_a_trainer_are_recorded_in_the_program(
+    run_dir: Path, bridged: Bridged
+) -> None:
     """But for the Trainer's last log, whose loss is the mean of the whole training."""
     for name, text in (
         ("tensorboardX/writer.py", "class SummaryWriter:\n add_scalar = add_scalars = lambda *_: None"),
@@ -233,7 +226,7 @@ trainer.log({'train_runtime': 9.0, 'train_loss': 3.5})
     ]
 
 
-def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path) -> None:
+def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path, bridged: Bridged) -> None:
     other = run_dir.parent / "tensorboardX"
     other.mkdir()
     (other / "__init__.py").touch()
@@ -267,7 +260,9 @@ def of_tensorboard(stores: Path) -> list[float]:
     return [value.tensor.float_val[0] for value in values]
 
 
-def test_two_programs_that_write_event_files_into_one_folder_stay_apart(results: Path) -> None:
+def test_two_programs_that_write_event_files_into_one_folder_stay_apart(
+    results: Path, warm_bridge: WarmPython
+) -> None:
     """Both still run when the last has been found by both bridges: each looks every other second."""
     ends = results / "end"
     program = (
@@ -282,11 +277,8 @@ def test_two_programs_that_write_event_files_into_one_folder_stay_apart(results:
     )
     directories = [results / name for name in ("one", "two")]
     bridges = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "monitoring.bridge", str(directory), "--"),
-                *(sys.executable, "-c", program, str(number)),
-            ],
+        warm_bridge.start(
+            ["-m", "monitoring.bridge", directory, "--", sys.executable, "-c", program, number],
             cwd=results,
             stderr=subprocess.DEVNULL,
         )
@@ -321,7 +313,7 @@ def test_all_that_a_killed_programs_tracker_has_kept(
     assert kept == pytest.approx([4 / (step + 1) for step in range(len(kept))], rel=1e-7)
 
 
-def test_nothing_found_shows_what_was_printed(run_dir: Path) -> None:
+def test_nothing_found_shows_what_was_printed(run_dir: Path, bridged: Bridged) -> None:
     ended = bridged(run_dir, *ours("quiet", 1))
     assert (
         "no metrics were found yet; its last line is 'done'; --pattern REGEX or --follow FILE" in ended.stderr
@@ -329,7 +321,7 @@ def test_nothing_found_shows_what_was_printed(run_dir: Path) -> None:
     assert records(run_dir, "end") == [{"status": "complete"}]
 
 
-def test_what_another_program_has_just_written_is_its_own(results: Path) -> None:
+def test_what_another_program_has_just_written_is_its_own(results: Path, bridged: Bridged) -> None:
     """As in a matrix, whose next run begins when the last has ended."""
     assert bridged(results / "one", *ours("tensorboard", 3)).returncode == 0
     for file in (results / "runs").rglob("events.*"):
@@ -398,7 +390,9 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     assert list(shared.rglob("*")) == [shared / f"monitoring-bridges-{os.getuid()}"]
 
 
-def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(results: Path) -> None:
+def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(
+    results: Path, bridged: Bridged
+) -> None:
     program = (
         "import sys\n"
         "from torch.utils.tensorboard import SummaryWriter\n"
