@@ -23,6 +23,7 @@ import pytest
 from kharness.config.places import OUTPUT
 
 from . import few_digits as few_digits_checkout
+from . import order
 from .made_once import made_once
 from .simulated_nvml.simulated_nvml import LIBRARY, SimulatedNvml, build, header_folder
 from .time_limit import pytest_collection_modifyitems as pytest_collection_modifyitems
@@ -86,7 +87,7 @@ hypothesis.settings.load_profile("loaded machine")
 READ_BY_TORCH = ("OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """What the shell handed down and would be handed on to all that the suite starts.
 
     One that runs it in the background has it ignore SIGINT, nohup SIGHUP; one that keeps Python from writing
@@ -99,6 +100,7 @@ def pytest_configure() -> None:
     # else threads of a small operation spin for the next one: two thirds of a training's kernel time
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     sys.dont_write_bytecode = False
+    config.pluginmanager.register(order)
 
 
 @pytest.hookimpl(tryfirst=True)
