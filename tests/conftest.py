@@ -158,10 +158,11 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def few_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout of which trainings take a hundred digits; run in it with `few_digits.environment_of`."""
-    folder = tmp_path_factory.mktemp("few-digits") / "checkout"
-    few_digits_checkout.make(ROOT, folder)
-    return folder
+    """A checkout of which trainings take a hundred digits, which all workers read.
+
+    Run in it with `few_digits.environment_of`, and with results elsewhere.
+    """
+    return made_once(tmp_path_factory, "few-digits", functools.partial(few_digits_checkout.make, ROOT))
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,12 @@ ENTRY = 'config DATASET_FEW_DIGITS\n\tbool "A hundred digits (120 + 20 images)"\
 DEFAULT = '\tdefault "few-digits" if DATASET_FEW_DIGITS\n'
 
 
+def copy(checkout: Path, folder: Path) -> Path:
+    """A copy of it that may be written to."""
+    ignored = shutil.ignore_patterns("*.pyc.*")  # what another process just compiles
+    return Path(shutil.copytree(checkout, folder, ignore=ignored))
+
+
 def make(root: Path, folder: Path) -> None:
     """Copy the checkout `root` to `folder`, compiled modules included, and add the dataset."""
     models = [path.parent.name for path in root.glob("*/model.py")]

@@ -20,7 +20,7 @@ from monitoring import Run, read_records
 from monitoring.host.environment import git_state
 from monitoring.media.code_diff import keep_code_diff
 
-from ....few_digits import environment_of
+from ....few_digits import copy, environment_of
 from ....warm_python import WarmPython
 
 FLAGS = ("--dataset", "few-digits", "--device", "cpu", "--num-threads", "1", "--tracker", "none")
@@ -36,11 +36,11 @@ def git(checkout: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def checkout(few_digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout under test as a repository of one commit."""
-    copy = Path(shutil.copytree(few_digits, tmp_path_factory.mktemp("reproduce") / "checkout"))
-    git(copy, "init", "--quiet")
-    git(copy, "add", ".")
-    git(copy, "commit", "--quiet", "-m", "first")
-    return copy
+    folder = copy(few_digits, tmp_path_factory.mktemp("reproduce") / "checkout")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -49,14 +49,16 @@ def terminal_of(
         os.close(master)
 
 
-def test_make_train_shows_the_bar_of_each_epoch(few_digits: Path, warm_few: WarmPython) -> None:
+def test_make_train_shows_the_bar_of_each_epoch(
+    few_digits: Path, tmp_path: Path, warm_few: WarmPython
+) -> None:
     given = ["CONFIG_TRACKER_RUN_NAME=shown", "CONFIG_NUM_EPOCHS=2", "CONFIG_DATASET=few-digits"]
-    command = ["scripts/train.py", "O=on-terminal", *given, "CONFIG_BATCH_SIZE=36", "CONFIG_DEVICE=cpu"]
+    command = ["scripts/train.py", f"O={tmp_path}", *given, "CONFIG_BATCH_SIZE=36", "CONFIG_DEVICE=cpu"]
     environment = environment_of(few_digits)
     with terminal_of(warm_few, command, cwd=few_digits, environment=environment) as terminal:
         lines = [TIMES.sub(r" \1", line) for line in terminal.read_to_end()]
         assert terminal.process.wait() == 0, lines
-    printed = (few_digits / "on-terminal/results/shown/output.log").read_text()
+    printed = (tmp_path / "results/shown/output.log").read_text()
     assert not set(printed) & {"\r", "\x1b", "█"}
     expected = printed.splitlines()
     first = lines.index(expected[0])

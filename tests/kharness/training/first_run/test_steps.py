@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from kharness.training.first_run.steps import MINUTES, STEPS
 from kharness.training.first_run.timed import RESULTS, StepFailed, StepSkipped
 from monitoring.gpu.sample import GpuSample
 
-from ....few_digits import environment_of
+from ....few_digits import copy, environment_of
 from ....warm_python import WarmPython
 
 SMI = {
@@ -99,8 +98,7 @@ def test_all_limits_are_little_more_than_the_time_for_all_steps() -> None:
 @pytest.fixture(scope="module")
 def checkout(few_digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One whose trainings take a hundred digits unless they are told otherwise."""
-    folder = tmp_path_factory.mktemp("first-run") / "checkout"
-    shutil.copytree(few_digits, folder)
+    folder = copy(few_digits, tmp_path_factory.mktemp("first-run") / "checkout")
     with (folder / "defconfigs/default").open("a") as preset:
         preset.write("CONFIG_DATASET_FEW_DIGITS=y\n")
     return folder
