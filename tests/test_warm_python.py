@@ -68,6 +68,14 @@ actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_D
 spawned = os.posix_spawn(sys.executable, command, here, file_actions=actions, setsid=True, setsigmask=[10])
 os.close(write)
 found += [json.loads(open(read).read()), os.waitpid(spawned, 0)[1]]
+read, write = os.pipe()
+if (replaced := os.fork()) == 0:
+    os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    os.dup2(write, 2)
+    os.execve(sys.executable, command, here)
+os.close(write)
+found += [json.loads(open(read).read()), os.waitpid(replaced, 0)[1]]
+forked += open("said").read()
 found.append(os.path.isdir(folder.name))
 log.flush()
 print(json.dumps([forked, found]).replace(str(os.getpid()), "PID"))
@@ -123,10 +131,44 @@ def test_whoever_is_forked_sees_what_a_fresh_one_does(
     (is_forked, forked), (is_fresh, as_fresh) = told
     for ours, theirs in zip(forked, as_fresh, strict=True):
         assert ours == theirs
-    assert (is_forked, is_fresh) == ("True\n", "False\n"), "it was not forked"
+    assert (is_forked, is_fresh) == ("True\nTrue\n", "False\nFalse\n"), "it was not forked"
 
 
 def test_a_server_of_another_checkout_has_its_modules(few_digits: Path, warm_few: WarmPython) -> None:
     look = "import sys; print(sys.modules['kharness.training.loop'].__file__)"
     done = warm_few.run(["-c", look], env=environment_of(few_digits))
     assert (done.stdout, done.stderr) == (f"{few_digits}/lib/kharness/training/loop.py\n", "")
+
+
+TESTS = """
+import os, signal, sys
+
+def test_it_has_the_modules():
+    assert "sched" in sys.modules
+
+def test_it_dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_after_it():
+    assert "sched" in sys.modules
+"""
+
+
+def test_a_worker_of_pytest_is_a_fork_whose_death_is_noticed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    worker = f"1*popen//python={sys.executable} {root}/tests/warm_worker.py sched"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tx",
+        worker,
+        "--dist",
+        "load",
+    ]
+    done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "worker 'gw0' crashed while running 'test_it.py::test_it_dies'" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 failed, 2 passed"), done.stdout + done.stderr

@@ -4,8 +4,8 @@
 
 FD is a socket that listens; it returns at once, and ends with the last connection.
 
-A child runs a program. Where that starts the interpreter on another one, its child runs that at once instead
-of calling exec, which would import everything once more.
+A child runs a program. Where that starts the interpreter on another one, or becomes another one, that runs at
+once instead of being exec'd, which would import everything once more.
 """
 
 from __future__ import annotations
@@ -143,8 +143,10 @@ class Children:
         self._read = tuple(read)
         self._environment = self._read_of(environment)
         self._exec, self._spawn = subprocess._fork_exec, os.posix_spawn  # type: ignore[attr-defined]
+        self._replace = os.execve
         subprocess._fork_exec = self.fork_exec  # type: ignore[attr-defined]
         os.posix_spawn = self.posix_spawn
+        os.execve = self.execve  # type: ignore[assignment]
 
     def fork_exec(self, *given: Any) -> int:
         """As `_posixsubprocess.fork_exec`, by which subprocess.Popen starts everything."""
@@ -187,6 +189,14 @@ class Children:
                     os.setsid()
                 become(arguments[1:], dict(environment), opened(options.get("file_actions", ())))
         return child
+
+    def execve(self, path: Any, arguments: Any, environment: Any) -> NoReturn:
+        """As os.execve, by which the command `kharness` becomes the script of a target."""
+        global mask
+        if not self._forks(path, arguments, dict(environment), None):
+            self._replace(path, arguments, environment)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        become(arguments[1:], dict(environment))
 
     def _forks(
         self, program: str | bytes, arguments: Sequence[Any], environment: dict[str, str], directory: Any

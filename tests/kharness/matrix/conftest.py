@@ -320,6 +320,17 @@ def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
     return Checkout(tmp_path / "checkout", root, warm_python)
 
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def kharness(warm_python: WarmPython) -> Command:
+    """Run the command with these words in a folder, to its end."""
+    return lambda folder, *words, **options: warm_python.run(
+        ["-m", "kharness", *words], cwd=folder, **options
+    )
+
+
 @pytest.fixture(name="wait_until")
 def until() -> Callable[[Callable[[], bool]], object]:
     return wait_until

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Checkout
+from .conftest import Checkout, Command
 from .test_continue import everything
 
 Wait = Callable[[Callable[[], bool]], None]
@@ -217,47 +216,42 @@ def test_fragments_groups_and_filter_hold_for_the_new_seeds(checkout: Checkout) 
     assert "this checkout has other options" in refused(checkout, "CONFIG_SEED=4")
 
 
-def kharness(folder: Path, *words: object) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "kharness", *map(str, words)]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return ended.returncode, ended.stdout, ended.stderr
-
-
-def test_matrix_of_a_command_gets_seeds(tmp_path: Path) -> None:
+def test_matrix_of_a_command_gets_seeds(tmp_path: Path, kharness: Command) -> None:
     axes = ["-a", "lr=1,2", "-a", "seed=1..2", "--exclude", "lr=2 seed=2", "--include", "lr=3 seed=1"]
     program = ["--", sys.executable, TRAINS, "--lr", "{lr}", "--seed={seed}"]
-    code, output, said = kharness(tmp_path, "matrix", *axes, *program)
-    assert code == 0, output + said
+    done = kharness(tmp_path, "matrix", *axes, *program)
+    assert done.returncode == 0, done.stdout + done.stderr
     matrix = (tmp_path / "results" / "latest").resolve()
     before = plan(matrix)["cells"]
     old = {cell["name"]: everything(matrix / cell["name"]) for cell in before}
-    code, output, said = kharness(tmp_path, "continue", "-a", "seed=1..3")
-    assert code == 0, output + said
-    assert f"2 runs added to results/{matrix.name}: SEED=3\n" in output
+    done = kharness(tmp_path, "continue", "-a", "seed=1..3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"2 runs added to results/{matrix.name}: SEED=3\n" in done.stdout
     names = [*(f"lr-1_seed-{seed}" for seed in (1, 2, 3)), "lr-2_seed-1", "lr-2_seed-3", "lr-3_seed-1"]
     assert [cell["name"] for cell in plan(matrix)["cells"]] == names
     assert [cell for cell in plan(matrix)["cells"] if cell["name"] in old] == before
     assert {name: everything(matrix / name) for name in old} == old
-    assert "6 runs: 6 complete" in kharness(tmp_path, "status")[1]
+    assert "6 runs: 6 complete" in kharness(tmp_path, "status").stdout
     assert plan(matrix)["axes"] == [
         {"symbol": "LR", "values": ["1", "2", "3"], "given": ["1", "2"]},
         {"symbol": "SEED", "values": ["1", "2", "3"], "given": ["1", "2", "3"]},
     ]
-    assert kharness(tmp_path, "continue", "-a", "lr=3")[::2] == (
+    refused = kharness(tmp_path, "continue", "-a", "lr=3")
+    assert (refused.returncode, refused.stderr) == (
         2,
         "error: -a lr=3 cannot change a matrix that has begun\n"
         "hint: seeds alone can be added, as in -a seed=1..10; kharness matrix begins another matrix\n",
     )
 
 
-def test_sweep_gets_none(tmp_path: Path) -> None:
+def test_sweep_gets_none(tmp_path: Path, kharness: Command) -> None:
     axes = ["-a", "lr=1,2", "-a", "seed=1,2", "--method", "grid"]
     program = ["--", sys.executable, TRAINS, "--lr", "{lr}", "--seed={seed}", "--steps", 1]
-    assert kharness(tmp_path, "sweep", *axes, *program)[0] == 0
+    assert kharness(tmp_path, "sweep", *axes, *program).returncode == 0
     sweep = (tmp_path / "results" / "latest").resolve()
     before = (sweep / "matrix.json").read_bytes()
-    code, _, said = kharness(tmp_path, "continue", "-a", "seed=1..3")
-    assert (code, said.splitlines()[0]) == (
+    refused = kharness(tmp_path, "continue", "-a", "seed=1..3")
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
         2, f"error: results/{sweep.name} is a sweep, to which no seeds are added"
     )  # fmt: skip
     assert (sweep / "matrix.json").read_bytes() == before

@@ -26,6 +26,7 @@ from monitoring.journal.records import read_records
 
 from ....processes import kill_process, with_arguments
 from ....waiting import wait_until
+from ..conftest import Command
 
 TRAINS = Path(__file__).parent / "trains.py"
 
@@ -39,22 +40,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             kill_process(process)
 
 
-def kharness(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kharness", *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def steps_of(run: Path) -> list[int]:
     records = counting(record for record, _ in read_records(run / "metrics.jsonl"))
     return [int(str(record["global_step"])) for record in records if record["event"] == "step"]
 
 
-def test_run_is_recorded_and_its_exit_code_passed_on(folder: Path) -> None:
+def test_run_is_recorded_and_its_exit_code_passed_on(folder: Path, kharness: Command) -> None:
     ended = kharness(folder, "run", "--", sys.executable, TRAINS, "--lr", 2)
     assert ended.returncode == 0, ended.stderr
     (run,) = (path for path in (folder / "results").iterdir() if not path.is_symlink())
@@ -70,7 +61,7 @@ def test_run_is_recorded_and_its_exit_code_passed_on(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def matrix(tmp_path_factory: pytest.TempPathFactory, kharness: Command) -> tuple[Path, str]:
     """A matrix of two learning rates and five seeds, and what it printed."""
     folder = tmp_path_factory.mktemp("commands")
     axes = ["-a", "lr=1,2", "-a", "seed=1..5"]
@@ -106,7 +97,7 @@ def test_words_arrive_as_they_were_given(matrix: tuple[Path, str]) -> None:
     assert command["argv"][2:] == ["--lr", "2", "--seed=3", "--out", f"{run}/x {{y}}"]
 
 
-def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
+def test_targets_of_make_know_it(matrix: tuple[Path, str], kharness: Command) -> None:
     folder, _ = matrix
     assert "10 runs: 10 complete" in kharness(folder, "status").stdout
     run = "results/latest/lr-{}_seed-1"
@@ -124,7 +115,7 @@ def test_targets_of_make_know_it(matrix: tuple[Path, str]) -> None:
 SWEEP = ["-a", "lr=log:0.5..8", "-a", "seed=1", "--trials", 5, "--search-seed", 3]
 
 
-def test_sweep_searches_and_names_the_command_that_confirms(folder: Path) -> None:
+def test_sweep_searches_and_names_the_command_that_confirms(folder: Path, kharness: Command) -> None:
     program = [sys.executable, TRAINS, "--lr", "{lr}", "--seed", "{seed}"]
     ended = kharness(folder, "sweep", *SWEEP, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -140,7 +131,7 @@ def test_sweep_searches_and_names_the_command_that_confirms(folder: Path) -> Non
     assert shlex.join(again) in ended.stdout
 
 
-def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path) -> None:
+def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path, kharness: Command) -> None:
     whole, killed = folder / "whole", folder / "killed"
     whole.mkdir()
     killed.mkdir()
@@ -172,14 +163,14 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path)
     assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
 
 
-def test_directions_of_several_metrics_are_taken(folder: Path) -> None:
+def test_directions_of_several_metrics_are_taken(folder: Path, kharness: Command) -> None:
     words = ["sweep", "-a", "x=1,2", "--metric", "wer", "--better", "val/bleu=up", "--better", "wer=down"]
     planned = kharness(folder, *words, "--dry-run", "--", "true", "{x}")
     assert planned.returncode == 0, planned.stderr
     assert "sweep: grid, 2 trials (X=1,2)" in planned.stdout
 
 
-def test_metric_of_ones_own_is_judged_once_its_direction_is_said(folder: Path) -> None:
+def test_metric_of_ones_own_is_judged_once_its_direction_is_said(folder: Path, kharness: Command) -> None:
     """Printed beside the loss, so that it is of a step and of no evaluation."""
     program = [sys.executable, "-c", "print('step 3 wer', 0.5 / float('{x}'))"]
     ended = kharness(
@@ -196,7 +187,7 @@ def test_metric_of_ones_own_is_judged_once_its_direction_is_said(folder: Path) -
     assert [(row["values"]["X"], row["mean"]) for row in board["rows"]] == [("2", 0.25), ("1", 0.5)]
 
 
-def test_metric_goes_by_the_name_that_the_script_gives_it(folder: Path) -> None:
+def test_metric_goes_by_the_name_that_the_script_gives_it(folder: Path, kharness: Command) -> None:
     """`loss` is recorded as `train_loss`, `valid_acc` as `val_acc`."""
     pattern = r"step (?P<step>\d+) loss (?P<loss>\S+) acc (?P<valid_acc>\S+)"
     print_it = "print('step 3 loss', 0.5 / float('{x}'), 'acc', 0.25 * float('{x}'))"
@@ -230,7 +221,9 @@ seed = "1..2"
 """
 
 
-def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folder: Path) -> None:
+def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
+    folder: Path, kharness: Command
+) -> None:
     (folder / "kharness.toml").write_text(TOML.format(python=sys.executable, trains=TRAINS))
     planned = kharness(folder, "matrix", "--dry-run", "-a", "Seed=7", "--include", "lr=9")
     assert planned.returncode == 0, planned.stderr
@@ -242,7 +235,7 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(folde
     assert os.listdir(folder) == ["kharness.toml"]
 
 
-def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
+def test_file_is_given_with_the_values_of_each_run(folder: Path, kharness: Command) -> None:
     (folder / "c.json").write_text('{"lr": {lr}, "deep": {"name": "{name}", "kept": "${lr}"}}')
     reads = ["-c", "import json, sys; print(sorted(json.load(open(sys.argv[1])).items()))", "{c.json}"]
     reads[1] += "; print('iter 0: loss 1, time 1ms')"  # a program that counts from 0 has done one step
@@ -260,7 +253,9 @@ def test_file_is_given_with_the_values_of_each_run(folder: Path) -> None:
     assert "complete: 1 step in" in ended.stdout
 
 
-def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(folder: Path) -> None:
+def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(
+    folder: Path, kharness: Command
+) -> None:
     program = "import os, sys; print(sys.argv[2:]); open(sys.argv[1], 'w') if {} else 0; sys.exit(3)"
     for keeps, shown in (("True", "['--from={}/ck pt']"), ("False", "from scratch")):
         words = ["run", "--resume-with", "'--from={run_dir}/ck pt'", "--", sys.executable, "-c"]
@@ -270,7 +265,9 @@ def test_later_attempt_has_the_words_that_resume_it_where_there_is_something(fol
         assert shown.format(run) in (run / "output.log").read_text()
 
 
-def test_resume_words_of_a_program_that_is_told_no_path_wait_for_its_checkpoint(folder: Path) -> None:
+def test_resume_words_of_a_program_that_is_told_no_path_wait_for_its_checkpoint(
+    folder: Path, kharness: Command
+) -> None:
     program = (
         "import pathlib, sys; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1]); out.mkdir(exist_ok=True);"
     )
@@ -291,7 +288,9 @@ def test_resume_words_of_a_program_that_is_told_no_path_wait_for_its_checkpoint(
     assert re.findall(r"^\[.*\]$", log, re.MULTILINE) == ["[]", "[]", "['--init_from=resume']"]
 
 
-def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(folder: Path) -> None:
+def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(
+    folder: Path, kharness: Command
+) -> None:
     program = (
         "import os, pathlib, sys, time; print(sys.argv[2:]); out = pathlib.Path(sys.argv[1])\n"
         "for n, age in ((900, 9), (1000, 1)):\n"
@@ -311,7 +310,7 @@ def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(folde
     assert str(given) in (run / "output.log").read_text()
 
 
-def test_hints_are_commands_that_are_there(folder: Path) -> None:
+def test_hints_are_commands_that_are_there(folder: Path, kharness: Command) -> None:
     failed = kharness(folder, "matrix", "-a", "x=1", "--retries", 0, "--", "false", "{x}")
     assert failed.returncode == 3
     shown = kharness(folder, "status").stdout
@@ -330,7 +329,7 @@ def test_hints_are_commands_that_are_there(folder: Path) -> None:
         ("false", "nothing is compared yet: no run is complete"),
     ],
 )
-def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str) -> None:
+def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str, kharness: Command) -> None:
     ended = kharness(folder, "matrix", "-a", "x=1,2", "--retries", 0, "--", program, "{x}")
     shown = ended.stdout.splitlines()
     assert f"  {why}" in shown, ended.stdout + ended.stderr
@@ -338,7 +337,7 @@ def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str
 
 
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
-def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
+def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command) -> None:
     words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
     program = [str(TRAINS), "--lr", "{lr}", "--steps", "40", "--pause", "0.05"]
     runner = subprocess.Popen(
@@ -372,7 +371,7 @@ def test_killed_matrix_is_continued(folder: Path, victim: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
-    folder: Path, number: signal.Signals
+    folder: Path, number: signal.Signals, kharness: Command
 ) -> None:
     program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--pause", "0.05"]
     command = [sys.executable, "-m", "kharness", "run", "--", *program]
@@ -402,7 +401,9 @@ print("step 3 loss", 0.1 * float(sys.argv[2]))
 """
 
 
-def test_command_that_fails_alike_in_its_first_runs_is_started_no_more(folder: Path) -> None:
+def test_command_that_fails_alike_in_its_first_runs_is_started_no_more(
+    folder: Path, kharness: Command
+) -> None:
     (folder / "needs.py").write_text(NEEDS)
     words = ["-a", "x=1..2", "-a", "seed=1..3", "--", sys.executable, "needs.py", "--xx", "{x}", "{seed}"]
     ended = kharness(folder, "matrix", *words)
@@ -431,7 +432,7 @@ def test_command_that_fails_alike_in_its_first_runs_is_started_no_more(folder: P
     assert "  x-2_seed-1: complete, from scratch after a refusal (attempt " in at_end
 
 
-def test_runs_of_another_command_are_not_there_already(folder: Path) -> None:
+def test_runs_of_another_command_are_not_there_already(folder: Path, kharness: Command) -> None:
     def matrix(seed: str, *options: str) -> list[str]:
         program = [sys.executable, TRAINS, "--lr", "{lr}", seed, "{seed}", "--steps", 1]
         ended = kharness(folder, "matrix", "-a", "lr=1,2", "-a", "seed=1", *options, "--", *program)
@@ -541,7 +542,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "error", "hint"), REFUSED)
 def test_refused_in_a_line_and_nothing_is_written(
-    folder: Path, words: list[str], error: str, hint: str
+    folder: Path, words: list[str], error: str, hint: str, kharness: Command
 ) -> None:
     ended = kharness(folder, *words)
     assert ended.returncode == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ....slurm_cluster import SlurmCluster, missing
+from ..conftest import Command
 
 PROGRAM = """
 import os, sys
@@ -34,34 +34,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         cluster.stop()
 
 
-def kharness(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kharness", *words],
-        cwd=folder,
-        env={**os.environ, **cluster.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def on_cluster(cluster: SlurmCluster, tmp_path: Path, kharness: Command) -> Command:
+    """Run `kharness WORDS` in the test's folder, where it finds the cluster."""
+    return lambda *words: kharness(tmp_path, *words, env={**os.environ, **cluster.environment})
 
 
 SLURM = ["--launcher", "slurm", "--launcher-option", "time_limit=5", "--launcher-option", "memory_mb=50"]
 
 
-def test_runs_are_jobs_with_the_options_that_were_given(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_runs_are_jobs_with_the_options_that_were_given(on_cluster: Command, tmp_path: Path) -> None:
     program = [sys.executable, "-c", PROGRAM, "{x}"]
-    ended = kharness(cluster, tmp_path, "matrix", "-a", "x=1,2", *SLURM, "--", *program)
+    ended = on_cluster("matrix", "-a", "x=1,2", *SLURM, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count(": complete: 3 steps in ") == 2
     for run in ("x-1", "x-2"):
         assert "\njob " in (tmp_path / "results" / "latest" / run / "output.log").read_text()
 
 
-def test_runs_that_share_a_job_take_turns(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_runs_that_share_a_job_take_turns(on_cluster: Command, tmp_path: Path) -> None:
     """All that the job has is each one's: how many threads a program starts is its own business."""
     program = [sys.executable, "-c", PROGRAM, "{x}"]
     packed = ["--launcher-option", "cells_per_job=2", "--launcher-option", "cpus=2"]
-    ended = kharness(cluster, tmp_path, "matrix", "-a", "x=1,2", *SLURM, *packed, "--", *program)
+    ended = on_cluster("matrix", "-a", "x=1,2", *SLURM, *packed, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = [tmp_path / "results" / "latest" / run for run in ("x-1", "x-2")]
     logs = [(run / "output.log").read_text().splitlines() for run in runs]
@@ -71,23 +66,23 @@ def test_runs_that_share_a_job_take_turns(cluster: SlurmCluster, tmp_path: Path)
 
 
 def test_single_run_is_a_job_that_another_command_watches_to_its_end(
-    cluster: SlurmCluster, tmp_path: Path
+    on_cluster: Command, tmp_path: Path
 ) -> None:
     program = [sys.executable, "-c", f"import time; time.sleep(2){PROGRAM}", "1"]
-    left = kharness(cluster, tmp_path, "run", *SLURM, "--detach", "--", *program)
+    left = on_cluster("run", *SLURM, "--detach", "--", *program)
     assert left.returncode == 0, left.stdout + left.stderr
     run = (tmp_path / "results" / "latest").resolve()
     assert f"kharness continue results/{run.name}  # watch on" in left.stdout
-    ended = kharness(cluster, tmp_path, "continue")
+    ended = on_cluster("continue")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"taken over: results/{run.name}, which the scheduler runs" in ended.stdout
     assert "\njob " in (run / "output.log").read_text()
-    assert "1 run: 1 complete" in kharness(cluster, tmp_path, "status").stdout
+    assert "1 run: 1 complete" in on_cluster("status").stdout
 
 
-def test_single_run_that_the_cluster_cannot_take_is_refused(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_single_run_that_the_cluster_cannot_take_is_refused(on_cluster: Command, tmp_path: Path) -> None:
     words = ["run", "--launcher", "slurm", "--launcher-option", "partition=nothere", "--", "true"]
-    refused = kharness(cluster, tmp_path, *words)
+    refused = on_cluster(*words)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: LAUNCHER_SLURM_PARTITION=nothere: there is no partition nothere")
     assert not (tmp_path / "results").exists()
