@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -28,7 +29,8 @@ def main(argv: Sequence[str]) -> int:
     """
     make_variables.given(argv, os.environ, "check", root=ROOT)
     if folder := outside():
-        return subprocess.run([BIN / "pytest", "-c", os.devnull, folder], cwd=folder, check=False).returncode
+        own = [sys.executable, "-P", "-m", "pytest", "-c", os.devnull, str(folder)]
+        return subprocess.run(own, cwd=folder, check=False).returncode
     programs = subprocess.run(
         [sys.executable, ROOT / "scripts" / "system_programs.py"], check=False
     ).returncode
@@ -47,7 +49,9 @@ def main(argv: Sequence[str]) -> int:
         short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
         # Neighbors stay together, so that what a module's tests share is made once. Four workers more than
         # there are cores: a third of the time tests wait for agents, browsers and servers.
-        workers = ["-n", str(len(os.sched_getaffinity(0)) + 4), "--dist", "worksteal"]
+        count = len(os.sched_getaffinity(0)) + 4
+        worker = [sys.executable, str(ROOT / "tests" / "warm_worker.py"), "worker_imports"]
+        workers = ["--tx", f"{count}*popen//python={shlex.join(worker)}", "--dist", "worksteal"]
         tests = subprocess.run(
             [BIN / "pytest", *workers, "-rs", "--durations=10"], cwd=ROOT, check=False
         ).returncode

@@ -157,18 +157,8 @@ def test_after_it():
 def test_a_worker_of_pytest_is_a_fork_whose_death_is_noticed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     worker = f"1*popen//python={sys.executable} {root}/tests/warm_worker.py sched"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--tx",
-        worker,
-        "--dist",
-        "load",
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--dist", "load"]
+    command += ["--tx", worker]
     done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "worker 'gw0' crashed while running 'test_it.py::test_it_dies'" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("1 failed, 2 passed"), done.stdout + done.stderr

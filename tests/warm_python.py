@@ -123,6 +123,7 @@ class WarmPython:
                 # One thread: OpenBLAS would start its own when numpy is imported.
                 env={**os.environ, **self._given, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # whoever reads ours waits for its end
                 pass_fds=[listener.fileno()],
                 check=True,
             )
