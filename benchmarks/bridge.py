@@ -44,7 +44,7 @@ for step in range(1, 1000):
 def main(arguments: Sequence[str]) -> None:
     """Print the figures."""
     pairs, steps = (*map(int, arguments), *(PAIRS, STEPS)[len(arguments) :])[:2]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         starts, alone, cpu, memory, ratios = [], [], [], [], []
         for number in range(pairs):

@@ -45,7 +45,7 @@ def main(argv: list[str], what: tuple[str, ...] = WHAT) -> int:
         return 0
     with (
         tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-") as output,
-        tempfile.TemporaryDirectory() as at,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at,
         contextlib.ExitStack() as at_the_end,
     ):
         cluster = SlurmCluster(Path(at) / "slurm", nodes=2)

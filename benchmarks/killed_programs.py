@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> int:
     kills, seed, name, runs = (*arguments, *("", "", "", "")[len(arguments) :])[:4]
     kind = KINDS[name or "prints"]
     moments = random.Random(int(seed or 0))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         kind.prepare(Path(folder))
         killed = trained(kind, folder, int(kills or KILLS), int(runs or kind.runs), moments)
         print(f"{name or 'prints'}, seed {seed or 0}: killed {dict(killed)}")
@@ -306,7 +306,7 @@ def trained(kind: Kind, folder: str, kills: int, runs: int, moments: random.Rand
     given = [word for pair in kind.environment.items() for word in ("-e", "=".join(pair))]
     given += ["--resume-with", kind.resume] if kind.resume else []
     # A rank of gloo may hang while its process ends, all steps done: that attempt is ended and continued.
-    limits = ["--jobs", "2", "--retries", "0", "--timeout", "300"]
+    limits = ["--jobs", "2", "--retries", "0", "--timeout", "120"]
     start = ["matrix", "-a", f"x=1..{runs}", *limits, *given, "--", *kind.words]
     runner = kharness(folder, *start)
     while not (Path(folder) / "results" / "latest").exists():  # a plan that was cut off is none to continue

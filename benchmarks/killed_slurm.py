@@ -54,7 +54,10 @@ def main(arguments: list[str]) -> int:
     if reason := missing():
         print(f"nothing was killed: no Slurm here: {reason}")
         return 0
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as at_the_end:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.ExitStack() as at_the_end,
+    ):
         cluster = SlurmCluster(Path(folder) / "slurm", nodes=2)
         at_the_end.callback(cluster.stop)
         cluster.start()

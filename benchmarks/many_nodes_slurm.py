@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     if reason := missing():
         print(f"{cells} cells do not run: no Slurm here: {reason}")
         return 0
-    with tempfile.TemporaryDirectory() as at, contextlib.ExitStack() as at_the_end:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at, contextlib.ExitStack() as at_the_end:
         # a hundred daemons on few cores answer late
         cluster = SlurmCluster(Path(at) / "slurm", nodes=nodes, cpus=1, node_timeout=600)
         at_the_end.callback(cluster.stop)

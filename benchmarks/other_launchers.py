@@ -46,7 +46,7 @@ main()
 def main(arguments: Sequence[str]) -> None:
     """Print a row per tool."""
     pairs, runs = (*map(int, arguments), *(PAIRS, RUNS)[len(arguments) :])[:2]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         (place / "program.py").write_text(PROGRAM)
         (place / "of_hydra.py").write_text(OF_HYDRA)

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     equal = True
     with (
         tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-") as output,
-        tempfile.TemporaryDirectory() as at,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at,
         contextlib.ExitStack() as at_the_end,
     ):
         cluster = SlurmCluster(Path(at) / "slurm")

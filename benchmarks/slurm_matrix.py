@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         return 0
     with (
         tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-") as output,
-        tempfile.TemporaryDirectory() as at,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at,
     ):
         cluster = SlurmCluster(Path(at) / "slurm", max_jobs=10 * cells + 100)
         with contextlib.ExitStack() as at_the_end:
