@@ -198,9 +198,9 @@ def site_of(package: str) -> Path:
 def installed(python: Path, archive: Path, place: Path, known: Path | None) -> Path:
     """Return a new environment with an archive in it, and what it needs as it is `known`, else fetched."""
     environment = place / "environment"
-    run([str(python), "-m", "venv", str(environment)], place)
-    own = environment / "bin/python"
-    pip = [str(own), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    run([str(python), "-m", "venv", "--without-pip", str(environment)], place)
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python")]
+    pip += ["--disable-pip-version-check", "install", "--quiet"]
     if known is None:
         run([*pip, str(archive)], place)
         return environment
