@@ -284,9 +284,9 @@ def batched(samples: int, folder: Path) -> dict[str, float]:
     pynvml.nvmlInit()
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
-    def look() -> list[int]:
+    def look() -> list[object]:
         return [
-            value.value.ullVal
+            getattr(value.value, MEMBERS[value.valueType])
             for gpu in gpus
             for value in pynvml.nvmlDeviceGetFieldValues(gpu, FIELDS)
             if value.nvmlReturn == 0
