@@ -11,6 +11,9 @@ from typing import Any
 # Fields of /proc/PID/stat after the name: the parent, and the start in ticks.
 PARENT, STARTED = 1, 19
 
+# More than the file has: a name of 64 bytes at most, and 51 numbers.
+STAT_BYTES = 4096
+
 # PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
@@ -128,11 +131,18 @@ class ResidentMemory:
 
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the state on; None without such a process, or /proc."""
+    # past pathlib and io, which take most of the time: for each process on a GPU it is read at each sample
     try:
-        # after the name, which may have blanks and brackets
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except (FileNotFoundError, ProcessLookupError):
         return None
+    try:
+        # after the name, which may have blanks and brackets
+        return os.read(fd, STAT_BYTES).rpartition(b")")[2].decode().split()
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def _started_without_proc(pid: int) -> float | None:
