@@ -261,12 +261,21 @@ def written_machine(folder: Path) -> Callable[[], object]:
 
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
-    """A look with aggregates, energy and the line in gpu_stats.jsonl."""
+    """A look with whose GPUs they are, aggregates, energy and the line in gpu_stats.jsonl."""
     from monitoring.agent.sampling.gpu_stats import GpuStats
+    from monitoring.agent.sampling.run_processes import RunProcesses
     from monitoring.gpu.options import GpuMonitorOptions
+    from monitoring.gpu.run_devices import RunDevices
+    from monitoring.host.process import process_started
 
     options = GpuMonitorOptions(hour_price=2.0)
-    stats = GpuStats(folder, options, run_id="0" * 16, attempt=1, started=time.time(), host="h")
+    (folder / "metrics.jsonl").touch()
+    pid = os.getppid()  # which in_a_process says computes on all of them
+    run = RunProcesses(folder, {"attempt": 1, "pid": pid, "pid_started": process_started(pid)})
+    devices = RunDevices(sampler.devices(), run)
+    stats = GpuStats(
+        folder, options, run_id="0" * 16, attempt=1, started=time.time(), host="h", devices=devices
+    )
     return lambda: stats.append(sampler.sample(), time=time.time(), global_step=1)
 
 
@@ -340,7 +349,7 @@ FLOORS = {"alone": "its calls alone, answers left unread", "by pynvml": "its cal
 # name -> the package it needs, its function, how many samples.
 CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]] = {
     "kharness, 30 values": ("", kharness, 2000),
-    "kharness, with aggregates, written": ("", kharness_written, 2000),
+    "kharness, as an agent writes it": ("", kharness_written, 2000),
     "pynvml, 14 values one by one": ("pynvml", one_by_one, 2000),
     "pynvml, 14 values batched": ("pynvml", batched, 2000),
     "nvitop, snapshots": ("nvitop", nvitop, 10),
