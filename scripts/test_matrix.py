@@ -11,8 +11,8 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import say
 from kharness.config.tree import Tree
+from kharness.matrix.planning.axis_values import given_axes
 from kharness.matrix.planning.filter import parse_filter
-from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.planning.plan import prepare
 from kharness.matrix.supervise import check_running, supervise_matrix

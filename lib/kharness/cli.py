@@ -133,7 +133,7 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     if options.dry_run:
         return dry_run(preview_run(given))
     if bridge is None:
-        from kharness.matrix.commands.launching import prepare_job
+        from kharness.matrix.commands.planned import prepare_job
 
         launch, launcher = prepare_job(given), None
     else:
@@ -178,8 +178,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
 def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program over ranges of its options, the best first in the end."""
     from kharness.config.output import say
-    from kharness.matrix.commands.space import CommandSpace, parse_range, searched
-    from kharness.matrix.commands.sweep import prepare_sweep
+    from kharness.matrix.commands.sweep import CommandSpace, parse_range, prepare_sweep, searched
     from kharness.matrix.supervise import check_running, supervise_sweep
     from kharness.matrix.sweep.sweep import opening
 
@@ -381,7 +380,7 @@ def _settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
     """Return the settings of the launcher of a single run; {} on this machine, where it starts sooner."""
     if options.launcher == "local" and not (options.launcher_option or options.detach):
         return {}
-    from kharness.matrix.commands.launching import launcher_settings
+    from kharness.matrix.commands.planned import launcher_settings
 
     return launcher_settings(options.launcher, options.launcher_option, jobs=None, detach=options.detach)
 
@@ -439,7 +438,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 
 def _settings(options: argparse.Namespace) -> dict[str, Value]:
     from kharness.matrix.commands.axes import GROUPS
-    from kharness.matrix.commands.launching import launcher_settings
+    from kharness.matrix.commands.planned import launcher_settings
 
     groups = {
         name: GROUPS.join(getattr(options, option, ()))

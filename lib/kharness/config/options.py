@@ -365,13 +365,9 @@ def _flag_word(name: str) -> str:
 
 def _add_flag(group: Any, option: Option) -> None:
     word = _flag_word(option.name)
-    text = _escape(f"{option.explanation} ({option.type_text}; default {option.default_text})")
+    text = f"{option.explanation} ({option.type_text}; default {option.default_text})".replace("%", "%%")
     if option.type == "bool":
         group.add_argument(f"--{word}", f"--no-{word}", dest=option.name, action=_Assign, nargs=0, help=text)
         return
     metavar = word.rpartition("-")[2].upper()
     group.add_argument(f"--{word}", dest=option.name, action=_Assign, metavar=metavar, help=text)
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%%")

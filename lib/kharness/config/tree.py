@@ -39,9 +39,16 @@ from kharness.config.refused import (
     unmet,
     why_without_effect,
 )
-from kharness.config.resolving.free_symbols import KnownOutcomes, Requests, free_symbols
-from kharness.config.resolving.stand_ins import has_prompt, place_of, read_alias, stand_in
-from kharness.config.resolving.written import config_text
+from kharness.config.resolving import (
+    KnownOutcomes,
+    Requests,
+    config_text,
+    free_symbols,
+    has_prompt,
+    place_of,
+    read_alias,
+    stand_in,
+)
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 from monitoring.outside import outside
 
@@ -254,7 +261,11 @@ class Tree:
             asked = [a for a in asked if a not in set_aside]
             self._requests.apply(asked)
         by_symbol = {a.symbol: a for a in asked}
-        values = {s.name: self._typed(s) for s in self.kconf.unique_defined_syms if self._has_value(s)}
+        values = {
+            s.name: self._typed(s)
+            for s in self.kconf.unique_defined_syms
+            if s.orig_type is self._lib.BOOL or s.config_string
+        }
         if self.kconf.warnings:
             raise ConfigError(_one_line(self.kconf.warnings[0]))
         resolved = Resolved(
@@ -501,9 +512,6 @@ class Tree:
     def _why_not(self, name: str) -> tuple[str, str]:
         symbol = self.kconf.syms[name]
         return why_without_effect(self._lib, symbol, self.active_range(symbol), self)
-
-    def _has_value(self, symbol: Any) -> bool:
-        return symbol.orig_type is self._lib.BOOL or bool(symbol.config_string)
 
     def _typed(self, symbol: Any) -> Value:
         text = str(symbol.str_value)

@@ -15,8 +15,7 @@ from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft
 from kharness.matrix.planning.matrix_json import Plan
-from kharness.matrix.running.durations import Estimate, History
-from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.durations import Estimate, History, time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.supervise import num_jobs
 from kharness.runs.seeds_of_run import TYPED
@@ -34,7 +33,8 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     places = {name: place for place, name in enumerate(plan.order)}
     rows = sorted(zip(plan.launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
-        lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}")
+        seconds = duration(estimate.seconds) if estimate else "?"
+        lines.append(f"  {launch.name:{width}}  {seconds:>8}")
     if drafted.cells and not drafted.fragments:  # what a fragment holds has no word
         lines.append(f"one cell alone: {one_cell(drafted.cells[0])}")
     lines += launcher_lines(
@@ -112,7 +112,3 @@ def _left_out(drafted: Draft) -> list[str]:
         lines.append(f"in quarantine: {len(drafted.quarantine)}")
         lines += [f"  {name}: {reason}" for name, reason in drafted.quarantine.items()]
     return lines
-
-
-def _seconds(estimate: Estimate | None) -> str:
-    return duration(estimate.seconds) if estimate else "?"

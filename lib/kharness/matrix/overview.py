@@ -12,7 +12,7 @@ from pathlib import Path
 from kharness.config.foreign_text import on_one_line
 from kharness.config.make.typed import typed, typed_setting
 from kharness.matrix.running.alike import FIRST, words_of
-from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Member, SelectedRuns
 from kharness.runs.causes import DETERMINISTIC

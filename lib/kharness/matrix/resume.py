@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.config.make.typed import typed
 from kharness.environment.parts import bring_for
-from kharness.matrix.commands.space import CommandSpace
+from kharness.matrix.commands.sweep import CommandSpace
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster

@@ -250,11 +250,8 @@ def _complete(variant: Mapping[str, Any]) -> list[str]:
 
 def _counted(cells: list[dict[str, Any]]) -> dict[str, int]:
     counts = Counter(cell["status"] for cell in cells)
-    return {name: counts[name] for name in sorted(counts, key=_place)}
-
-
-def _place(status: str) -> int:
-    return ORDER.index(status) if status in ORDER else len(ORDER)
+    places = {status: place for place, status in enumerate(ORDER)}
+    return {name: counts[name] for name in sorted(counts, key=lambda name: places.get(name, len(places)))}
 
 
 def _first_look(plan: Mapping[str, Any], seeds_now: int) -> int | None:

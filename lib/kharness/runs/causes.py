@@ -119,7 +119,8 @@ def judge(
         return Ending(KILLED, OUT_OF_MEMORY, line)
     number = _signal(ended)
     if number is not None:
-        return Ending(KILLED, cause, ended.reason or f"signal {number} ({_signal_name(number)})")
+        name = signal.Signals(number).name if number in _SIGNALS else "unnamed"
+        return Ending(KILLED, cause, ended.reason or f"signal {number} ({name})")
     error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
     return Ending(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
@@ -244,10 +245,6 @@ def _signal(ended: Exit) -> int | None:
 
 
 _SIGNALS = frozenset(number.value for number in signal.Signals)
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in _SIGNALS else "unnamed"
 
 
 def _same(recorded: object, asked: object) -> bool:

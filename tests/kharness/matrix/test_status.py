@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.durations import time_left
 from kharness.runs.lock import RunnerLock
 from monitoring import Run
 from monitoring.host.process import process_started

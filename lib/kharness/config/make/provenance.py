@@ -36,7 +36,8 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
         yield f"  default    {about.default_text}{_now(tree, decides)}"
     if about.choice:
         chosen = _chosen(tree, about)
-        yield f"  choice     {about.choice}: {chosen}=y ({_chosen_by(resolved, chosen)})"
+        by = origin_text(resolved.origins[chosen]) if chosen in resolved.origins else "out of reach"
+        yield f"  choice     {about.choice}: {chosen}=y ({by})"
     if about.depends:
         yield f"  depends    {about.depends}{_now(tree, tree.depends_on(about.name))}"
     yield f"  menu       {' > '.join(about.menu) or '(top)'}"
@@ -93,10 +94,6 @@ def _values(tree: Tree, name: str, asked: str) -> dict[str, str]:
 def _chosen(tree: Tree, about: Option) -> str:
     choice = tree.kconf.syms[next(iter(about.members.values()), about.name)].choice
     return str(choice.selection.name) if choice.selection else "nothing"
-
-
-def _chosen_by(resolved: Resolved, chosen: str) -> str:
-    return origin_text(resolved.origins[chosen]) if chosen in resolved.origins else "out of reach"
 
 
 def _now(tree: Tree, names: Iterable[str]) -> str:

@@ -158,7 +158,7 @@ def _read_as(name: str, value: str, goals: Sequence[str], root: Path | None) -> 
             hint="names are letters, digits and _, as in CONFIG_SEED=3",
         )
     reads = reads_of(goals)
-    symbols = _symbols(root) if name not in EVERYWHERE else []
+    symbols = _read_symbols(root, home(root)) if root and name not in EVERYWHERE else []
     own = {*SHORT, *(word for one in reads for word in one.names)}
     is_symbol = name in symbols and name not in own
     if any(one.symbol(name) if is_symbol else one.variable(name) for one in reads):
@@ -229,13 +229,9 @@ def _check_paths(name: str, value: str) -> None:
             check_path(name, word)
 
 
-def _symbols(root: Path | None) -> list[str]:
-    """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
-    return _read_symbols(root, home(root)) if root else []
-
-
 @cache
 def _read_symbols(root: Path, own: Path) -> list[str]:
+    """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
     files = [own / KCONFIG, *root.glob(f"*/{KCONFIG}"), *root.glob(f"lib/**/{KCONFIG}")]
     texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
     return list(dict.fromkeys(name for text in texts for name in _SYMBOL.findall(text)))

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from kharness.matrix.planning.axes import Axis, refuse_repeated
 from kharness.matrix.planning.axis_values import LONGEST_RANGE
-from kharness.matrix.planning.cell_names import cell_name, varying
-from kharness.matrix.planning.cells import MOST_CELLS, Cell, without
+from kharness.matrix.planning.cells import MOST_CELLS, Cell, cell_name, varying, without
 from kharness.matrix.planning.filter import Condition, Filter
 from kharness.runs.errors import MatrixError
 

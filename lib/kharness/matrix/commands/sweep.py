@@ -2,23 +2,83 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 from kharness.config.values import Value
-from kharness.matrix.commands.axes import cells_of
+from kharness.matrix.commands.axes import cells_of, parse_axis, split_axis
 from kharness.matrix.commands.given import Given
 from kharness.matrix.commands.planned import write_new
-from kharness.matrix.commands.space import CommandSpace
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
-from kharness.matrix.sweep.ranges import Range, whole_grid
+from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between, whole_grid
 from kharness.matrix.sweep.search import load_optuna
 from kharness.matrix.sweep.space import draw, refuse_seed
 from kharness.matrix.sweep.validation import read_objective
+from kharness.runs.command import CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError
+
+EXAMPLE = "for example -a lr=log:1e-5..1e-2 -a width=64..512 -a optimizer=sgd,adamw"
+
+_BETWEEN = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})", re.ASCII)
+_WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
+
+
+def parse_range(text: str) -> Range:
+    """Return the range of one `-a` of a sweep; MatrixError for what is none.
+
+    `low..high` is anything between: an integer where both ends are, evenly by order of magnitude after
+    `log:`. Everything else is a list of values, as in a matrix.
+    """
+    symbol, values = split_axis(text)
+    match = _BETWEEN.fullmatch(values)
+    if match is None:
+        if values.startswith("log:"):
+            raise MatrixError(f"-a {text}: log: takes low..high", hint=EXAMPLE)
+        return Listed(symbol, values, parse_axis(text).values, in_order=False)
+    whole = all(_WHOLE.fullmatch(end) for end in match.groups()[1:])
+    try:
+        low, high = Decimal(match[2]), Decimal(match[3])
+        return between(symbol, values, low, high, log=bool(match[1]), whole=whole)
+    except ValueError as error:
+        raise MatrixError(f"-a {text} {error}", hint=EXAMPLE) from None
+
+
+class CommandSpace:
+    """Runs of a command with placeholders."""
+
+    def __init__(self, given: Given, ranges: Sequence[Range]) -> None:
+        self._given = given
+        self.ranges = ranges
+
+    @classmethod
+    def of(cls, plan: Plan) -> CommandSpace:
+        """Return the space of a plan that was read."""
+        ranges = [parse_range(f"{symbol.lower()}={text}") for symbol, text in plan.ranges.items()]
+        return cls(Given.of(plan.template, plan.directory.parent), ranges)
+
+    def cell(self, name: str, values: Mapping[str, str]) -> Cell:
+        return Cell(name, values, self._given.program)
+
+    def begin(self, cell: Cell, plan: Plan) -> CommandLaunch:
+        launch = self.launch(cell, plan.directory)
+        self._given.write_run(launch.of, launch.directory, cell.values)
+        return launch
+
+    def launch(self, cell: Cell, directory: Path) -> CommandLaunch:
+        """Return how a trial of the sweep in `directory` is started."""
+        run = directory / cell.name
+        return command_launch(run, self._given.command(cell.name, run, cell.values), root=self._given.cwd)
+
+
+def searched(ranges: Iterable[Range]) -> bool:
+    """Whether there is a range that has no grid."""
+    return any(isinstance(one, Between) and (one.log or not one.whole) for one in ranges)
+
 
 AGAIN = "kharness matrix -a seed=101..105 … -- COMMAND"
 

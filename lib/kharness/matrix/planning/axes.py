@@ -18,7 +18,7 @@ EXAMPLE = "for example MATRIX_AXES='OPTIMIZER=sgd|adamw SEED=1|2'"
 # What people vary most, under the names they say, in any case; each stands for a symbol.
 NAMED_AXES = {
     **dict.fromkeys(("model", "models"), "MODEL"),
-    **dict.fromkeys(("optimizer", "optimizers", "optimizer", "optimizers"), "OPTIMIZER"),
+    **dict.fromkeys(("optimizer", "optimizers"), "OPTIMIZER"),
     "pruning": "PRUNING",
     **dict.fromkeys(("sparsity", "sparsities"), "PRUNING_SPARSITY"),
     **dict.fromkeys(("seed", "seeds"), "SEED"),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NoReturn, TypeVar
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.places import COMMAND, has_model
 from kharness.config.tree import Tree
+from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import MOST_LISTED, NO_AXIS, SettledAxis
-from kharness.matrix.planning.cell_names import cell_name
 from kharness.matrix.planning.filter import Filter, Named, choose
 from kharness.runs.errors import MatrixError
 
@@ -136,8 +139,9 @@ def resolve(
 def resolve_one(tree: Tree, around: Around, one: Combination, *, symbols: Sequence[str]) -> Cell:
     """The cell of one combination; ConfigError says why the tree refuses it."""
     _refuse_command_line(tree, around.command_line, one.layer)
-    name = _run_name(f"{one.name}_{around.matrix}")
-    resolved = tree.resolve(around.base, around.fixed, around.command_line, one.layer, name)
+    origin = Origin("matrix axis", "the name of the cell")
+    name = Assignment("TRACKER_RUN_NAME", f"{one.name}_{around.matrix}", origin)
+    resolved = tree.resolve(around.base, around.fixed, around.command_line, one.layer, [name])
     model = str(resolved.values["MODEL"])
     if not resolved.values.get(COMMAND) and not has_model(tree.root, model):
         raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
@@ -184,10 +188,6 @@ def _completed(
     return complete
 
 
-def _run_name(name: str) -> Layer:
-    return [Assignment("TRACKER_RUN_NAME", name, Origin("matrix axis", "the name of the cell"))]
-
-
 def _refuse_command_line(tree: Tree, command_line: Layer, layer: Layer) -> None:
     """A value given for this call that an axis would silently replace."""
     if not command_line:
@@ -229,3 +229,89 @@ def identity(cell: Cell) -> Hashable:
     values = dict(cell.resolved.values.items())
     values["TRACKER_RUN_NAME"] = ""
     return tuple(values), tuple([tuple(v) if isinstance(v, list) else v for v in values.values()])
+
+
+BLOCKED = "blocked"
+BLOCK_AXIS = "SEED"
+
+
+def run_order(cells: Sequence[Cell], settings: Mapping[str, object]) -> list[str]:
+    """The names in the order that MATRIX_ORDER asks for; empty for the order of the axes."""
+    return blocked(cells) if settings.get("MATRIX_ORDER") == BLOCKED else []
+
+
+def blocked(cells: Sequence[Cell]) -> list[str]:
+    """Blocks of one seed in the order of the seeds, the cells of each shuffled; all one block without seeds.
+
+    So time is not confounded with variants: a machine's load drifts, and where one variant runs after the
+    other the drift becomes a difference between them; a block with all variants in it has all of them hit
+    alike. That is the randomized complete block design (Fisher, The Design of Experiments, 1935, chapter IV).
+    The names alone decide, so that the same cells always come in the same order.
+    """
+    blocks: dict[str | None, list[str]] = {}
+    for cell in cells:
+        blocks.setdefault(cell.values.get(BLOCK_AXIS), []).append(cell.name)
+    return [name for block in blocks.values() for name in sorted(block, key=_shuffled)]
+
+
+def _shuffled(name: str) -> str:
+    # A hash and no generator: what is shuffled does not change with the version of Python, nor with the cells
+    # that a filter leaves out. A name holds its seed, so that every block has an order of its own.
+    return sha256(name.encode(errors="surrogatepass")).hexdigest()
+
+
+# A longer symbol loses words from its front, which mostly say what it belongs to: OPTIMIZER_ADAMW_BETAS is
+# `adamw-betas`.
+LONGEST_SYMBOL = 20
+LONGEST_NAME = 100
+_SHORT = {"PRUNING_SPARSITY": "sparsity"}
+_PLAIN = re.compile(r"[A-Za-z0-9.,+-]{1,40}", re.ASCII)
+
+
+def varying(axes: Sequence[Axis]) -> list[str]:
+    """The symbols that a name holds: of the axes with several values, or of all without any."""
+    return [axis.symbol for axis in axes if len(axis.values) > 1] or [axis.symbol for axis in axes]
+
+
+def cell_name(values: Mapping[str, str], symbols: Sequence[str]) -> str:
+    """`optimizer-adamw_seed-2`: the folder of a run and its name in every report.
+
+    The same values give the same name in every matrix with the same axes, whatever is left out, added or
+    filtered, so that runs of two matrices can be recognized as the same cell. A value that does not fit into
+    a folder's name is cut down and made unique by a hash of the full value; so is a name that would become
+    too long.
+    """
+    words = symbol_words(symbols)
+    name = "_".join(f"{words[symbol]}-{_in_name(values[symbol])}" for symbol in symbols)
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 10]}~{_digest(name)}"
+
+
+def symbol_words(symbols: Sequence[str]) -> dict[str, str]:
+    """Return each symbol's word in a name; two that would become the same keep their full names."""
+    short = {symbol: _SHORT.get(symbol) or _shortened(symbol) for symbol in symbols}
+    count = Counter(short.values())
+    return {symbol: word if count[word] == 1 else _whole(symbol) for symbol, word in short.items()}
+
+
+def _shortened(symbol: str) -> str:
+    words = _whole(symbol)
+    while len(words) > LONGEST_SYMBOL and "-" in words:
+        words = words.partition("-")[2]
+    return words
+
+
+def _whole(symbol: str) -> str:
+    return symbol.lower().replace("_", "-")
+
+
+def _in_name(value: str) -> str:
+    # Blanks only separate the values of a list, which hold no commas, so nothing is lost.
+    text = value.replace(" ", ",") if "," not in value else value
+    if _PLAIN.fullmatch(text) and not text.startswith("."):
+        return text
+    kept = re.sub(r"[^A-Za-z0-9.,+-]+", "-", text)[:24].strip(".-")
+    return f"{kept}~{_digest(value)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]

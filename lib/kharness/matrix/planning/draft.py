@@ -11,8 +11,7 @@ from kharness.config.places import asked_path, home, lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.planning.axes import Axis, parse_axes, split_groups
-from kharness.matrix.planning.axis_values import Fragment, SettledAxis, is_setting, settle
-from kharness.matrix.planning.cell_names import varying
+from kharness.matrix.planning.axis_values import NO_AXES, Fragment, GivenAxes, SettledAxis, is_setting, settle
 from kharness.matrix.planning.cells import (
     Around,
     Cell,
@@ -21,10 +20,10 @@ from kharness.matrix.planning.cells import (
     combinations,
     resolve,
     set_aside,
+    varying,
     without,
 )
 from kharness.matrix.planning.filter import Filter, parse_filter
-from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.quarantine import Entry, idle, quarantined, read_quarantine
 from kharness.runs.errors import MatrixError
 from monitoring.counts import counted

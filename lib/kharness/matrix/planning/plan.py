@@ -14,13 +14,12 @@ from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring_for
 from kharness.matrix.machine.threads import Machine, cells_at_once, planning_machine, threads_of
+from kharness.matrix.planning.axis_values import NO_AXES, GivenAxes
 from kharness.matrix.planning.begin import Planning
-from kharness.matrix.planning.cells import Cell
+from kharness.matrix.planning.cells import Cell, run_order
 from kharness.matrix.planning.draft import Draft, draft, read_settings
 from kharness.matrix.planning.filter import Filter
-from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
-from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.seeds_planned import seeds_planned
 from kharness.matrix.planning.sources import copy_sources
 from kharness.runs.command import command_launch, read_command

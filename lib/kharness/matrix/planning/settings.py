@@ -10,8 +10,7 @@ from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import layer, sets_symbol
 from kharness.config.tree import Tree
-from kharness.matrix.planning.axis_values import NO_AXIS
-from kharness.matrix.planning.given_axes import given_axes
+from kharness.matrix.planning.axis_values import NO_AXIS, given_axes
 
 
 def with_command_line(

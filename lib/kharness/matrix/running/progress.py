@@ -8,7 +8,7 @@ from typing import TextIO
 
 from kharness.config.output import fitted
 from kharness.matrix.running.alike import words_of
-from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.protocols import DRAW_EVERY
 from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen

@@ -17,7 +17,6 @@ from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import SettledAxis
-from kharness.matrix.planning.cell_names import varying
 from kharness.matrix.planning.cells import (
     Around,
     Cell,
@@ -26,6 +25,7 @@ from kharness.matrix.planning.cells import (
     refuse,
     resolve,
     resolve_one,
+    varying,
 )
 from kharness.matrix.planning.draft import Draft, notes, quarantine_entries, read_settings
 from kharness.matrix.planning.filter import Filter

@@ -43,7 +43,7 @@ def numbers(summary: Summary) -> Numbers:
             rows.append(
                 [
                     *(front.workload, variant, quality.name, good * quality.scale),
-                    *(cost.name, price * cost.scale, _yes(variant in front.members)),
+                    *(cost.name, price * cost.scale, "yes" if variant in front.members else "no"),
                     front.dominated.get(variant),
                 ]
             )
@@ -215,7 +215,3 @@ def _is_nearest(box: Bbox, own: Sequence[float], dots: Collection[Sequence[float
 def _overlaps(box: Sequence[float], taken: Sequence[Sequence[float]]) -> bool:
     x0, y0, x1, y1 = box
     return any(x0 < right and left < x1 and y0 < top and bottom < y1 for left, bottom, right, top in taken)
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

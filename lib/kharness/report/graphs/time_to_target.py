@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
@@ -59,7 +60,7 @@ def numbers(summary: Summary) -> Numbers:
         [
             [
                 *(times.workload, str(times.target), variant.variant, run.run),
-                *(_words(run), run.step, run.seconds),
+                *({True: "yes", False: "no", None: "unknown"}[run.reached], run.step, run.seconds),
             ]
             for times in summary.conclusions.times
             for variant in times.variants
@@ -78,7 +79,8 @@ def draw(summary: Summary) -> Figure:
     counts = [len(one.variants) for one in times]
     if sum(counts) > MAX_ROWS:
         extra.append(f"at most {MAX_ROWS} of {sum(counts)} variants; the CSV has all")
-    shown = [_first(one, max(1, MAX_ROWS // len(times))) for one in times]
+    rows = max(1, MAX_ROWS // len(times))
+    shown = [replace(one, variants=one.variants[:rows]) for one in times]
     longest = max(len(variant.variant) for one in shown for variant in one.variants)
     gutter = 0.55 + 0.078 * longest
     width = 8.4 + gutter
@@ -88,7 +90,7 @@ def draw(summary: Summary) -> Figure:
         "dot: one run   bar: median of the runs   x: over without having reached the target"
     )
     figure = canvas(width, sum(heights) + 0.85 * (len(shown) - 1), TITLE, subtitle, extra)
-    figure.subplots_adjust(left=gutter / width, right=1 - 1.15 / width, hspace=0.85 / _mean(heights))
+    figure.subplots_adjust(left=gutter / width, right=1 - 1.15 / width, hspace=0.85 / fmean(heights))
     if len(shown) > 1:
         figure.subplots_adjust(top=1 - 1.15 / figure.get_figheight())  # room for the first title
     grid = figure.add_gridspec(len(shown), 1, height_ratios=heights)
@@ -135,17 +137,5 @@ def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
     axes.set_xlim(0, 1.12 * highest)
 
 
-def _first(times: WorkloadTimes, rows: int) -> WorkloadTimes:
-    return WorkloadTimes(times.workload, times.target, times.variants[:rows])
-
-
 def _target_words(times: WorkloadTimes) -> str:
     return f"{times.target}, {times.target.chosen_by}"
-
-
-def _words(run: RunTime) -> str:
-    return {True: "yes", False: "no", None: "unknown"}[run.reached]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

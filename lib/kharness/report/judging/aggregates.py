@@ -125,14 +125,13 @@ def improvement(ours: Scores, theirs: Scores, confidence: float) -> ScoreEstimat
     for one, other in zip(ours, theirs, strict=True):
         wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
         value += float(wins.mean())
-        first, second = (_counts(generator, len(side)) for side in (one, other))
+        # how often each run is drawn in each resample
+        first, second = (
+            generator.multinomial(len(side), [1 / len(side)] * len(side), size=REPETITIONS).astype(np.float64)
+            for side in (one, other)
+        )
         drawn += np.einsum("ri,ij,rj->r", first, wins, second) / wins.size
     return _with_interval(value / len(ours), drawn / len(ours), confidence)
-
-
-def _counts(generator: np.random.Generator, runs: int) -> NDArray[np.float64]:
-    """Return how often each run is drawn in each resample."""
-    return generator.multinomial(runs, [1 / runs] * runs, size=REPETITIONS).astype(np.float64)
 
 
 def _with_interval(value: float, drawn: NDArray[np.float64], confidence: float) -> ScoreEstimate:

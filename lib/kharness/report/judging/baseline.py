@@ -147,12 +147,9 @@ def _elsewhere(summary: Collection, other: Collection, asked: str) -> Baseline:
         if baseline is None:
             notes.append(f"{variant.label} has no baseline: {other.title} lacks its values")
         else:
-            pairs.append((variant, replace(baseline, label=_label_of(baseline, other))))
+            label = baseline.label if baseline.label == other.title else f"{baseline.label} of {other.title}"
+            pairs.append((variant, replace(baseline, label=label)))
     return Baseline(asked, pairs, notes)
-
-
-def _label_of(variant: Variant, other: Collection) -> str:
-    return variant.label if variant.label == other.title else f"{variant.label} of {other.title}"
 
 
 def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:

@@ -89,7 +89,10 @@ def conclude(summary: Collection) -> Conclusions:
     """Compute all conclusions; raise ReportError for an impossible metric, baseline or target."""
     baseline = baseline_of(summary)
     workloads = workloads_of(summary)
-    metrics = {name: _of_workload(variants, summary.settings) for name, variants in workloads.items()}
+    metrics = {
+        name: decisive_metric([cell for variant in variants for cell in variant.cells], summary.settings)
+        for name, variants in workloads.items()
+    }
     metric, metric_note = next(iter(metrics.values()), decisive_metric([], summary.settings))
     of_variant = {
         variant.label: metrics[name][0] for name, variants in workloads.items() for variant in variants
@@ -199,10 +202,6 @@ def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
     configs = [cell.run.start.get("config") for cell in cells]
     names = [config.get("REPORT_METRIC") for config in configs if isinstance(config, Mapping)]
     return next((name for name in names if isinstance(name, str) and name), "")
-
-
-def _of_workload(variants: Sequence[Variant], settings: ReportSettings) -> tuple[Metric, str]:
-    return decisive_metric([cell for variant in variants for cell in variant.cells], settings)
 
 
 def workloads_of(summary: Collection) -> Mapping[str, Sequence[Variant]]:

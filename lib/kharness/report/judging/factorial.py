@@ -86,7 +86,8 @@ class SplitPlot:
         square, or UNSURE_TIMES that of the pool with the pool's degrees: whichever makes the narrower
         interval.
         """
-        parts = {axes: float((part**2).sum()) for axes, part in _parts(self._grid(np.asarray(weights)))}
+        grid = _on_grid(np.asarray(weights), self.places)
+        parts = {axes: float((part**2).sum()) for axes, part in _parts(grid)}
         found = self._mixed(parts, self.apart)
         most = self.pool.square * UNSURE_TIMES
         bounded = [
@@ -124,9 +125,6 @@ class SplitPlot:
                 found[differ] = self.error([(i == row) - float(i == 0) for i in range(len(self.places))])
             errors.append(found[differ])
         return errors
-
-    def _grid(self, values: Numbers) -> Numbers:
-        return _on_grid(values, self.places)
 
 
 def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:

@@ -343,11 +343,8 @@ def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _P
     if pairing.waiting or (pairing.looks.fixed and least < pairing.looks.first):
         reason = pairing.waiting or f"{least} of {pairing.looks.first} planned seeds"
         return replace(_with(prepared, comparison, Verdict.NOT_YET, reason), waiting=True)
-    return _with(prepared, comparison, Verdict.TOO_FEW, f"{least}, verdicts begin at {_begin(pairing)}")
-
-
-def _begin(pairing: Pairing) -> int:
-    return max(FEWEST, pairing.looks.first)
+    begin = max(FEWEST, pairing.looks.first)
+    return _with(prepared, comparison, Verdict.TOO_FEW, f"{least}, verdicts begin at {begin}")
 
 
 def _single(prepared: _Prepared, comparison: Comparison) -> _Prepared:

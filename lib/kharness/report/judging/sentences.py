@@ -35,7 +35,8 @@ def _lines_of_metric(conclusions: Conclusions) -> list[str]:
     if not comparisons and not conclusions.notes:
         return []
     metric = conclusions.metric
-    budgets = [equal_words(*one.budgets, one.budget_unit) for one in comparisons if _is_equal(one)]
+    pairs = [(*one.budgets, one.budget_unit) for one in comparisons]
+    budgets = [equal_words(*pair) for pair in pairs if not mismatch(*pair)]
     lines = [f"budget: {' | '.join(dict.fromkeys(budgets))}"] if budgets else []
     if comparisons:
         levels = levels_words(comparisons, conclusions.settings.confidence)
@@ -64,10 +65,6 @@ def _effect_lines(conclusions: Conclusions) -> list[str]:
             for name, one in zip(names, conclusions.effects, strict=True)
         ),
     ]
-
-
-def _is_equal(comparison: Comparison) -> bool:
-    return not mismatch(*comparison.budgets, comparison.budget_unit)
 
 
 def comparison_line(comparison: Comparison, width: int = 0) -> str:
@@ -222,7 +219,9 @@ def _budget_rule(conclusions: Conclusions) -> str:
     rule = f"both sides had the same budget{_unit_words(conclusions)}"
     if conclusions.metric.is_cost:
         return rule
-    longer = f"the better one did not train {_share(conclusions.settings.time_tolerance)} longer"
+    tolerance = conclusions.settings.time_tolerance
+    share = f"more than {tolerance * 100:g} %" if tolerance else "any"
+    longer = f"the better one did not train {share} longer"
     if any(one.budget_unit != "time" for one in conclusions.comparisons):
         longer += (
             ", where both did the same steps on as much data (batches of another size take another time)"
@@ -279,11 +278,6 @@ def _unit_words(conclusions: Conclusions) -> str:
     """Return ` of samples`, the unit of the comparisons' budgets."""
     units = dict.fromkeys(one.budget_unit for one in conclusions.comparisons)
     return f" of {' or '.join(units)}" if units else ""
-
-
-def _share(tolerance: float) -> str:
-    """Return `more than 10 %`."""
-    return f"more than {tolerance * 100:g} %" if tolerance else "any"
 
 
 def _evidence(comparison: Comparison) -> list[str]:

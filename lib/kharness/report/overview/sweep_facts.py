@@ -12,7 +12,7 @@ from typing import Any
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import ABSENT, Table, number_words
 from kharness.report.curves import Kind, Strand
-from kharness.report.importance import Importance, importances
+from kharness.report.importance import importances
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.overview.next_runs import Suggestion
 from kharness.report.overview.spoken_names import symbol_words
@@ -134,9 +134,6 @@ def _mattered(known: Sequence[tuple[int, CellResult, float]], symbols: Sequence[
     if not found:
         return None
     header = ["parameter", "share of the ranks (%)", "a larger value"]
-    rows = [[one.symbol, f"{100 * (one.share or 0):.0f}", _way(one)] for one in found]
+    ways = {None: ABSENT, True: "more", False: "less"}
+    rows = [[one.symbol, f"{100 * (one.share or 0):.0f}", ways[one.rises]] for one in found]
     return Table(header, rows, 1).without_empty()
-
-
-def _way(one: Importance) -> str:
-    return ABSENT if one.rises is None else "more" if one.rises else "less"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kharness.report.collection import REPLICATE_AXIS, why_incomplete
 from kharness.report.comparison_table import unstable_words
@@ -96,15 +96,13 @@ def _deviations(summary: Summary) -> list[str]:
 
 
 def _compute(summary: Summary) -> list[str]:
-    def total(name: str) -> Callable[[Sequence[RunData]], float | None]:
-        return lambda runs: _sum([run.at_end(name) for run in runs])
-
     runs = [cell.run for cell in summary.cells if cell.run.start]
     failed = sum(len(run.failed_attempts) for run in runs) + sum(not run.complete for run in runs)
+    joules = _sum([run.at_end("energy_joules") for run in runs])
     parts = {
         "wall time of all trainings": _hours(_sum(_elapsed(runs))),
-        "CPU time of all trainings": _hours(total("training_cpu_seconds")(runs)),
-        "energy of the GPUs": _energy(total("energy_joules")(runs)),
+        "CPU time of all trainings": _hours(_sum([run.at_end("training_cpu_seconds") for run in runs])),
+        "energy of the GPUs": NOT_MEASURED if joules is None else f"{joules / 3.6e6:.3g} kWh",
     }
     tries = f"{counted(len(runs), 'run')}, and {counted(failed, 'attempt')} that did not complete"
     return [tries, *(f"{name}: {text}" for name, text in parts.items())]
@@ -127,7 +125,3 @@ def _hours(seconds: float | None) -> str:
     if seconds is None:
         return NOT_MEASURED
     return f"{seconds / 3600:.2f} h" if seconds >= 360 else f"{seconds:.0f} s"
-
-
-def _energy(joules: float | None) -> str:
-    return NOT_MEASURED if joules is None else f"{joules / 3.6e6:.3g} kWh"

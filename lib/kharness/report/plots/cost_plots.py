@@ -92,7 +92,8 @@ def time_to_target(summary: Summary) -> list[RowPlot]:
     unit, times = unit_of(summary)
     for one in times:
         medians = {variant.variant: unit.median(variant) for variant in one.variants}
-        ordered = sorted(one.variants, key=lambda variant: _or_last(medians[variant.variant]))
+        known = {name: median for name, median in medians.items() if median is not None}
+        ordered = sorted(one.variants, key=lambda variant: known.get(variant.variant, math.inf))
         shown = ordered[:MOST_ROWS]
         highest = max(time for variant in one.variants for time in unit.of_runs(variant))
         axis = Scale("linear", 0.0, 1.12 * highest)
@@ -122,10 +123,6 @@ def _words(median: str, variant: VariantTimes) -> str:
         return median
     never = f"{missed} of {len(variant.runs)} never"
     return never if median == "never" else f"{median}, {never}"
-
-
-def _or_last(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 def _left_out(shown: Sequence[object], whole: Collection[object], summary: Summary) -> str:

@@ -183,7 +183,7 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "num_images": comparison.images,
         "test_set_limit": comparison.limit,
         "more_seeds": comparison.more_seeds,
-        "more_seeds_range": _seeds_range(comparison),
+        "more_seeds_range": comparison.more_seeds_range and list(comparison.more_seeds_range),
         "planned_seeds": comparison.planned_seeds,
         "next_look": comparison.next_look,
         "shown_at": comparison.shown_at,
@@ -203,10 +203,6 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "p_words": None if comparison.p_adjusted is None else p_words(comparison.p_adjusted),
         "sentence": comparison_sentence(comparison),
     }
-
-
-def _seeds_range(comparison: Comparison) -> list[int | None] | None:
-    return None if comparison.more_seeds_range is None else list(comparison.more_seeds_range)
 
 
 def _budget_json(budget: Budget) -> dict[str, object]:

@@ -158,7 +158,7 @@ def as_markdown(summary: Summary) -> str:
         *summary.part("conclusions", partial(conclusions_markdown, summary.conclusions), []),
         *summary.part("scores over workloads", partial(_aggregates, summary), []),
     ]
-    incomplete = _incomplete(summary)
+    incomplete = list(zip(incomplete_lines(summary), unexpected(summary), strict=True))
     if incomplete:
         parts.append(f"## Not complete: {len(incomplete)} of {len(summary.cells)}")
         parts.append("\n".join(list_item(f"{in_markdown(line)}; {_log(cell)}") for line, cell in incomplete))
@@ -218,10 +218,6 @@ def _gpus(summary: Summary) -> list[str]:
 def _other_work(summary: Summary) -> list[str]:
     lines = caveat_lines(summary)
     return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
-
-
-def _incomplete(summary: Summary) -> list[tuple[str, CellResult]]:
-    return list(zip(incomplete_lines(summary), unexpected(summary), strict=True))
 
 
 def _remarks(summary: Summary) -> list[str]:

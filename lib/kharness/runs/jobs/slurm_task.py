@@ -260,7 +260,8 @@ class CellsOfJob:
 
         directory = Path(cell["directory"])
         self._ran.append(directory)
-        known = {"submission": cell["submission"], "job": _job(), "restart": _restart()}
+        restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        known = {"submission": cell["submission"], "job": _job(), "restart": restart}
         append(
             directory,
             {
@@ -465,10 +466,6 @@ def _seconds_until(text: str) -> float | None:
 def _job() -> str:
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID", "")
-
-
-def _restart() -> int:
-    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def _node() -> str:

@@ -156,7 +156,7 @@ def _directories(root: Path) -> Iterator[tuple[str, str]]:
     waiting = [(real, 0)]
     while waiting:
         path, depth = waiting.pop()
-        if _is_run(path):
+        if any(os.path.isfile(f"{path}/{name}") for name in (RUN_JSON, JOURNAL)):
             yield path, path[len(real) :].lstrip("/") or root.name
         elif depth < DEPTH:
             try:
@@ -168,7 +168,3 @@ def _directories(root: Path) -> Iterator[tuple[str, str]]:
                     ]
             except OSError:  # one that may not be read is none of ours
                 continue
-
-
-def _is_run(path: str) -> bool:
-    return os.path.isfile(f"{path}/{RUN_JSON}") or os.path.isfile(f"{path}/{JOURNAL}")

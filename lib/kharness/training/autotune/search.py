@@ -104,7 +104,8 @@ def quicker(
                 two.step()
                 pairs = [_pair(one, two, is_turned=bool(number % 2)) for number in range(PAIRS)]
             except TrialFailedError as error:
-                return Choice(names[0], f"{names[1]}: {_first_line(str(error))}")
+                first_line = (str(error).splitlines() or [""])[0][:200]
+                return Choice(names[0], f"{names[1]}: {first_line}")
     seconds = [
         statistics.median(step_seconds(step, samples) for step in taken) for taken in zip(*pairs, strict=True)
     ]
@@ -162,7 +163,3 @@ def _predicted(divisors: list[int], known: Mapping[int, TrialStep | None]) -> in
 
 def _fits(step: TrialStep, needed: float) -> bool:
     return step.free is None or needed <= (1 - RESERVE) * step.free
-
-
-def _first_line(text: str) -> str:
-    return (text.splitlines() or [""])[0][:200]

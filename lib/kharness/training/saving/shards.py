@@ -140,7 +140,11 @@ def identity(path: Path) -> int:
 
 def _complete(temporary: Path, stem: str, state: Mapping[str, Any], sums: dict[str, str]) -> Path:
     """Finish on rank 0: write the unsharded state and the hashes of all files, then rename it into place."""
-    rest = _mapped(state, (), lambda _, leaf: _without_values(leaf) if is_sharded(leaf) else leaf)
+
+    def unsharded(_: _Path, leaf: Any) -> Any:
+        return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") if is_sharded(leaf) else leaf
+
+    rest = _mapped(state, (), unsharded)
     sums = {**sums, **_sums([temporary / ".metadata"]), _STATE: save_hashed(temporary / _STATE, rest)}
     content = "".join(f"{value}  {name}\n" for name, value in sorted(sums.items())).encode()
     with create(temporary / _SUMS) as file:
@@ -190,10 +194,6 @@ def _empty(path: _Path, leaf: Tensor, like: Tensor | None) -> Tensor:
     if like is not None and is_sharded(like):
         return torch.empty_like(like, dtype=leaf.dtype)
     return torch.empty(leaf.shape, dtype=leaf.dtype)
-
-
-def _without_values(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:

@@ -149,7 +149,8 @@ class _Preparation:
 
     def run(self, source: TextSource, tokenizer: Tokenizer, *, say: Callable[[str], None]) -> Manifest:
         try:
-            for piece, tokens in _encoded(self._wanted(source), tokenizer):
+            wanted = iter(()) if self._is_enough else source.pieces(self.position)
+            for piece, tokens in _encoded(wanted, tokenizer):
                 self._splits[piece.split].add(tokens)
                 if piece.ends_document and tokenizer.end_of_document is not None:
                     self._splits[piece.split].add(tokens[:0], tokenizer.end_of_document)
@@ -173,9 +174,6 @@ class _Preparation:
     @property
     def _is_enough(self) -> bool:
         return 0 < self._sizes.train <= self._splits[TRAIN].count
-
-    def _wanted(self, source: TextSource) -> Iterator[Piece]:
-        return iter(()) if self._is_enough else source.pieces(self.position)
 
     def _save(self) -> None:
         """Everything so far is on disk on return, and a later process continues after it."""

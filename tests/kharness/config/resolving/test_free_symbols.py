@@ -12,8 +12,7 @@ import pytest
 from kharness.config.assignment import Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.record import Record, make_record
-from kharness.config.resolving.free_symbols import free_symbols
-from kharness.config.resolving.written import config_text
+from kharness.config.resolving import config_text, free_symbols
 from kharness.config.tree import Tree
 
 KCONFIG = """

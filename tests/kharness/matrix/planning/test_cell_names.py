@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kharness.matrix.planning.axes import Axis, parse_axes
-from kharness.matrix.planning.cell_names import cell_name, varying
+from kharness.matrix.planning.cells import cell_name, varying
 
 
 def test_a_name_holds_the_varying_axes_in_their_order() -> None:

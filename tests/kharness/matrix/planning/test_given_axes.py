@@ -10,8 +10,8 @@ from kharness.config.assignment import Origin
 from kharness.config.errors import KharnessError
 from kharness.config.make.variables import layer
 from kharness.config.tree import Tree
+from kharness.matrix.planning.axis_values import given_axes
 from kharness.matrix.planning.draft import Draft, draft
-from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.settings import with_command_line
 
 from ..conftest import Checkout

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from kharness.config.tree import Tree
-from kharness.matrix.planning.cells import Cell
-from kharness.matrix.planning.order import blocked
+from kharness.matrix.planning.cells import Cell, blocked
 
 from ..conftest import Checkout
 

@@ -1,10 +1,11 @@
-"""Symbols that no other depends on, such as SEED: requests that differ in these alone have like outcomes.
+"""kconfiglib's tree lacks these: outcomes known already, stand-ins, and `.config` as C conf writes it.
 
     known = KnownOutcomes(kconf, free_symbols(kconf, kconfiglib))
     known.keep(asked, resolved)
     known.find(other)                the outcome of another request, or None where it has to be computed
 
-Cells of a matrix mostly differ in their seed; the other values of a configuration, 300 of them, are the same.
+Cells of a matrix mostly differ in their seed, on which no other symbol depends; the other values of a
+configuration, 300 of them, are the same. Symbols without a prompt, which nobody sets, stand for others.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 
 from kharness.config.assignment import Assignment, Resolved, literal
-from kharness.config.dotconfig import assigned
-from kharness.config.resolving.stand_ins import has_prompt
+from kharness.config.dotconfig import HEADER, assigned
+from kharness.config.errors import ConfigError
 from kharness.config.values import Value
 
 TYPE_CHECKING = False
@@ -226,3 +227,68 @@ class Requests:
             yield
         finally:
             self._is_batch, self._in_place = False, None
+
+
+def has_prompt(symbol: Any) -> bool:
+    """Whether people set a symbol of kconfiglib; without a prompt it only follows others."""
+    return any(node.prompt for node in symbol.nodes)
+
+
+def stand_in(symbol: Any, kconf: Any, lib: Any) -> tuple[str, str] | None:
+    """Return what a symbol stands for: (CHECKPOINT_EVERY, CHECKPOINT_UNIT_STEPS); None if for none.
+
+    The second is the member of a choice that its default depends on, empty where there is none. `lib` is the
+    module kconfiglib.
+    """
+    if symbol.orig_type is not lib.INT or has_prompt(symbol):
+        return None
+    followed, condition = symbol.nodes[0].orig_defaults[0]
+    return (followed.name, "" if condition is kconf.y else condition.name)
+
+
+def read_alias(symbol: Any, lib: Any) -> dict[str, str]:
+    """{value: member} for a symbol that only says which member of a choice is set, else nothing.
+
+    ConfigError for a value that two members make.
+    """
+    members: dict[str, str] = {}
+    if symbol.orig_type is not lib.STRING or has_prompt(symbol):
+        return {}
+    for node in symbol.nodes:
+        choices = set()
+        for default, condition in node.orig_defaults:
+            if not (default.is_constant and isinstance(condition, lib.Symbol) and condition.choice):
+                return {}
+            if members.setdefault(default.str_value, condition.name) != condition.name:
+                place = place_of(symbol.nodes[0])
+                raise ConfigError(f"{place}: two members make {symbol.name} {default.name}")
+            choices.add(condition.choice)
+        if len(choices) > 1:
+            return {}
+    return members
+
+
+def place_of(node: Any) -> str:
+    """Return where an entry stands: `lenet5/Kconfig:33`."""
+    return f"{node.filename}:{node.linenr}"
+
+
+def config_text(kconf: Any, nodes: Iterable[tuple[Any, bool]], lib: Any) -> str:
+    """The `.config` as C conf writes it (kconfiglib's own writer adds `# end of` lines).
+
+    `nodes` are those of the menu in their order, and which of them are symbols; `lib` is kconfiglib.
+    """
+    chunks = [f"#\n# {HEADER}\n# {kconf.mainmenu_text}\n#\n"]
+    for node, is_symbol in nodes:
+        if is_symbol:
+            chunks.append(node.item.config_string)
+        elif _heads_section(node, lib):
+            chunks.append(f"\n#\n# {node.prompt[0]}\n#\n")
+    return "".join(chunks)
+
+
+def _heads_section(node: Any, lib: Any) -> bool:
+    if not lib.expr_value(node.dep):
+        return False
+    is_menu = node.item is lib.MENU and lib.expr_value(node.visibility)
+    return bool(is_menu or node.item is lib.COMMENT)

@@ -1,1 +1,0 @@
-"""Derive outcomes of the option tree from known ones, without resolving again."""
