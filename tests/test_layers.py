@@ -110,7 +110,7 @@ FLOORS: dict[str, list[str]] = {
         "bridge gpu_dashboard",
     ],
     "kharness.config": [
-        "foreign_text output project_name",
+        "output project_name",
         "errors",
         "affects dotconfig writing",
         "values",
@@ -135,8 +135,8 @@ FLOORS: dict[str, list[str]] = {
     "kharness.training": [
         "console errors forkserver progress seeds fake_tensors",
         "saving",
-        "fingerprint needs",
-        "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",
+        "needs",
+        "checkpoint data determinism due guard optimizers pruning schedules tokens",
         "datasets inference",
         "device",
         "distributed",
@@ -172,7 +172,7 @@ FLOORS: dict[str, list[str]] = {
         "report",
     ],
     "kharness.pages": [
-        "commands kept origins recorded_look",
+        "commands origins recorded_look",
         "matrix sweep",
         "addition",
     ],

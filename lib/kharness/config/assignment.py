@@ -135,6 +135,13 @@ def printable(value: str) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}…"
 
 
+def value_text(value: object) -> str:
+    """A value as a line of `.config` has it, without quotes."""
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def tracker_list(value: str) -> list[str]:
     """The trackers that TRACKER= names, `both` written out: `both,tensorboard` is three; `none` is none."""
     if value == "none":

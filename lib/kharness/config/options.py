@@ -21,6 +21,7 @@ from kharness.config.assignment import (
     Origin,
     Resolved,
     chosen_name,
+    value_text,
 )
 from kharness.config.config_py import is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
@@ -139,9 +140,7 @@ def _chosen(asked: Layer, values: Mapping[str, Value]) -> dict[str, tuple[str, s
     for assignment in asked:
         name = chosen_name(assignment.symbol)
         if name and assignment.origin.kind == AUTO and assignment.symbol != CHOSEN_FOR[name]:
-            value = values[name]
-            text = ("y" if value else "n") if isinstance(value, bool) else str(value)
-            found[name] = text, assignment.origin.where
+            found[name] = value_text(values[name]), assignment.origin.where
     return found
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kharness.config.foreign_text import on_one_line
 from kharness.config.make.typed import typed, typed_setting
+from kharness.config.writing import on_one_line
 from kharness.matrix.running.alike import FIRST, words_of
 from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.table import duration

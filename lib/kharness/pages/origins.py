@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.affects import Affects
-from kharness.config.assignment import origin_text
+from kharness.config.assignment import origin_text, value_text
 from kharness.config.config_py import ConfigPy, read_config_py
 from kharness.config.errors import ConfigError
 from kharness.config.places import CONFIG_PY
@@ -37,7 +37,7 @@ def compared_options(directories: Sequence[Path]) -> dict[str, Any]:
     members = frozenset[str]().union(*(one.affects.members for one in configs))
     rows = []
     for name in dict.fromkeys(name for one in values for name in one):
-        texts = [_text(one[name]) if name in one else None for one in values]
+        texts = [value_text(one[name]) if name in one else None for one in values]
         if name in members or name in NAMES or len(set(texts)) < 2:
             continue
         words = next((found for one in configs if (found := one.affects.words.get(name))), ())
@@ -68,9 +68,3 @@ def _origin(name: str, origins: dict[str, str], values: dict[str, Any]) -> str:
         return origins[name]
     member = f"{name}_{values[name]}".upper().replace("-", "_") if isinstance(values[name], str) else ""
     return origins.get(member, DEFAULT)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "y" if value else "n"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

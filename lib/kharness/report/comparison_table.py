@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kharness.config.foreign_text import in_markdown, on_one_line
+from kharness.config.writing import in_markdown, on_one_line
 from kharness.report.collection import CellResult, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kharness.config.foreign_text import on_one_line
 from kharness.config.make.typed import typed
-from kharness.config.writing import Writing, guarded
+from kharness.config.writing import Writing, guarded, on_one_line
 from kharness.report.comparison_table import (
     comparison,
     each_run,

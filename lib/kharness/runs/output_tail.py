@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kharness.config.foreign_text import readable
+from kharness.config.writing import readable
 from kharness.runs.files import OUTPUT_LOG
 
 LINES = 50

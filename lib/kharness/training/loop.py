@@ -250,7 +250,7 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
         tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
         _scratch_run(setup, Path(folder), root=root) as (parts, _),
     ):
-        losses = SampleLosses()
+        losses = SampleLosses(setup, parts.agreement, parts.phases, parts.run.log_step)
         steps = InspectedSteps(setup, losses, ranks=ranks if isinstance(ranks, int) else 1)
         with suppress(EnoughMeasured):
             yield Training(setup, replace(parts, update=losses), steps)

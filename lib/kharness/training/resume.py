@@ -18,7 +18,7 @@ from kharness.runs.control_changes import EXPECTED_DATA, REPLAYED, replayed_chan
 from kharness.runs.files import CHECKPOINTS
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
-from kharness.training.fingerprint import state_sha256
+from kharness.training.saving.hashed import state_sha256
 from kharness.training.saving.shards import identity
 from monitoring import Record, Run
 from monitoring.journal.files import JOURNAL

@@ -12,7 +12,6 @@ from torch import nn
 from kharness.config.assignment import AUTO
 from kharness.config.options import Options
 from kharness.config.output import wrapped
-from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic, set_tf32
@@ -22,7 +21,7 @@ from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.fake_tensors import ModelWithoutValues
 from kharness.training.optimizers import build_optimizer
-from kharness.training.optimizers._averages import Weights, weights_of
+from kharness.training.optimizers._averages import MovingAverage, Weights, moving_average, weights_of
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruner, Pruning, build_pruner
@@ -47,16 +46,6 @@ class Data(Protocol):
 def tokens_per_sample(data: Data) -> int | None:
     """Return the attribute of this name, None of data without it: only text has sequences of one length."""
     return getattr(data, "tokens_per_sample", None)
-
-
-def tokenizer_sha256(data: Data) -> str | None:
-    """Return the attribute of this name, None of data without it: which tokenizer made them."""
-    return getattr(data, "tokenizer_sha256", None)
-
-
-def chance_loss(data: Data) -> float | None:
-    """Cross-entropy (nats) of a guess by how frequent each class is, of data that say so by this name."""
-    return getattr(data, "chance_loss", None)
 
 
 @runtime_checkable
@@ -95,43 +84,6 @@ def summary(model: nn.Module) -> str:
     parts = [*parts[:MOST_PARTS], *["…"] * (len(parts) > MOST_PARTS)]
     some = f", {trained:,} of them trained" if trained != total else ""
     return f"{model_name(model)}, {total:,} parameters{some}: {', '.join(parts)}"
-
-
-def _tell(
-    options: Options,
-    world: World,
-    device: Device,
-    model: nn.Module,
-    data: Data,
-    batches: Batches,
-    schedule: Schedule,
-    *,
-    threads: int,
-    is_shared: bool,
-) -> None:
-    """Print what is trained where, on what, and for how long."""
-    share = " that share the model" if is_shared else ""
-    processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
-    print(f"device: {device}, {processes}{threads} CPU threads")
-    print(
-        f"data: {options.DATASET or options.MODEL}, "
-        + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items())
-    )
-    if options.LOG_MODEL_SUMMARY:
-        print(wrapped(f"model: {summary(model)}"))
-    tokens = tokens_per_sample(data)
-    of_tokens = f" of {tokens} tokens" if tokens else ""
-    limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
-    plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
-    print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
-    note = few_validations(
-        options.values,
-        num_steps=schedule.num_steps,
-        steps_per_epoch=batches.steps_per_epoch,
-        is_evaluated_first=bool(options.EVAL_FIRST),
-    )
-    if note:
-        print(wrapped(f"note: {note}"))
 
 
 @dataclass(frozen=True)
@@ -212,8 +164,7 @@ class Setup(Generic[DataT]):
             numerics.check()
         if world.rank:
             seed_rank(options.SEED, world.rank)
-        _tell(options, world, device, model, data, batches, schedule, threads=threads, is_shared=is_shared)
-        return Setup(
+        setup = cls(
             options=options,
             world=world,
             device=device,
@@ -233,6 +184,31 @@ class Setup(Generic[DataT]):
             unsharded_model=unsharded_model,
             data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )
+        setup._tell(f"{threads} CPU threads", " that share the model" if is_shared else "")
+        return setup
+
+    def _tell(self, threads: str, share: str) -> None:
+        """Print what is trained where, on what, and for how long."""
+        options, world, batches, schedule = self.options, self.world, self.batches, self.schedule
+        processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
+        print(f"device: {self.device}, {processes}{threads}")
+        sizes = ", ".join(f"{n:,} {name}" for name, n in self.data.sizes.items())
+        print(f"data: {options.DATASET or options.MODEL}, {sizes}")
+        if options.LOG_MODEL_SUMMARY:
+            print(wrapped(f"model: {summary(self.model)}"))
+        tokens = tokens_per_sample(self.data)
+        of_tokens = f" of {tokens} tokens" if tokens else ""
+        limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
+        plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
+        print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
+        note = few_validations(
+            options.values,
+            num_steps=schedule.num_steps,
+            steps_per_epoch=batches.steps_per_epoch,
+            is_evaluated_first=bool(options.EVAL_FIRST),
+        )
+        if note:
+            print(wrapped(f"note: {note}"))
 
     def parts(self) -> dict[str, Stateful]:
         """Return the parts that a checkpoint keeps; a new part of trainings is one more entry."""
@@ -275,8 +251,8 @@ class Setup(Generic[DataT]):
         return {"seed": self.options.SEED, **self.data_identity(), "device": str(self.device), **chosen}
 
     def data_identity(self) -> dict[str, str]:
-        """Hashes of what is trained on, with which alone a run is resumed."""
-        tokenizer = tokenizer_sha256(self.data)
+        """Hashes of what is trained on, with which alone a run is resumed; text has that of its tokenizer."""
+        tokenizer = getattr(self.data, "tokenizer_sha256", None)
         return {**({"tokenizer_sha256": tokenizer} if tokenizer else {}), "data_sha256": self.data.sha256}
 
     def plan(self) -> dict[str, Any]:
@@ -287,7 +263,9 @@ class Setup(Generic[DataT]):
             "steps_per_epoch": self.batches.steps_per_epoch,
             "batch_size": self.options.BATCH_SIZE,
             **({"tokens_per_sample": tokens} if (tokens := tokens_per_sample(self.data)) else {}),
-            **({"chance_loss": loss} if (loss := chance_loss(self.data)) is not None else {}),
+            **(
+                {"chance_loss": loss} if (loss := getattr(self.data, "chance_loss", None)) is not None else {}
+            ),
             "optimizer": self.optimizer_options,
             "schedule": self.schedule.described,
             "pruning": self.pruner.described,

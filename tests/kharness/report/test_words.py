@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from kharness.report.curves import Curve
+from kharness.report.graphs._canvas import canvas_class
 from kharness.report.graphs._curves import _band
-from kharness.report.graphs._text import canvas_class
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-from kharness.training.averaging import MovingAverage, moving_average
+from kharness.training.optimizers._averages import MovingAverage, moving_average
 
 
 def model() -> nn.Module:

@@ -7,7 +7,7 @@ import struct
 
 import torch
 
-from kharness.training.fingerprint import state_sha256
+from kharness.training.saving.hashed import state_sha256
 
 
 def test_hash_is_what_its_description_says() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.matrix.launchers._slurm_arrays import (
+    SCRIPT,
+    Array,
     TaskCells,
     TaskRequest,
     folder_of,
@@ -21,16 +23,16 @@ from kharness.matrix.launchers._slurm_arrays import (
     name_and_index,
 )
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, scancel, squeue
-from kharness.matrix.launchers._slurm_described import described
 from kharness.matrix.launchers._slurm_ends import waiting_words
 from kharness.matrix.launchers._slurm_jobs import KnownJob, KnownJobs, TaskKey
-from kharness.matrix.launchers._slurm_limits import ClusterLimits, check_words, read_limits, refuse
+from kharness.matrix.launchers._slurm_limits import ClusterLimits, check_words, read_limits, refuse, test_only
 from kharness.matrix.launchers._slurm_looking import Looking
 from kharness.matrix.launchers._slurm_submission import Submission
 from kharness.runs.errors import MatrixError
 from kharness.runs.jobs.job_file import read_starts
 from kharness.runs.jobs.slurm_task import STOP
 from kharness.runs.launch import Exit, Job, JobState, Launch, Scheduling, Slot
+from monitoring.counts import counted
 
 SCHEDULES = True
 
@@ -282,3 +284,34 @@ class Slurm:
             self._submission.take_out(known.id)
         elif known.row is not None and known.row.state == "PENDING":
             self._jobs.to_end[known.slurm_id] = None
+
+
+def described(
+    requests: Mapping[TaskRequest, Sequence[Launch]],
+    limits: ClusterLimits,
+    of_task: TaskCells,
+    *,
+    at_once: int = 0,
+) -> list[str]:
+    """A line for each kind of array, with its script, the arguments of sbatch and the answer to a trial."""
+    lines = []
+    for request, launches in requests.items():
+        array = Array.begin(launches[0], request, of_task)
+        for launch in launches:
+            array.add(launch, Slot())
+        largest = min(len(array.tasks), limits.array_size)
+        throttle = f", {at_once} at once" if at_once else ""
+        most = max(map(len, array.tasks))
+        cells = f", each of up to {counted(most, 'cell')}" if of_task.packed else ""
+        cells += f", {min(most, request.at_once)} at a time" if cells and most > 1 else ""
+        arrays = counted(-(-len(array.tasks) // limits.array_size), "job array")
+        lines.append(f"slurm: {arrays} of {counted(largest, 'task')}{cells}{throttle}")
+        *options, _, _, _, _, _ = array.arguments(0, largest - 1, at_once=at_once)
+        shown = [one for one in options if not one.startswith(("--job-name", "--chdir", "--output"))]
+        lines.append(f"  sbatch {shlex.join(shown)} … job.sh")
+        lines.append(f"  job.sh: {SCRIPT.strip().replace(chr(10), '; ')}")
+        try:
+            lines.append(f"  sbatch --test-only: {test_only(request)}")
+        except SlurmRefused as error:
+            lines.append(f"  sbatch --test-only: {error}")
+    return lines

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kharness.config.assignment import value_text
 from kharness.config.places import COMMAND
 from kharness.runs.errors import MatrixError
 
@@ -200,10 +201,4 @@ def _which(program: str, cwd: Path) -> str | None:
 
 def option_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a configuration by their placeholders: `{learning_rate}`."""
-    return {name.lower(): _option_text(value) for name, value in values.items()}
-
-
-def _option_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "y" if value else "n"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return {name.lower(): value_text(value) for name, value in values.items()}

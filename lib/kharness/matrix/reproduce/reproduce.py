@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.assignment import Assignment, Layer, Origin, tracker_list
+from kharness.config.assignment import Assignment, Layer, Origin, tracker_list, value_text
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_new_config
 from kharness.config.places import asked_path
@@ -175,12 +175,5 @@ def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
         if tree.stands_for_another(name):
             continue
         with contextlib.suppress(ConfigError):  # one that only follows others; the caller compares all values
-            layer += tree.assignments(name, _as_text(value), Origin("start record", "the start record"))
+            layer += tree.assignments(name, value_text(value), Origin("start record", "the start record"))
     return tree.resolve(yielding=layer).asked
-
-
-def _as_text(value: object) -> str:
-    """Return a value as it stands in `.config`."""
-    if isinstance(value, bool):
-        return "y" if value else "n"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

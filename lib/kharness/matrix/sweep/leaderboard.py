@@ -15,14 +15,12 @@ from typing import Any
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
-from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.config.make.typed import typed, typed_make
-from kharness.config.writing import Writing, guarded
+from kharness.config.writing import Writing, guarded, in_markdown, list_item, on_one_line
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
-from kharness.matrix.sweep.trials import Trial, read_trial
-from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.matrix.sweep.validation import Objective, Trial, read_objective, read_trial
 from kharness.matrix.sweep.winners import Winners, winners_of
 from kharness.runs.budget import COUNTS, Spent, counted_unit, spent
 from kharness.runs.exit_codes import EXIT_FAILED

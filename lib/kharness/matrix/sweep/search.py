@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kharness.environment.parts import bring
 from kharness.matrix.sweep.ranges import Between, Listed, Range
-from kharness.matrix.sweep.trials import Trial
-from kharness.matrix.sweep.validation import Objective
+from kharness.matrix.sweep.validation import Objective, Trial
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.status import COMPLETE, FAILED

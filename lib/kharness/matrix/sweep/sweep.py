@@ -46,8 +46,7 @@ from kharness.matrix.running.protocols import Queue, Source
 from kharness.matrix.sweep.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.matrix.sweep.search import load_optuna, tpe_values, unseen
 from kharness.matrix.sweep.space import Space, draw, refuse_seed, take, trial_name
-from kharness.matrix.sweep.trials import Trial, read_trial
-from kharness.matrix.sweep.validation import read_objective
+from kharness.matrix.sweep.validation import Trial, read_objective, read_trial
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch

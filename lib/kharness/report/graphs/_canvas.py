@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from PIL.ImageFont import FreeTypeFont
 
 # Okabe and Ito 2008 ("Color Universal Design"), without yellow, which is lost on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -52,8 +58,6 @@ STYLE: Any = {
 def canvas(width: float, height: float, title: str, subtitle: str, notes: Sequence[str]) -> Figure:
     """A figure with its words in place; sizes in inches, the height that of the plots without the words."""
     from matplotlib.figure import Figure
-
-    from kharness.report.graphs._text import canvas_class
 
     foot = 0.17 * len(notes)
     full = height + HEAD + FOOT + foot
@@ -158,3 +162,81 @@ def _shortened(lead: str, names: list[str], limit: int = 120) -> str:
             return text.rstrip(", ") + more
         text += f"{name}, "
     return text.rstrip(", ")
+
+
+LETTERS = frozenset(map(chr, [*range(0x20, 0x7F), *range(0xA1, 0x100), ord("…"), ord("−")]))
+"""Those that DejaVu Sans surely has; matplotlib looks for the others in other fonts."""
+
+
+@functools.cache
+def canvas_class() -> type[FigureCanvasAgg]:
+    """Agg's canvas, which draws level words of LETTERS at once; a class of a package that loads when used.
+
+    Letter by letter, as matplotlib does, takes four times as long.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+
+    class WordsAtOnce(RendererAgg):
+        def draw_text(
+            self,
+            gc: Any,
+            x: float,
+            y: float,
+            s: str,
+            prop: FontProperties,
+            angle: float,
+            ismath: Any = False,
+            mtext: Any = None,
+        ) -> None:
+            if ismath or angle or not LETTERS.issuperset(s):
+                theirs: Any = super()
+                theirs.draw_text(gc, x, y, s, prop, angle, ismath, mtext)
+                return
+            mask, (left, top) = _font_of(prop, self.dpi).getmask2(s, mode="L", anchor="ls")
+            width, height = mask.size
+            if width and height:
+                letters = np.frombuffer(bytearray(bytes(mask)), dtype=np.uint8).reshape(height, width)
+                self._renderer.draw_text_image(letters, round(x) + left, round(y) + top + height, 0, gc)
+
+        def get_text_width_height_descent(
+            self, s: str, prop: FontProperties, ismath: Any
+        ) -> tuple[float, float, float]:
+            if ismath or not LETTERS.issuperset(s):
+                theirs: Any = super()
+                measured: tuple[float, float, float] = theirs.get_text_width_height_descent(s, prop, ismath)
+                return measured
+            left, top, right, bottom = _font_of(prop, self.dpi).getbbox(s, anchor="ls")
+            return right - left, bottom - top, max(0, bottom)
+
+    class Canvas(FigureCanvasAgg):
+        @functools.cached_property
+        def _of_size(self) -> dict[Any, RendererAgg]:
+            return {}
+
+        def get_renderer(self) -> RendererAgg:
+            key = (*self.get_width_height(physical=True), self.figure.dpi)
+            if key not in self._of_size:
+                self._of_size.clear()
+                self._of_size[key] = WordsAtOnce(*key)  # type: ignore[no-untyped-call]
+            return self._of_size[key]
+
+        def forget(self) -> None:
+            """Give the pixels back at once: a figure is freed some pictures later."""
+            self._of_size.clear()
+            del self.renderer
+
+    return Canvas
+
+
+def _font_of(prop: FontProperties, dpi: float) -> FreeTypeFont:
+    from matplotlib.font_manager import findfont
+
+    return _font(findfont(prop), prop.get_size_in_points() * dpi / 72)
+
+
+@functools.cache
+def _font(path: str, pixels: float) -> FreeTypeFont:
+    """A font of a size; none of LETTERS needs a layout that knows scripts and ligatures."""
+    from PIL import ImageFont
+
+    return ImageFont.truetype(path, pixels, layout_engine=ImageFont.Layout.BASIC)

@@ -13,17 +13,17 @@ from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.gpu.history import GpuRecording, GpuSeries
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, memory_limit, time_unit
 from kharness.report.plots.cost_plots import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
-from kharness.report.plots.gpu_quantities import (
+from kharness.report.plots.gpu_variants import (
     BUSY,
     HEAT,
     MEMORY,
     POWER,
     Quantity,
     are_alike,
+    gpus_of_variants,
     span,
     strand_of,
 )
-from kharness.report.plots.gpu_variants import gpus_of_variants
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
 from kharness.report.plots.scales import Scale
 from kharness.report.summary import Summary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kharness.report.summary import Summary
-from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.matrix_plan import has_other_sources
 
 # So many runs are named; summary.json has all.
@@ -30,3 +29,42 @@ def _sources_lines(summary: Summary) -> list[str]:
         f"{len(names)} of {len(summary.cells)} runs began with other sources than the matrix was planned "
         f"with: {', '.join(names[:MOST_NAMED])}{more}"
     ]
+
+
+def other_work_lines(summary: Summary) -> list[str]:
+    """Whose times do not count, where it is not known, else how much there was; none before a run began.
+
+    Other work on the machine during a run makes its wall times useless for comparing variants.
+    """
+    begun = [cell for cell in summary.cells if cell.run.start]
+    shares = {cell.name: cell.run.other_work for cell in begun}
+    known = {name: share for name, share in shares.items() if share is not None}
+    crowded = [cell.name for cell in begun if cell.run.crowded]
+    if not begun:
+        return []
+    if not known:
+        return ["other work on the machine was not measured: times may hold it"]
+    lines = []
+    if crowded:
+        named = ", ".join(f"{name} {known[name]:.0%}" for name in crowded[:MOST_NAMED])
+        more = f" and {len(crowded) - MOST_NAMED} more" if len(crowded) > MOST_NAMED else ""
+        lines.append(
+            f"times of {len(crowded)} of {len(begun)} runs do not count: other work kept more than "
+            f"{summary.settings.other_work_limit:.0%} of the processors busy ({named}{more})"
+        )
+    else:
+        lines.append(f"other work on the machine: at most {max(known.values()):.0%} of the processors")
+    if len(known) < len(begun):
+        lines.append(f"other work was not measured during {len(begun) - len(known)} of {len(begun)} runs")
+    return lines
+
+
+def other_work_json(summary: Summary) -> dict[str, object]:
+    """Return the other work of all runs; each run has its own share among its metrics."""
+    return {
+        "limit": summary.settings.other_work_limit,
+        "over_limit": [cell.name for cell in summary.cells if cell.run.crowded],
+        "not_measured": [
+            cell.name for cell in summary.cells if cell.run.start and cell.run.other_work is None
+        ],
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kharness.config.foreign_text import in_markdown, list_item
+from kharness.config.writing import in_markdown, list_item
 from kharness.report.judging.budgets import Budget
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.interim_looks import FEWEST

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from kharness.config.foreign_text import in_markdown, list_item
-from kharness.config.writing import Writing
+from kharness.config.writing import Writing, in_markdown, list_item
 from kharness.report.collection import REPLICATE_AXIS, CellResult, Variant
 from kharness.report.comparison_table import (
     EXPLANATION,
@@ -28,7 +27,7 @@ from kharness.report.comparison_table import (
 )
 from kharness.report.graphs import shows_numbers, warnings_of
 from kharness.report.summary import Summary
-from kharness.report.writing.caveats import caveat_lines, other_sources
+from kharness.report.writing.caveats import caveat_lines, other_sources, other_work_json
 from kharness.report.writing.conclusion_files import (
     conclusion_columns,
     conclusion_values,
@@ -40,7 +39,6 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.writing.html import as_html
 from kharness.report.writing.junit import as_junit
-from kharness.report.writing.other_work import other_work_json
 from kharness.runs.files import (
     GRAPHS,
     JUNIT_XML,

@@ -45,8 +45,13 @@ from kharness.report.writing.conclusion_tables import (
 from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
-from kharness.report.writing.inference import inference_table
-from kharness.report.writing.page_pictures import NO_PICTURES, pictures, say_something, sheets
+from kharness.report.writing.page_pictures import (
+    NO_PICTURES,
+    inference_table,
+    pictures,
+    say_something,
+    sheets,
+)
 from kharness.runs.files import CHECKPOINTS, GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail

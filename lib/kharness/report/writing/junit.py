@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from kharness.config.foreign_text import readable
+from kharness.config.writing import readable
 from kharness.report.collection import CellResult
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import refused

@@ -1,19 +1,20 @@
-"""Graphs and sheets as pictures in the page, each in the part of it where it belongs."""
+"""Graphs and sheets as pictures in the page, each in its part, and what inference measured."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.report.comparison_table import Table
 from kharness.report.graphs import gpu_graphs, shows_numbers
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.pareto import Front
 from kharness.report.plots.gpu_plots import DRAWN as GPUS_DRAWN
 from kharness.report.summary import Summary
-from kharness.report.writing.inference import prediction_sheets
-from kharness.runs.files import GRAPHS
+from kharness.runs.files import GRAPHS, PREDICTIONS
 
 # Drawn by the page itself, as far as runs have the numbers.
 _OF_CURVES = frozenset({"training_loss", "validation_accuracy", "validation_loss"})
@@ -77,3 +78,39 @@ def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
 
 def sheets(summary: Summary) -> list[PagePicture]:
     return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]
+
+
+# As trainings name them in records of the split `inference`.
+_MEASURED = re.compile(r"batch_(\d+)_latency_seconds")
+
+# Runs whose pictures are on the page; all of them are in the run directories.
+MAX_SHEETS = 24
+
+
+def inference_table(summary: Summary) -> Table | None:
+    """A row for each batch size of each complete run; None where nothing was measured."""
+    rows = list(_rows(summary))
+    header = ["run", "batch size", "latency (ms)", "samples per second", "accuracy (%)"]
+    return Table(header, rows, 1) if rows else None
+
+
+def prediction_sheets(summary: Summary) -> list[tuple[str, Path]]:
+    """Run and picture."""
+    found = [(cell.name, cell.run.directory / PREDICTIONS) for cell in summary.cells if cell.run.complete]
+    return [(name, path) for name, path in found if path.is_file()][:MAX_SHEETS]
+
+
+def _rows(summary: Summary) -> Iterator[list[str]]:
+    for cell in summary.cells:
+        named = [_MEASURED.fullmatch(name) for event, name in cell.run.series if event == "eval"]
+        sizes = sorted(int(match[1]) for match in named if match)
+        for size in sizes if cell.run.complete else ():
+            values = [
+                cell.run.metric("eval", f"batch_{size}_{name}").last
+                for name in ("latency_seconds", "samples_per_sec", "accuracy")
+            ]
+            scaled = zip(values, (1000, 1, 100), strict=True)
+            yield [
+                *(cell.name, str(size)),
+                *("" if value is None else f"{value * factor:.2f}" for value, factor in scaled),
+            ]

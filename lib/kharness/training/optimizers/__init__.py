@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kharness.training.errors import TrainingError
-from kharness.training.optimizers._cautious_decay import decay_cautiously
+from kharness.training.optimizers._before_step import decay_cautiously
 from monitoring.dropins import DropIns
 
 # Whose parameters are scales and shifts, whatever their dimensions.

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.optim.optimizer import StateDict
 
-from kharness.training.optimizers._closure import value_of
+
+def value_of(closure: Callable[[], float] | None) -> float | None:
+    """Evaluate the closure of a step, which computes the gradients; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 class Together(torch.optim.Optimizer):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from kharness.training.optimizers import parameter_groups
-from kharness.training.optimizers._closure import value_of
+from kharness.training.optimizers._together import value_of
 from kharness.training.saving.sharded import full, is_sharded, part
 
 CITED = ("shazeer2018",)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from kharness.training.errors import TrainingError
 from kharness.training.optimizers import parameter_groups
-from kharness.training.optimizers._closure import value_of
-from kharness.training.optimizers._together import Together
+from kharness.training.optimizers._together import Together, value_of
 from kharness.training.saving.sharded import full, is_sharded, part_from
 
 CITED = ("jordan2024", "loshchilov2019")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -11,9 +11,8 @@ from torch import Tensor
 from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.checkpoint import Checkpoints
 from kharness.training.distributed.world import ALONE, World
-from kharness.training.model_check.step import EnoughMeasured
 from kharness.training.setup import Setup
-from kharness.training.steps.kept import save
+from kharness.training.steps.kept import Purpose, save
 from kharness.training.steps.parts import StepParts
 from monitoring.telemetry.phases import Phases
 
@@ -30,14 +29,12 @@ class StepWatch(Phases, Protocol):
         """Whether no further step is needed."""
 
 
-class CheckedSteps:
-    """The purpose of steps (`Purpose`) of which the first part is measured; they end in an evaluation."""
-
-    has_record = False
+class CheckedSteps(Purpose):
+    """Steps of which the first part is measured; they end in an evaluation."""
 
     def __init__(self, setup: Setup[Any], parts: StepParts, watch: StepWatch) -> None:
-        self.step = 0
-        self._setup, self._parts, self._watch = setup, parts, watch
+        super().__init__(setup)
+        self._parts, self._watch = parts, watch
 
     @property
     def world(self) -> World:
@@ -49,25 +46,15 @@ class CheckedSteps:
         while not self._watch.is_enough:
             yield next(batches)[: size and size * self._setup.world.size]
 
-    def took(self, batch: object) -> None: ...
-
     @property
     def evaluation_is_due(self) -> bool:
         return self._watch.is_enough
-
-    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None:
-        raise EnoughMeasured
 
     def end_step(self) -> bool:
         if stopped_by := self._parts.stop.requested:
             print(f"stopped by {stopped_by}; nothing is kept")
             sys.exit(EXIT_STOPPED)
         return True
-
-    def end_steps(self) -> None: ...
-
-    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
-        raise EnoughMeasured
 
     def end(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint, and end the run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kharness.training.checkpoint import checkpoint_files, load, position, resto
 from kharness.training.errors import CheckpointError, TrainingError
 from kharness.training.model_check.step import EnoughMeasured
 from kharness.training.setup import DataT, Setup
+from kharness.training.steps.kept import Purpose
 from kharness.training.steps.update import SampleLosses
 from monitoring.journal.atomic_file import write_atomically
 
@@ -39,16 +40,14 @@ class Sample:
     loss: float
 
 
-class InspectedSteps:
-    """The purpose of steps (`Purpose`) of one sample each, of the step INSPECT_STEP; no weight changes."""
-
-    has_record = evaluation_is_due = False
+class InspectedSteps(Purpose):
+    """Steps of one sample each, of the step INSPECT_STEP; no weight changes."""
 
     def __init__(self, setup: Setup[Any], update: SampleLosses, *, ranks: int) -> None:
         """`ranks` is how many processes shared the step."""
-        self.step, self.world = 0, setup.world
+        super().__init__(setup)
         self.samples: list[Sample] = []
-        self._setup, self._update, self._ranks = setup, update, ranks
+        self._update, self._ranks = update, ranks
         self._inputs = self._targets = torch.empty(0)
 
     def batches(self) -> Iterator[Tensor]:
@@ -63,16 +62,7 @@ class InspectedSteps:
     def took(self, batch: tuple[Tensor, Tensor]) -> None:
         self._inputs, self._targets = batch
 
-    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None:
-        raise EnoughMeasured
-
-    def end_step(self) -> bool:
-        return True
-
     def end_steps(self) -> None:
-        raise EnoughMeasured
-
-    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
         raise EnoughMeasured
 
 

@@ -12,9 +12,11 @@ from kharness.config.output import say
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
+from kharness.training.distributed.world import World
 from kharness.training.due import Every
-from kharness.training.fingerprint import state_sha256
+from kharness.training.model_check.step import EnoughMeasured
 from kharness.training.resume import HASHED, log_checkpoint
+from kharness.training.saving.hashed import state_sha256
 from kharness.training.setup import Setup
 from kharness.training.steps.epoch_bar import epoch_block
 from kharness.training.steps.parts import StepParts
@@ -23,8 +25,55 @@ from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import JOURNAL
 
 
-class KeptSteps:
-    """The purpose of steps (`Purpose`) that train.
+class Purpose:
+    """The use of steps: which samples they have, when they are evaluated, and what is kept of them.
+
+    Those of a check end with their first evaluation, or with the last step, and have no record.
+    """
+
+    def __init__(self, setup: Setup[Any], *, step: int = 0) -> None:
+        self.step = step
+        """Updates done, over all attempts."""
+        self._setup = setup
+
+    @property
+    def world(self) -> World:
+        """The processes that evaluate."""
+        return self._setup.world
+
+    def batches(self) -> Iterator[Tensor]:
+        """The samples of each step that is left, of all processes."""
+        raise NotImplementedError
+
+    def took(self, batch: Any) -> None:
+        """A step has read these samples."""
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the latest step has one; FiniteWatch records those that are not finite."""
+        return False
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return False
+
+    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None:
+        raise EnoughMeasured
+
+    def end_step(self) -> bool:
+        """A step and its evaluation have ended; returns whether another may follow."""
+        return True
+
+    def end_steps(self) -> None:
+        """All steps have ended."""
+
+    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
+        """The training has ended, with metrics on the test set and more for the end record."""
+        raise EnoughMeasured
+
+
+class KeptSteps(Purpose):
+    """Steps that train.
 
     - An evaluation is recorded before the end of its epoch, and both before the checkpoint: who resumes from
       that does not repeat them.
@@ -34,9 +83,8 @@ class KeptSteps:
     """
 
     def __init__(self, setup: Setup[Any], parts: StepParts, checkpoints: Checkpoints, *, step: int) -> None:
-        self.step = self._first_step = step
-        self.world = setup.world
-        self._setup, self._parts, self._checkpoints = setup, parts, checkpoints
+        super().__init__(setup, step=step)
+        self._first_step, self._parts, self._checkpoints = step, parts, checkpoints
         self._run, self._options = parts.run, setup.options
         self._evaluations = Every(epochs=1, steps=self._options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self._options.CHECKPOINT_EVERY, self._options.CHECKPOINT_UNIT)
@@ -47,8 +95,6 @@ class KeptSteps:
         batches = iter(self._setup.batches)
         while not self.is_over:
             yield next(batches)
-
-    def took(self, batch: object) -> None: ...
 
     @property
     def is_over(self) -> bool:

@@ -13,11 +13,10 @@ from kharness.training.distributed.model import ShardedModel, distributed_model
 from kharness.training.guard import StopOnSignal
 from kharness.training.setup import Setup
 from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
-from kharness.training.steps.alerted import AlertedSteps
-from kharness.training.steps.control import StepControl
+from kharness.training.steps.control import AlertedSteps, StepControl
 from kharness.training.steps.epoch_bar import NoBar, open_bar
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
-from kharness.training.steps.update import GuardedUpdate, SampleLosses
+from kharness.training.steps.update import GuardedUpdate
 from monitoring import Record, Run
 from monitoring.journal.files import JOURNAL, PROFILER
 from monitoring.telemetry.pace import Pace, open_pace
@@ -37,7 +36,7 @@ class StepParts:
     model: nn.Module
     """The one that steps call; in several processes it averages gradients."""
     agreement: StepAgreement
-    update: GuardedUpdate | SampleLosses
+    update: GuardedUpdate
     profiler: TorchProfiler
     control: StepControl
     alerted: AlertedSteps

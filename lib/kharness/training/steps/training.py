@@ -18,6 +18,7 @@ and of a trial of automatic settings, InspectedSteps of `make inspect-batch`. A 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
@@ -28,9 +29,9 @@ from torch import Tensor
 from kharness.runs.files import PREDICTIONS
 from kharness.training.distributed.model import unsynchronized
 from kharness.training.distributed.world import World
+from kharness.training.errors import TrainingError
 from kharness.training.setup import DataT, Setup
-from kharness.training.steps.kept import shown
-from kharness.training.steps.own_metrics import OwnMetrics, Value
+from kharness.training.steps.kept import Purpose, shown
 from kharness.training.steps.parts import StepParts
 from kharness.training.steps.update import Updated
 from monitoring.journal.atomic_file import write_atomically
@@ -45,39 +46,72 @@ class Split(Protocol[BatchT]):
         """Return the model's inputs and targets for the given indices."""
 
 
-class Purpose(Protocol):
-    """The use of steps: which samples they have, when they are evaluated, and what is kept of them."""
+Value = float | Tensor
+"""A number, or a tensor of one element, which stays on its device."""
 
-    step: int
-    """Updates done, over all attempts."""
 
-    @property
-    def world(self) -> World:
-        """The processes that evaluate."""
+class OwnMetrics:
+    """Means of what was recorded in the current step: over its micro-batches by their share, and over ranks.
 
-    def batches(self) -> Iterator[Tensor]:
-        """The samples of each step that is left, of all processes."""
+    Nothing waits for a device: the sums of tensors are tensors, which the run's journal takes as they are.
+    """
 
-    def took(self, batch: Any) -> None:
-        """A step has read these samples."""
+    def __init__(self, world: World, device: torch.device) -> None:
+        self._world, self._device = world, device
+        self._sums: dict[str, Value] = {}
 
-    @property
-    def has_record(self) -> bool:
-        """Whether the latest step has one; FiniteWatch records those that are not finite."""
+    def begin(self) -> None:
+        """A step begins."""
+        if self._sums:
+            self._sums = {}
 
-    @property
-    def evaluation_is_due(self) -> bool: ...
+    def add(self, metrics: dict[str, Value], *, weight: float) -> None:
+        """Add values that count `weight` in the mean; TrainingError for one that is no single number."""
+        for name, value in metrics.items():
+            if isinstance(value, Tensor):
+                if value.numel() != 1:
+                    raise TrainingError(
+                        f"record({name}=…): a tensor of shape {tuple(value.shape)} is no single number",
+                        hint=f"record its mean: training.record({name}=value.mean())",
+                    )
+                value = value.detach().reshape(())
+            elif not isinstance(value, (int, float)):
+                raise TrainingError(
+                    f"record({name}=…): {type(value).__name__} is no number",
+                    hint="record numbers, or tensors of one element",
+                )
+            weighted = value * weight if weight != 1 else value
+            self._sums[name] = self._sums[name] + weighted if name in self._sums else weighted
 
-    def evaluated(self, split: str, metrics: Mapping[str, float]) -> None: ...
+    def read(self, record: dict[str, Any]) -> dict[str, Value]:
+        """The step's means, for a record that has the fields of `record`; waits for the other ranks.
 
-    def end_step(self) -> bool:
-        """A step and its evaluation have ended; returns whether another may follow."""
+        TrainingError where a field has the name of one of them, or a rank recorded others than this one.
+        """
+        if taken := sorted(self._sums.keys() & record.keys()):
+            raise TrainingError(
+                f"record({taken[0]}=…): each step record has a {taken[0]} already",
+                hint=f"choose another name, such as own_{taken[0]}",
+            )
+        if self._world.size == 1 or not (names := self._agreed_names()):
+            return self._sums
+        on_device = any(isinstance(value, Tensor) and value.is_cuda for value in self._sums.values())
+        device = self._device if on_device else torch.device("cpu")
+        own = torch.stack(
+            [torch.as_tensor(self._sums[name], dtype=torch.float64, device=device) for name in names]
+        )
+        return dict(zip(names, self._world.gathered(own).mean(0), strict=True))
 
-    def end_steps(self) -> None:
-        """All steps have ended."""
-
-    def finish(self, metrics: Mapping[str, float], about: Mapping[str, Any]) -> int:
-        """The training has ended, with metrics on the test set and more for the end record."""
+    def _agreed_names(self) -> list[str]:
+        """The names in one order; two numbers of each rank, which no device has to deliver, go around."""
+        names = sorted(self._sums)
+        own = torch.tensor([len(names), zlib.crc32("\n".join(names).encode())])
+        if (self._world.gathered(own) != own).any():
+            raise TrainingError(
+                f"rank {self._world.rank} recorded {', '.join(names) or 'nothing'}, another something else",
+                hint="have every process record the same names in the same steps",
+            )
+        return names
 
 
 class WaitCheck:

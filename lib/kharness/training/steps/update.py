@@ -142,8 +142,23 @@ class GuardedUpdate:
             optimizer.zero_grad()
 
     def gradients_of(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> list[list[Tensor]]:
-        """The gradients of each of the losses, means over this rank's samples, averaged over all ranks."""
-        return [self._setup.world.averaged(own) for own in _gradients_of(losses, weights, self.factor)]
+        """The gradients of each of the losses, means over this rank's samples, averaged over all ranks.
+
+        TrainingError where ranks share the weights.
+        """
+        if any(map(is_sharded, weights)):
+            raise TrainingError(
+                "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
+                hint="train with PARALLEL=ddp",
+            )
+        found = []
+        for loss in losses:
+            scaled = loss if self.factor == 1 else loss * self.factor
+            own = torch.autograd.grad(
+                scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            found.append(self._setup.world.averaged(list(own)))
+        return found
 
     def wait(self) -> None:
         """Until every step so far is judged: for what must not be made of spoiled weights."""
@@ -168,15 +183,10 @@ class GuardedUpdate:
         return losses.mean(), StepSamples(world.parts(batch), losses)
 
 
-class SampleLosses:
+class SampleLosses(GuardedUpdate):
     """Notes the loss of each step, here of a single sample (`make inspect-batch`); no weight changes."""
 
-    factor = 1.0
-    moved: Mapping[str, float] = {}
-    rate = 0.0
-
-    def __init__(self) -> None:
-        self.loss = 0.0
+    loss = 0.0
 
     def begin(self, step: int, *, lr_factor: float, factor: float) -> None:
         """A sample begins."""
@@ -193,32 +203,9 @@ class SampleLosses:
         self.loss += share * (loss if report is None else report).item()
 
     def apply(self, step: int, batch: Tensor, *, clip_norm: float | None) -> Updated:
-        loss = torch.tensor(self.loss)
-        return Updated(loss, self.loss, 0.0, is_skipped=True)
+        return Updated(torch.tensor(self.loss), self.loss, 0.0, is_skipped=True)
 
     def apply_apart(self, step: int, name: str, loss: Tensor, *, clip_norm: float | None) -> None: ...
-
-    def gradients_of(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> list[list[Tensor]]:
-        return _gradients_of(losses, weights, 1.0)
-
-    def wait(self) -> None: ...
-
-
-def _gradients_of(losses: Sequence[Tensor], weights: Sequence[Tensor], factor: float) -> list[list[Tensor]]:
-    """TrainingError where ranks share the weights."""
-    if any(map(is_sharded, weights)):
-        raise TrainingError(
-            "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
-            hint="train with PARALLEL=ddp",
-        )
-    found = []
-    for loss in losses:
-        scaled = loss if factor == 1 else loss * factor
-        own = torch.autograd.grad(
-            scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        found.append(list(own))
-    return found
 
 
 def _named(record: Callable[..., object], name: str) -> Callable[..., object]:

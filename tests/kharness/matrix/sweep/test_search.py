@@ -10,8 +10,7 @@ import pytest
 
 from kharness.matrix.sweep.ranges import Between, Listed, Range
 from kharness.matrix.sweep.search import random_values, size, tpe_values, unseen
-from kharness.matrix.sweep.trials import State, Trial
-from kharness.matrix.sweep.validation import Objective
+from kharness.matrix.sweep.validation import Objective, State, Trial
 
 SPACE: list[Range] = [
     Between("LEARNING_RATE", "1e-8..1e4 log", Decimal("1e-8"), Decimal("1e4"), log=True, whole=False),

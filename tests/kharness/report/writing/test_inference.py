@@ -10,7 +10,7 @@ from PIL import Image
 
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html
-from kharness.report.writing.inference import inference_table
+from kharness.report.writing.page_pictures import inference_table
 
 from ..conftest import Make
 

@@ -13,7 +13,7 @@ from torch import nn
 from kharness.config.errors import ConfigError
 from kharness.config.options import parse
 from kharness.training.optimizers import build_optimizer
-from kharness.training.optimizers._cautious_decay import decay_cautiously
+from kharness.training.optimizers._before_step import decay_cautiously
 
 SYMBOLS: dict[str, Any] = {
     "LEARNING_RATE": 0.1,

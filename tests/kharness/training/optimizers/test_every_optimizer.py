@@ -19,10 +19,10 @@ from kharness.config.options import Options, parse
 from kharness.config.tree import Tree
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import TrainingError
-from kharness.training.fingerprint import state_sha256
 from kharness.training.loop import Training, open_training
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.optimizers._averages import weights_of
+from kharness.training.saving.hashed import state_sha256
 from kharness.training.schedules import set_learning_rate
 from lenet5.data import Splits, load_splits
 from lenet5.model import LeNet5

@@ -22,8 +22,8 @@ from kharness.training.tokens.tokenizers import (
     CharTokenizer,
     Tokenizer,
     from_description,
+    read_ranks,
 )
-from kharness.training.tokens.vocabulary import read_ranks
 
 TEXT = "Ein Satz, 3 Zeilen:\r\n\r\n  def x():\n\treturn 'naïve' + \"漢字 😀\"\n<|endoftext|> \n"
 # Of tiktoken_ext.openai_public: what tiktoken holds downloads to.
