@@ -89,7 +89,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
     try:
         begun = cpu_ms()
         from kharness.config import errors
-        from kharness.training import loop, run_directory
+        from kharness.training import loop
         from kharness.training.forkserver.forked import become, run_script
         from kharness.training.setup import Setup
         from monitoring.agent.process import AgentProcess
@@ -105,7 +105,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
             setattr(AgentProcess, name, lambda *_, **__: None)
         parts: dict[str, float] = {}
         inner = [
-            *((run_directory, name, "run") for name in ("write_config", "Run")),
+            *((loop, name, "run") for name in ("write_files", "Run")),
             *((loop, "parse", "parse"), (Setup, "of", "prepare"), (loop.Training, "_save", "save")),
         ]
         run_command = errors.run_command

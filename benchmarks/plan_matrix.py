@@ -26,8 +26,7 @@ from kharness.config.assignment import Layer, Origin
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import dry_run_lines
-from kharness.matrix.planning.draft import draft
-from kharness.matrix.planning.plan import Plan, as_plan, load, prepare
+from kharness.matrix.planning.plan import Plan, as_plan, draft, load, prepare
 from kharness.matrix.running.durations import read_history
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
-from kharness.matrix.model_check import check_model
+from kharness.matrix.dry_run import check_model
 
 ROOT = Path(__file__).resolve().parent.parent
 

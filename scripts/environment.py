@@ -77,7 +77,7 @@ def folder(root: Path) -> str:
 
 def create(stamp: Path, parts: Sequence[str]) -> None:
     """Bring the environment that holds `stamp` to what the parts pin; SetupError for what stops that."""
-    from kharness.environment import create as environment  # no older Python could read it
+    from kharness.environment import parts as environment  # no older Python could read it
     from monitoring.errors import UserError
 
     try:

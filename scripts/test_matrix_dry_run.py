@@ -13,10 +13,9 @@ from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import TIME, dry_run_lines
 from kharness.matrix.planning.axis_values import given_axes
-from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import planned_content
-from kharness.matrix.planning.plan import PREFIX, as_plan, results_of
+from kharness.matrix.planning.plan import PREFIX, as_plan, draft, results_of
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
 from kharness.report.power import planned_power_lines

@@ -14,7 +14,7 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import wrapped
 from kharness.config.tree import Tree
-from kharness.matrix.model_check import check_model
+from kharness.matrix.dry_run import check_model
 from kharness.matrix.planning.single import prepare_single
 from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.report.report import page_line

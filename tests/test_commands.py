@@ -25,7 +25,7 @@ from kharness.config.tree import Tree
 from kharness.matrix.commands.axes import parse_axis
 from kharness.matrix.planning.axis_values import NO_AXES, given_axes
 from kharness.matrix.planning.cells import Around
-from kharness.matrix.planning.draft import draft
+from kharness.matrix.planning.plan import draft
 from kharness.matrix.planning.template import Template
 from kharness.matrix.sweep.ranges import read_ranges
 from kharness.matrix.sweep.sweep import draft_sweep

@@ -13,7 +13,7 @@ from kharness.config.generate import config_py
 from kharness.config.presets import find_preset, listing, preset_files
 from kharness.config.tree import Origin, Tree
 from kharness.matrix.planning.cells import Around
-from kharness.matrix.planning.draft import draft
+from kharness.matrix.planning.plan import draft
 from kharness.matrix.sweep.ranges import read_ranges
 from kharness.matrix.sweep.sweep import draft_sweep
 

@@ -27,7 +27,7 @@ from benchmarks.alert_recordings.settings import Burst, Setting, setting
 from kharness.training import loop
 from kharness.training.forkserver.forked import run_script
 from kharness.training.forkserver.server import preload
-from kharness.training.run_directory import open_run
+from kharness.training.loop import open_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

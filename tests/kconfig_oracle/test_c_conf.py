@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kharness.config.make.whole_configs import all_bools, random_values
+from kharness.config.make.targets import all_bools, random_values
 from kharness.config.presets import preset_files
 from kharness.config.tree import Assignment, Origin, Tree
 from monitoring.outside import enter

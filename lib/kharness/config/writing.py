@@ -1,10 +1,10 @@
-"""Write reports: several files, of which one that fails does not prevent the others; texts that runs brought."""
+"""Reports: files of which one that fails does not prevent the others, and texts that runs brought along."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -112,6 +112,12 @@ def on_one_line(text: str) -> str:
 def in_markdown(text: str) -> str:
     """Escape text so that Markdown shows it letter for letter within a line, such as in a table's cell."""
     return _INLINE.sub(r"\\\g<0>", on_one_line(text))
+
+
+def markdown_list(lines: Iterable[str]) -> list[str]:
+    """One paragraph with the lines as the items of a list, letter for letter; none without lines."""
+    items = [list_item(in_markdown(line)) for line in lines]
+    return ["\n".join(items)] if items else []
 
 
 def list_item(line: str) -> str:

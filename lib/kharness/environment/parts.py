@@ -1,15 +1,39 @@
-"""Install what a make call needs beyond the default environment, before anything runs."""
+"""Bring an environment to what parts of requirements/ pin: by set-up, and what a make call needs besides.
+
+What it brings is said before it begins.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import importlib
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kharness.environment.create import RUN, create, fingerprint
-from kharness.environment.locks import FOLDER, installed, normalized
+from kharness.environment.installer import Installer, say
+from kharness.environment.locks import (
+    FOLDER,
+    ROOT,
+    about,
+    installed,
+    lacking,
+    lock_of,
+    normalized,
+    pinned,
+    site_packages,
+    sizes,
+)
+from kharness.environment.torch_build import TorchChoice
+
+# The part that has torch, and the project itself.
+RUN = "run"
+TESTS = "test"
 
 # Those that set-up and `make check` install.
 NOT_OPTIONAL = frozenset({"cuda", "torch", "test", "config", "dashboard", RUN})
@@ -46,3 +70,83 @@ def _named(part: str) -> set[str]:
     """The packages that a part is for."""
     lines = (FOLDER / f"{part}.in").read_text().splitlines()
     return {normalized(re.split(r"[<>=!~\[ ;#]", line)[0]) for line in lines if line and line[0] not in "#-"}
+
+
+VERSION = "lib/VERSION"
+
+
+def create(stamp: Path, parts: Sequence[str]) -> None:
+    """Bring the environment that holds `stamp` to what the parts pin, then write the stamp, last.
+
+    InstallError for a part that does not exist, a TORCH= that is none, and an installation that fails.
+    """
+    venv = stamp.parent
+    for part in parts:
+        lock_of(part)
+    torch = TorchChoice(venv, os.environ) if RUN in parts else None
+    venv.mkdir(parents=True, exist_ok=True)
+    with (venv / ".setup-lock").open("a") as lock:
+        # Two makes at once: the second waits, then finds the work done. Not .lock, for which uv itself waits.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = fingerprint(parts)
+        needs_torch = torch is not None and not torch.is_installed()
+        if stamp.exists() and stamp.read_text() == wanted and not needs_torch and works(venv):
+            os.utime(stamp)
+            return
+        stamp.unlink(missing_ok=True)
+        installer = Installer.found(venv)
+        if not works(venv):
+            say(f"setup: making {venv} with {sys.executable}")
+            installer.make_environment()
+            link_library(venv)
+        _install(venv, parts, torch if needs_torch else None, installer)
+        if torch is not None:
+            torch.keep()
+        stamp.write_text(wanted)
+    say(f"setup: {venv} is ready")
+
+
+def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, installer: Installer) -> None:
+    """Only what the environment lacks is fetched."""
+    pins = lacking(venv, parts)
+    if pins:
+        packages = f"{len(pins)} packages" if len(pins) > 1 else next(iter(pins))
+        say(f"setup: {installer.name} brings {packages} into {venv}: {about(pins, sizes())}")
+    build = torch.build(installer) if torch is not None else None
+    for line in torch.lines(build) if torch is not None and build is not None else []:
+        say(f"setup: {line}")
+    for part in parts:
+        if pins.keys() & pinned(lock_of(part)).keys():
+            installer.install_locked(lock_of(part))
+    if torch is not None and build is not None:
+        torch.install(build, installer)
+    if TESTS in parts or (RUN in parts and not installer.uv):
+        installer.add_pip()
+    if RUN in parts:
+        installer.install_project(ROOT)
+
+
+def link_library(venv: Path) -> None:
+    """Let a new environment find lib/ by the file that installing the project replaces."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = (ROOT / VERSION).read_text().strip()
+    name = f"{project['name'].replace('-', '_')}-{version}"
+    for packages in site_packages(venv, ""):
+        (packages / f"__editable__.{name}.pth").write_text(f"{ROOT / 'lib'}\n")
+
+
+def fingerprint(parts: Sequence[str]) -> str:
+    """SHA-256 over what the parts pin, the project file and this Python."""
+    digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
+    locks = [lock_of(part) for part in (*parts, *(["torch"] if RUN in parts else []))]
+    for path in [*locks, ROOT / "pyproject.toml", ROOT / VERSION]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest() + "\n"
+
+
+def works(venv: Path) -> bool:
+    """Whether the environment's Python starts (that of a half-made or moved one does not)."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        return False
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0

@@ -22,11 +22,10 @@ from kharness.matrix.commands.given import Given
 from kharness.matrix.commands.planned import plan_of
 from kharness.matrix.planning.axes import parse_axes
 from kharness.matrix.planning.axis_values import given_axes, settle, written_out
-from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import Plan, add_seeds, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
-from kharness.matrix.planning.plan import PREFIX, as_plan, write_cell
+from kharness.matrix.planning.plan import PREFIX, as_plan, draft, write_cell
 from kharness.matrix.planning.seeds_planned import SEED
 from kharness.matrix.selected_runs import Place
 from kharness.runs.command import CommandLaunch

@@ -17,15 +17,13 @@ from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed
 from kharness.config.output import say
 from kharness.matrix.launchers import open_launcher, schedules
-from kharness.matrix.machine.elsewhere import Elsewhere
-from kharness.matrix.machine.resources import open_resources
+from kharness.matrix.machine.resources import Elsewhere, open_resources
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.sources import import_from
-from kharness.matrix.running.delivery import told_lines
+from kharness.matrix.running.delivery import Say, apart, told_lines
 from kharness.matrix.running.durations import read_history
-from kharness.matrix.running.in_child import Say, apart
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue, Resources, Source, Watcher, longest_first
 from kharness.matrix.running.runner import Detached, Limits, run_all
@@ -33,7 +31,7 @@ from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.supervise_single import tell_detached
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.space import Space
+from kharness.matrix.sweep.search import Space
 from kharness.matrix.sweep.sweep import num_trials, source_for
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED

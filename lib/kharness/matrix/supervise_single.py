@@ -81,7 +81,7 @@ def _outcome_of_single(
         # For one run there is nothing to share, so that a process of its own starts sooner.
         with closing(own or open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
             return run_one(launch, launcher, signals, sys.stdout)
-    from kharness.matrix.machine.elsewhere import Elsewhere
+    from kharness.matrix.machine.resources import Elsewhere
     from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
     from kharness.matrix.running.protocols import Queue
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import axis_of_seeds, takes_seeds
+from kharness.runs.seeds_of_run import more_seeds
 
 SEED = "SEED"
 
@@ -73,16 +74,3 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
             words.append(f"CONFIG_MATRIX_{name.upper()}={plan[name]}")
     matrix = f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}"
     return typed_make(shlex.join(["test_matrix", matrix, *words]))
-
-
-def more_seeds(have: Sequence[str], count: int) -> str:
-    """Return an axis with `count` seeds that begin with those there are: `1..10`, else `7|9|10|11`."""
-    numbers = [int(seed) for seed in have if seed.isdecimal()]
-    if len(numbers) < len(have):
-        return "|".join(have)
-    first = numbers[0] if numbers else 1
-    if numbers == list(range(first, first + len(numbers))):
-        return f"{first}..{first + max(count, len(numbers)) - 1}"
-    free = (number for number in range(max(numbers) + 1, max(numbers) + count + 1))
-    more = [str(next(free)) for _ in range(max(0, count - len(numbers)))]
-    return "|".join([*have, *more])

@@ -71,6 +71,18 @@ def _asked_words(one: Assignment, record: Record) -> str:
     return f"CONFIG_{one.symbol}={one.value}"
 
 
+def more_seeds(have: Sequence[str], count: int) -> str:
+    """Return an axis of `count` seeds that begins with those there are: `1..10`, else `7|9|10|11`."""
+    numbers = [int(seed) for seed in have if seed.isdecimal()]
+    if len(numbers) < len(have) or not count or len(have) == count == 1:
+        return "|".join(have)
+    first = numbers[0] if numbers else 1
+    if numbers == list(range(first, first + len(numbers))):
+        return f"{first}..{first + max(count, len(numbers)) - 1}"
+    highest, missing = max(numbers), max(0, count - len(numbers))
+    return "|".join([*have, *(str(highest + further) for further in range(1, missing + 1))])
+
+
 def configured_axes(record: Record) -> Sequence[str]:
     """Return the axes that .config had, a word each."""
     return record.written.get(AXES, "").strip('"').split()

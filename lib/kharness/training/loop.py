@@ -19,38 +19,42 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kharness.config.errors import is_launched, reported_once
+from kharness.config.generate import write_files
 from kharness.config.options import Options, parse
-from kharness.config.places import TRAIN, model_folder
+from kharness.config.places import TRAIN, asked_path, model_folder, output
+from kharness.config.project_name import run_name
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
-from kharness.training.autotune.decisions import agreed, decided
-from kharness.training.autotune.search import Search
+from kharness.runs.rundir import has_plan, link_latest, numbered
+from kharness.training.autotune.search import Search, agreed, decided
 from kharness.training.autotune.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import Checkpoints, restore
 from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import check_gpus, uses_gpu
 from kharness.training.distributed.launch import launch, note_ready
-from kharness.training.distributed.world import World, joined_world, one_prints
-from kharness.training.errors import ResumeError
+from kharness.training.distributed.world import ALONE, World, joined_world, one_prints
+from kharness.training.errors import ResumeError, TrainingError
 from kharness.training.guard import StopOnSignal, named_causes
-from kharness.training.model_check.step import EnoughMeasured, ModelCheck
+from kharness.training.model_check import EnoughMeasured, ModelCheck
 from kharness.training.needs import check_common
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
-from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.checked import CheckedSteps
 from kharness.training.steps.inspected import InspectedSteps, load_weights, report, step_indices
-from kharness.training.steps.kept import KeptSteps
+from kharness.training.steps.kept import CheckedSteps, KeptSteps
 from kharness.training.steps.parts import StepParts
 from kharness.training.steps.training import Training
 from kharness.training.steps.update import SampleLosses
+from monitoring import Run
+from monitoring.follower import enabled_followers
+from monitoring.gpu.options import configured_gpu_monitor, configured_machine_monitor
 from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
@@ -258,3 +262,69 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
     decode = open_tokenizer().decode if open_tokenizer else None
     print("\n".join(report(steps.samples, run=directory, step=step, decode=decode)))
     sys.exit(0)
+
+
+@contextmanager
+def open_run(
+    options: Options,
+    directory: Path | None,
+    *,
+    root: Path,
+    identity: Mapping[str, object],
+    world: World = ALONE,
+    is_followed: bool = True,
+) -> Iterator[Run]:
+    """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
+
+    A new one is the newest: `latest` in RESULTS_DIR points at it.
+
+    The directory holds the configuration that is trained with before the caller continues. `identity` goes
+    into run.json. Each rank opens the same directory and writes its own journal. TrainingError if no
+    directory can be made; one that another process trains stays as it is. A run that is not followed has no
+    tracker, exporter or monitor.
+    """
+    name = run_name(options.values, root, datetime.now(UTC))
+    is_new = directory is None
+    if directory is None:
+        directory = world.of_main(_new_directory(options, name, root) if world.is_main else None)
+        assert directory is not None
+    in_matrix = has_plan(directory.absolute().parent)
+    with Run(
+        directory,
+        name=name,
+        project=options.TRACKER_PROJECT,
+        group=directory.absolute().parent.name if in_matrix else None,
+        config=options.values,
+        trackers=enabled_followers(options.values) if is_followed else {},
+        identity=identity,
+        gpu_monitor=configured_gpu_monitor(options.values) if is_followed else False,
+        machine_monitor=configured_machine_monitor(options.values) if is_followed else False,
+        agent=is_followed,
+        rank=world.rank,
+        quiet=True,  # the training says it among its own lines
+    ) as run:
+        # Not before: now nobody else writes here.
+        if world.is_main:
+            write_files(options.files(), directory)
+            if is_new:
+                with suppress(OSError):  # a file system without links: the run trains all the same
+                    link_latest(directory)
+        yield run
+
+
+def _new_directory(options: Options, name: str, root: Path) -> Path:
+    """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
+    results = output(root) / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+    number = 1
+    while True:
+        directory = results / numbered(name, number)
+        try:
+            directory.mkdir(parents=True)
+            return directory
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise TrainingError(
+                f"{directory} cannot be made: {(error.strerror or str(error)).lower()}",
+                hint="set RESULTS_DIR to a folder that you can write to",
+            ) from error

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from kharness.training.distributed.world import joined_world
 from kharness.training.guard import StopOnSignal
-from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.control import StepAgreement
 
 
 def main() -> None:

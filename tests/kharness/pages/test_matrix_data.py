@@ -12,13 +12,13 @@ from typing import Any, get_args
 import pytest
 
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.pages.addition import MatrixPages, folders
-from kharness.pages.commands import more_seeds, seeds_command
+from kharness.pages.addition import MatrixPages, compared_options, folders
+from kharness.pages.commands import seeds_command
 from kharness.pages.matrix import MatrixFiles, titled
-from kharness.pages.origins import compared_options
 from kharness.report.report import write_files
 from kharness.report.summary import collect
 from kharness.runs.lock import RunnerLock
+from kharness.runs.seeds_of_run import more_seeds
 from kharness.runs.status import Status
 from monitoring.errors import UserError
 from monitoring.host.name import host_name

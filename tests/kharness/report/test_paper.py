@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kharness.report.errors import ReportError
-from kharness.report.paper import bibliography
+from kharness.report.paper import appendix as bibliography
 from kharness.report.paper.latex import breakable, escaped
 from kharness.report.paper.paper import write_paper
 from kharness.report.summary import Summary, collect

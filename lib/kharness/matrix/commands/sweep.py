@@ -16,8 +16,7 @@ from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between, whole_grid
-from kharness.matrix.sweep.search import load_optuna
-from kharness.matrix.sweep.space import draw, refuse_seed
+from kharness.matrix.sweep.search import draw, load_optuna, refuse_seed
 from kharness.matrix.sweep.validation import read_objective
 from kharness.runs.command import CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
+import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_target
 from kharness.config.writing import guarded
-from kharness.matrix.running.in_child import Say
 from kharness.matrix.running.signals import Signals
+from kharness.runs.errors import MatrixError
 from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import death, has_died, is_coming, is_followed
 from monitoring.agent.progress import read_progress
@@ -18,6 +23,7 @@ from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.follower import upload_commands
+from monitoring.host import libc
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
@@ -134,3 +140,74 @@ def told_lines(
     none: list[str] = []
     told = guarded("delivery", delivered, none, warn)
     return [*told, *guarded("alerts", lambda: alert_lines(started, since=since), none, warn), *lines]
+
+
+Result = TypeVar("Result")
+Say = Callable[[str], None]
+"""Prints a line, or several."""
+
+
+def apart(work: Callable[[Say], Result], say: Say) -> Result:
+    """Return or raise the outcome of `work`, run in a fork of this process, which must have no other thread.
+
+    `work` gets a function whose text arrives at `say` in this process immediately. It dies with this process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    end_with_parent = libc.ending_with(os.getpid())
+    child = os.fork()
+    if child == 0:
+        end_with_parent()
+        os.close(reader)
+        _answer(work, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        kind, value = _listen(pipe, say)
+    _, status = os.waitpid(child, 0)
+    if kind == "raised":
+        raise value  # type: ignore[misc]
+    if kind != "returned":
+        code = os.waitstatus_to_exitcode(status)
+        raise MatrixError(
+            f"the report ended with exit code {code}", hint=f"write it again: {typed_target('summary')}"
+        )
+    result: Result = value  # type: ignore[assignment]
+    return result
+
+
+def _listen(pipe: BinaryIO, say: Say) -> tuple[str, object]:
+    """The child's last message; an empty one if it died before that."""
+    while True:
+        try:
+            kind, value = pickle.load(pipe)
+        except (EOFError, pickle.UnpicklingError):
+            return "", None
+        if kind != "said":
+            return kind, value
+        say(value)
+
+
+def _answer(work: Callable[[Say], object], writer: int) -> None:
+    """Does not return: the code after it is the parent's."""
+    code = 1
+    try:
+        with os.fdopen(writer, "wb", buffering=0) as pipe:
+            try:
+                answer = "returned", work(lambda text: _send(pipe, ("said", text)))
+            except Exception as error:  # noqa: BLE001 - the parent raises it
+                error.add_note(traceback.format_exc())  # which a pickle does not keep
+                answer = "raised", error
+            _send(pipe, answer)
+        sys.stdout.flush()
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        os._exit(code)
+
+
+def _send(pipe: BinaryIO, message: tuple[str, object]) -> None:
+    left = memoryview(pickle.dumps(message))
+    while left:  # unbuffered, a write may take a part only
+        left = left[pipe.write(left) :]

@@ -27,13 +27,16 @@ from kharness.matrix.planning.cells import (
     resolve_one,
     varying,
 )
-from kharness.matrix.planning.draft import Draft, notes, quarantine_entries, read_settings
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused
 from kharness.matrix.planning.plan import (
     Check,
+    Draft,
     as_plan,
     launch_of,
+    notes,
+    quarantine_entries,
+    read_settings,
     results_of,
     unchecked,
     with_threads,
@@ -44,8 +47,16 @@ from kharness.matrix.planning.quarantine import idle, quarantined
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.protocols import Queue, Source
 from kharness.matrix.sweep.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
-from kharness.matrix.sweep.search import load_optuna, tpe_values, unseen
-from kharness.matrix.sweep.space import Space, draw, refuse_seed, take, trial_name
+from kharness.matrix.sweep.search import (
+    Space,
+    draw,
+    load_optuna,
+    refuse_seed,
+    take,
+    tpe_values,
+    trial_name,
+    unseen,
+)
 from kharness.matrix.sweep.validation import Trial, read_objective, read_trial
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown

@@ -21,8 +21,7 @@ from kharness.report.graphs._canvas import (
     nothing_to_draw,
     rows_and_columns,
 )
-from kharness.report.graphs._panels import Panels
-from kharness.report.graphs._stripes import ALONE, Turn, same_as, turns
+from kharness.report.graphs._panels import ALONE, Panels, Turn, same_as, turns
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:

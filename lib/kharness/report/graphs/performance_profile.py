@@ -15,7 +15,7 @@ from kharness.report.graphs._canvas import (
     notes,
     nothing_to_draw,
 )
-from kharness.report.graphs._stripes import turns
+from kharness.report.graphs._panels import turns
 from kharness.report.judging.profiles import R_MAX, Profile, finite
 from kharness.report.summary import Summary
 from monitoring.counts import counted

@@ -62,6 +62,14 @@ class Conclusions:
     """Comparisons that could not be made."""
 
     @property
+    def fronts_of(self) -> Mapping[str, Sequence[Front]]:
+        """The fronts by workload."""
+        found: dict[str, list[Front]] = {}
+        for one in self.fronts:
+            found.setdefault(one.workload, []).append(one)
+        return found
+
+    @property
     def by_metric(self) -> Sequence[Conclusions]:
         """One part per deciding metric, with the comparisons it decides; the notes are in the last part."""
         notes: dict[str, dict[str, None]] = {}

@@ -14,7 +14,7 @@ from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.overview.next_runs import matrix_command
-from kharness.report.overview.spoken_names import listed, spoken, symbol_words
+from kharness.report.overview.sweep_facts import listed, spoken, symbol_words
 from kharness.report.summary import Summary
 from monitoring.alert_sentences import alerts_of
 from monitoring.counts import counted

@@ -18,8 +18,7 @@ from kharness.report.judging.sentences import (
 )
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
-from kharness.report.overview.spoken_names import listed, spoken, symbol_words
-from kharness.report.overview.sweep_facts import SweepFacts
+from kharness.report.overview.sweep_facts import SweepFacts, listed, spoken, symbol_words
 from kharness.report.summary import Summary
 from monitoring.counts import counted
 

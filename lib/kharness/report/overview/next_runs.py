@@ -14,7 +14,14 @@ from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import takes_seeds
-from kharness.runs.seeds_of_run import AXES, TYPED, configured_axes, matrix_of_program, seeds_of_run
+from kharness.runs.seeds_of_run import (
+    AXES,
+    TYPED,
+    configured_axes,
+    matrix_of_program,
+    more_seeds,
+    seeds_of_run,
+)
 
 _NONE = Record([], {})
 # Where runs are unless RESULTS_DIR says otherwise.
@@ -69,7 +76,7 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     words = [f"{symbol}={'|'.join(values)}" for symbol, values in axes.items()]
     configured = configured_axes(record)
     others = [word for word in configured if not word.startswith(f"{REPLICATE_AXIS}=")]
-    axis = seeds or _axis(replicates, len(replicates))
+    axis = seeds or more_seeds(replicates, len(replicates))
     wanted = [f"{REPLICATE_AXIS}={axis}"] if axis else []
     if is_typed or (configured and sorted(others) != sorted(words)):
         last = [shlex.quote(f"CONFIG_{AXES}={' '.join([*words, *wanted])}")]
@@ -81,7 +88,7 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
 def _program_command(summary: Summary, template: Mapping[str, Any], seeds: str) -> str:
     values = dict(summary.axes)
     replicates = values.pop(REPLICATE_AXIS, [])
-    axis = seeds or _axis(replicates, len(replicates))
+    axis = seeds or more_seeds(replicates, len(replicates))
     axes = [f"{name.lower()}={','.join(those)}" for name, those in values.items()]
     return matrix_of_program(template, axes, axis.replace("|", ","), better=_directions(summary))
 
@@ -125,7 +132,7 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     if not looks:
         return None
     number = min(looks)
-    axis = _axis(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
+    axis = more_seeds(summary.axes.get(REPLICATE_AXIS, ["1"]), number)
     words = f"The next verdicts are given at {number} seeds. To train them"
     if not takes_seeds(plan):
         return Suggestion(words, matrix_command(summary, axis))
@@ -133,16 +140,3 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     if plan.get("template"):
         return Suggestion(words, f"kharness continue {place_of(summary)} -a seed={listed}")
     return Suggestion(words, typed_make(f"continue RUN={place_of(summary)} SEED={listed}"))
-
-
-def _axis(seeds: Sequence[str], number: int) -> str:
-    """Return the seeds that are there with as many more as `number` takes."""
-    if len(seeds) == number == 1 or not number:
-        return "".join(seeds)
-    whole = [int(seed) for seed in seeds if seed.isdecimal()]
-    if len(whole) == len(seeds) and whole == list(range(whole[0], whole[0] + len(whole))):
-        return f"{whole[0]}..{whole[0] + number - 1}"
-    more, last = [], max(whole, default=0)
-    for seed in range(last + 1, last + 1 + max(0, number - len(seeds))):
-        more.append(str(seed))
-    return "|".join([*seeds, *more])

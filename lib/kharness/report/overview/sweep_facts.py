@@ -15,7 +15,6 @@ from kharness.report.curves import Kind, Strand
 from kharness.report.importance import importances
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.overview.next_runs import Suggestion
-from kharness.report.overview.spoken_names import symbol_words
 from kharness.report.plots.plot import Plot, plot_of, with_points
 from kharness.report.summary import Summary
 from kharness.runs.files import LEADERBOARD_JSON
@@ -137,3 +136,35 @@ def _mattered(known: Sequence[tuple[int, CellResult, float]], symbols: Sequence[
     ways = {None: ABSENT, True: "more", False: "less"}
     rows = [[one.symbol, f"{100 * (one.share or 0):.0f}", ways[one.rises]] for one in found]
     return Table(header, rows, 1).without_empty()
+
+
+_WRITTEN = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "fashion-mnist": "Fashion-MNIST",
+    "finewebedu": "FineWeb-Edu",
+    "gpt2": "GPT-2",
+    "lenet5": "LeNet-5",
+    "mnist": "MNIST",
+    "mnist-subset": "MNIST (subset)",
+    "openwebtext": "OpenWebText",
+    "resnet50": "ResNet-50",
+    "shakespeare": "Shakespeare",
+    "shakespeare-char": "Shakespeare (characters)",
+    "tinystories": "TinyStories",
+}
+
+
+def spoken(name: str) -> str:
+    """Return the written form of a name; one without an entry is shown as it is."""
+    return _WRITTEN.get(name, name)
+
+
+def listed(names: list[str], last: str = "and") -> str:
+    """Return `a, b and c`."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def symbol_words(symbol: str) -> str:
+    """Return `learning rate` for LEARNING_RATE."""
+    return symbol.lower().replace("_", " ")

@@ -13,8 +13,7 @@ from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import levels_words, method_words, unit_words
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import human_title
-from kharness.report.paper.appendix import appendix
-from kharness.report.paper.bibliography import bibliography
+from kharness.report.paper.appendix import appendix, bibliography
 from kharness.report.paper.latex import MOST_LINES, breakable, escaped, file_name, latex_figure, latex_table
 from kharness.report.plots.matrix_plots import strands_of_matrix
 from kharness.report.plots.run_plots import curves_of_run, read_series
@@ -98,8 +97,7 @@ def tables(summary: Summary) -> Mapping[str, tuple[Table, str]]:
     for number, times in enumerate(summary.conclusions.times, 1):
         caption = f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}."
         found[f"time_to_target_{number}"] = (times_table(times).without_empty(), caption)
-    for number, workload in enumerate(dict.fromkeys(one.workload for one in summary.conclusions.fronts), 1):
-        fronts = [one for one in summary.conclusions.fronts if one.workload == workload]
+    for number, (workload, fronts) in enumerate(summary.conclusions.fronts_of.items(), 1):
         caption = (
             f"Quality and its price on {workload}: means of complete runs; Pareto-optimal is what nothing "
             "was shown to beat."

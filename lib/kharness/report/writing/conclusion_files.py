@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from enum import Enum
+from typing import Any, TypeVar
 
 from kharness.config.writing import in_markdown, list_item
 from kharness.report.judging.budgets import Budget
@@ -21,7 +24,6 @@ from kharness.report.writing.conclusion_tables import (
     unmeasured_costs,
     verdicts_table,
 )
-from kharness.report.writing.escaping import with_texts
 
 _COLUMNS = (
     *("compared_with", "verdict", "difference", "difference_low", "difference_high"),
@@ -126,14 +128,12 @@ def _profiles_caption(conclusions: Conclusions) -> str:
 
 
 def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
-    workloads = list(dict.fromkeys(front.workload for front in conclusions.fronts))
     parts: list[str] = []
-    for workload in workloads:
-        fronts = [front for front in conclusions.fronts if front.workload == workload]
+    for workload, fronts in conclusions.fronts_of.items():
         variants = len(fronts[0].points) + len(fronts[0].unmeasured)
         if variants < 2 or not any(front.points for front in fronts):
             continue
-        parts += [f"{in_markdown(workload)}:"] if len(workloads) > 1 else []
+        parts += [f"{in_markdown(workload)}:"] if len(conclusions.fronts_of) > 1 else []
         parts.append(costs_table(fronts).markdown())
         missing = unmeasured_costs(fronts)
         if missing:
@@ -256,3 +256,19 @@ def _front_json(front: Front) -> dict[str, object]:
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
     interval = comparison.interval
     return (interval.low, interval.high) if interval else (None, None)
+
+
+Said = TypeVar("Said", Comparison, Conclusions)
+
+
+def with_texts(said: Said, escape: Callable[[str], str]) -> Said:
+    """The same with every text and every tuple of texts escaped; members of enumerations are our own."""
+    return replace(said, **{one.name: _escaped(getattr(said, one.name), escape) for one in fields(said)})
+
+
+def _escaped(value: Any, escape: Callable[[str], str]) -> Any:
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return escape(value)
+    if isinstance(value, tuple):
+        return tuple(_escaped(one, escape) for one in value)
+    return value

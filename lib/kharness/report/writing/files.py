@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from kharness.config.writing import Writing, in_markdown, list_item
+from kharness.config.writing import Writing, in_markdown, list_item, markdown_list
 from kharness.report.collection import REPLICATE_AXIS, CellResult, Variant
 from kharness.report.comparison_table import (
     EXPLANATION,
@@ -152,7 +152,7 @@ def as_markdown(summary: Summary) -> str:
         "## Comparison",
         comparison(summary).markdown(),
         EXPLANATION,
-        *_other_work(summary),
+        *markdown_list(caveat_lines(summary)),
         *summary.part("conclusions", partial(conclusions_markdown, summary.conclusions), []),
         *summary.part("scores over workloads", partial(_aggregates, summary), []),
     ]
@@ -163,14 +163,11 @@ def as_markdown(summary: Summary) -> str:
     known = quarantined_lines(summary)
     if known:
         parts.append(f"## Known failures (quarantine): {len(known)}")
-        parts.append("\n".join(list_item(in_markdown(line)) for line in known))
-    parts += ["## Runs", each_run(summary).markdown()]
-    remarks = _remarks(summary)
-    if remarks:
-        parts.append("\n".join(list_item(in_markdown(remark)) for remark in remarks))
+        parts += markdown_list(known)
+    parts += ["## Runs", each_run(summary).markdown(), *markdown_list(_remarks(summary))]
     alerts = summary.part("alerts", partial(alert_lines, summary.run_directories), [])
     if alerts:
-        parts += ["## Alerts", "\n".join(list_item(in_markdown(line)) for line in alerts)]
+        parts += ["## Alerts", *markdown_list(alerts)]
     parts += summary.part("GPUs", partial(_gpus, summary), [])
     graphs = [path for path in sorted((summary.directory / GRAPHS).glob("*.png")) if shows_numbers(path)]
     if graphs:
@@ -179,7 +176,7 @@ def as_markdown(summary: Summary) -> str:
         parts.append("The numbers in each graph are in the CSV file of the same name.")
     failed = warnings_of(summary)
     if failed:
-        parts += ["## Not in this report", "\n".join(list_item(in_markdown(line)) for line in failed)]
+        parts += ["## Not in this report", *markdown_list(failed)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -202,20 +199,14 @@ def _facts(summary: Summary) -> list[str]:
         lines.append(f"revision {git['revision']}{changed}")
     if isinstance(versions, Mapping):
         lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
-    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+    return markdown_list(lines)
 
 
 def _gpus(summary: Summary) -> list[str]:
     gpus = gpus_table(summary)
     if gpus is None:
         return []
-    said = "\n".join(list_item(in_markdown(line)) for line in said_of_gpus(summary))
-    return ["## GPUs", gpus.markdown(), GPU_EXPLANATION, *([said] if said else [])]
-
-
-def _other_work(summary: Summary) -> list[str]:
-    lines = caveat_lines(summary)
-    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+    return ["## GPUs", gpus.markdown(), GPU_EXPLANATION, *markdown_list(said_of_gpus(summary))]
 
 
 def _remarks(summary: Summary) -> list[str]:

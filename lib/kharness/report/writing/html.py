@@ -31,6 +31,7 @@ from kharness.report.plots.plot import Plot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines
+from kharness.report.writing.conclusion_files import with_texts
 from kharness.report.writing.conclusion_tables import (
     EFFECTS,
     aggregates_caption,
@@ -42,7 +43,6 @@ from kharness.report.writing.conclusion_tables import (
     unmeasured_costs,
     verdicts_table,
 )
-from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.page_pictures import (
@@ -232,8 +232,7 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
     }
     if any(len(profile.ratios) > 1 for profile in conclusions.profiles):
         tables["Performance profile over all workloads"] = profiles_table(conclusions)
-    for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
-        fronts = [front for front in conclusions.fronts if front.workload == workload]
+    for workload, fronts in conclusions.fronts_of.items():
         if not say_something(fronts):
             continue
         missing = ", ".join(unmeasured_costs(fronts))
@@ -244,12 +243,8 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
 
 def _price_plots(conclusions: Conclusions) -> Sequence[Plot]:
     """Return quality over each cost that says something of some workload."""
-    found: list[Plot] = []
-    for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
-        fronts = [front for front in conclusions.fronts if front.workload == workload]
-        if say_something(fronts):
-            found += [plot for front in fronts if (plot := price(front))]
-    return found
+    telling = filter(say_something, conclusions.fronts_of.values())
+    return [plot for fronts in telling for front in fronts if (plot := price(front))]
 
 
 def _all_verdicts(by_metric: Sequence[Conclusions]) -> Sequence[VerdictPicture]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
+import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.files import BUNDLE, BUNDLE_JSON, CHECKPOINTS, REQUIREMENTS, WEIGHTS
+from kharness.runs.files import BUNDLE, BUNDLE_JSON, CHECKPOINTS, REQUIREMENTS, UNPACKED, WEIGHTS
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.files import ENVIRONMENT_JSON, STORES
 
@@ -118,3 +121,145 @@ def _packages(directory: Path) -> str:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return ""
+
+
+# An archive may unpack to so many times its size and so many bytes more: a million steps of constant values
+# compress to a hundredth.
+MOST_TIMES = 300
+MORE = 64 * 2**20
+MOST_FILES = 200_000
+# Bytes of the disk that stay free.
+SPARE = 256 * 2**20
+
+
+def unpacked(path: Path) -> Path:
+    """Return the run directory or matrix in a bundle, unpacked next to it as NAME.unpacked/NAME.
+
+    One that was unpacked before is taken as it is. MatrixError for an archive that is no bundle, is damaged,
+    or would write anywhere else, links, devices or more than its size allows.
+    """
+    folder = path.with_name(path.name.removesuffix(BUNDLE) + UNPACKED)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            name = _checked(path, members)
+            if (folder / name / BUNDLE_JSON).is_file():
+                if _told(path, archive, name) == (folder / name / BUNDLE_JSON).read_bytes():
+                    return folder / name
+                raise MatrixError(
+                    f"{folder} is of another bundle", hint=f"move it away, then read {path.name} again"
+                )
+            _check_room(path, members, folder.parent)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            try:
+                _extract(path, archive, members, temporary)
+                _verify(path, temporary / name)
+                os.replace(temporary, folder)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise _refused(path, str(error).lower()) from error
+    except OSError as error:
+        raise MatrixError(
+            f"{path} cannot be unpacked: {(error.strerror or str(error)).lower()}",
+            hint="copy it into a folder that you can write to",
+        ) from error
+    return folder / name
+
+
+def _refused(path: Path, reason: str) -> MatrixError:
+    return MatrixError(
+        f"{path.name} is refused: {reason}", hint="kharness bundle RUN writes one that is read"
+    )
+
+
+def _checked(path: Path, members: Sequence[zipfile.ZipInfo]) -> str:
+    """Return the one folder that all members are in; MatrixError for what no bundle has."""
+    if len(members) > MOST_FILES:
+        raise _refused(path, f"it has more than {MOST_FILES} files")
+    seen: set[str] = set()
+    total = 0
+    for member in members:
+        parts = PurePosixPath(member.filename).parts
+        shown = member.filename[:80]
+        bad = (
+            {"..", "."} & {*member.filename.split("/")}
+            or not all(map(str.isprintable, parts))
+            or "\\" in shown
+        )
+        if bad or member.filename.startswith("/") or "//" in member.filename or len(parts) < 2:
+            raise _refused(path, f"{shown!r} is no path inside of it")
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG) or member.is_dir():
+            raise _refused(path, f"{shown} is no plain file")
+        if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _refused(path, f"{shown} is encrypted, or packed in another way")
+        if member.filename.casefold() in seen:
+            raise _refused(path, f"it has {shown} twice")
+        seen.add(member.filename.casefold())
+        total += member.file_size
+    size = path.stat().st_size
+    if total > MOST_TIMES * size + MORE:
+        raise _refused(path, f"it is {size} bytes and would be {total}")
+    [name, *others] = {PurePosixPath(member.filename).parts[0] for member in members} or {""}
+    if others or f"{name}/{BUNDLE_JSON}".casefold() not in seen:
+        raise _refused(path, f"it has no {BUNDLE_JSON}")
+    return name
+
+
+def _check_room(path: Path, members: Sequence[zipfile.ZipInfo], folder: Path) -> None:
+    total, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+    if total + SPARE > free:
+        raise MatrixError(
+            f"{path.name} would be {total} bytes and the disk has {free} left",
+            hint="make room, or copy it elsewhere",
+        )
+
+
+def _extract(path: Path, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], folder: Path) -> None:
+    """Write each member as a new plain file, and no more of it than it says."""
+    for member in members:
+        target = folder.joinpath(*PurePosixPath(member.filename).parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        left = member.file_size
+        with archive.open(member) as source, target.open("xb") as file:
+            while part := source.read(CHUNK):
+                left -= len(part)
+                if left < 0:
+                    raise _refused(path, f"{member.filename} is larger than it says")
+                file.write(part)
+
+
+def _told(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    member = archive.getinfo(f"{name}/{BUNDLE_JSON}")
+    with archive.open(member) as file:
+        return file.read(member.file_size + 1)
+
+
+def _verify(path: Path, directory: Path) -> None:
+    """Raise MatrixError unless the files are those that the bundle lists."""
+    try:
+        about: Any = json.loads((directory / BUNDLE_JSON).read_bytes())
+        listed = {str(name): str(one["sha256"]) for name, one in about["files"].items()}
+        number = about["format"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _refused(path, f"its {BUNDLE_JSON} says nothing") from error
+    if number != FORMAT:
+        raise _refused(path, f"it has format {number}, and this kharness reads {FORMAT}")
+    found = _hashes(directory)
+    wrong = sorted(name for name in {*listed, *found} if listed.get(name) != found.get(name))
+    if wrong:
+        raise _refused(path, f"{wrong[0]} is not what {BUNDLE_JSON} says")
+
+
+def _hashes(directory: Path) -> Mapping[str, str]:
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            one = Path(folder, name)
+            inside = one.relative_to(directory).as_posix()
+            if inside != BUNDLE_JSON:
+                with one.open("rb") as file:
+                    found[inside] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found

@@ -27,8 +27,7 @@ from typing import Any, NoReturn
 import torch
 
 from kharness.training.errors import OutOfMemoryError, TrainingError
-from kharness.training.model_check.memory import bytes_in, free_memory
-from kharness.training.model_check.step import EnoughMeasured, MeasuredPhases
+from kharness.training.model_check import EnoughMeasured, MeasuredPhases, bytes_in, free_memory
 from kharness.training.setup import Setup
 from monitoring.errors import UserError
 from monitoring.host.libc import ending_with

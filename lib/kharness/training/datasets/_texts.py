@@ -12,8 +12,7 @@ from kharness.config.places import asked_path
 from kharness.training.datasets._files import DataFolder, Say, Sources
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.documents import Documents, on_hub
-from kharness.training.tokens.manifest import MANIFEST, Manifest, check_intact
-from kharness.training.tokens.pieces import SPLITS, TextSource
+from kharness.training.tokens.manifest import MANIFEST, SPLITS, Manifest, TextSource, check_intact
 from kharness.training.tokens.preparing import Sizes, prepare
 from kharness.training.tokens.streams import TokenSplits, TokenStream
 from kharness.training.tokens.text_files import TextFiles, stat_sha256

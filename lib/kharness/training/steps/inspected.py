@@ -14,7 +14,7 @@ from torch import Tensor
 from kharness.runs.files import CHECKPOINTS, INSPECTED
 from kharness.training.checkpoint import checkpoint_files, load, position, restore_model
 from kharness.training.errors import CheckpointError, TrainingError
-from kharness.training.model_check.step import EnoughMeasured
+from kharness.training.model_check import EnoughMeasured
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.kept import Purpose
 from kharness.training.steps.update import SampleLosses

@@ -1,10 +1,10 @@
-"""Evaluations, epochs, checkpoints and the end of a training, in their order."""
+"""Steps serve a training (evaluations, epochs, checkpoints and its end, in order), or a check."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -12,9 +12,9 @@ from kharness.config.output import say
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
-from kharness.training.distributed.world import World
+from kharness.training.distributed.world import ALONE, World
 from kharness.training.due import Every
-from kharness.training.model_check.step import EnoughMeasured
+from kharness.training.model_check import EnoughMeasured
 from kharness.training.resume import HASHED, log_checkpoint
 from kharness.training.saving.hashed import state_sha256
 from kharness.training.setup import Setup
@@ -23,6 +23,7 @@ from kharness.training.steps.parts import StepParts
 from monitoring.follower import upload_commands
 from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import JOURNAL
+from monitoring.telemetry.phases import Phases
 
 
 class Purpose:
@@ -263,3 +264,48 @@ def save(
 def shown(metrics: Mapping[str, float]) -> str:
     """Metrics as a line of a terminal has them."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+class StepWatch(Phases, Protocol):
+    """The phases of a training that takes a few steps for what they show."""
+
+    @property
+    def part_size(self) -> int | None:
+        """Samples of a step that are computed; None for all."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no further step is needed."""
+
+
+class CheckedSteps(Purpose):
+    """Steps of which the first part is measured; they end in an evaluation."""
+
+    def __init__(self, setup: Setup[Any], parts: StepParts, watch: StepWatch) -> None:
+        super().__init__(setup)
+        self._parts, self._watch = parts, watch
+
+    @property
+    def world(self) -> World:
+        """The first batch of the evaluation ends it on each rank, and there may be but one."""
+        return ALONE if self._watch.is_enough else self._setup.world
+
+    def batches(self) -> Iterator[Tensor]:
+        batches, size = iter(self._setup.batches), self._watch.part_size
+        while not self._watch.is_enough:
+            yield next(batches)[: size and size * self._setup.world.size]
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return self._watch.is_enough
+
+    def end_step(self) -> bool:
+        if stopped_by := self._parts.stop.requested:
+            print(f"stopped by {stopped_by}; nothing is kept")
+            sys.exit(EXIT_STOPPED)
+        return True
+
+    def end(self, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint, and end the run."""
+        save(self._setup, self._parts, checkpoints, self.step)
+        self._parts.run.finish(steps_done=self.step)

@@ -12,8 +12,7 @@ from kharness.config.places import asked_path
 from kharness.training.distributed.model import ShardedModel, distributed_model
 from kharness.training.guard import StopOnSignal
 from kharness.training.setup import Setup
-from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
-from kharness.training.steps.control import AlertedSteps, StepControl
+from kharness.training.steps.control import BETWEEN_ROUNDS, AlertedSteps, StepAgreement, StepControl
 from kharness.training.steps.epoch_bar import NoBar, open_bar
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate

@@ -15,7 +15,7 @@ from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples
 from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import Setup
-from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.control import StepAgreement
 from monitoring.telemetry.phases import Phases
 
 

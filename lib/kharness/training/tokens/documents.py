@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.pieces import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, cut
+from kharness.training.tokens.manifest import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, cut
 
 COLUMN = "text"
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")

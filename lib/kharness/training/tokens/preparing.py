@@ -19,8 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.manifest import FORMAT, MANIFEST, TOKEN_BYTES, Manifest, Shard, check_intact
-from kharness.training.tokens.pieces import LARGEST_PIECE, SPLITS, TRAIN, Piece, Position, TextSource
+from kharness.training.tokens.manifest import (
+    FORMAT,
+    LARGEST_PIECE,
+    MANIFEST,
+    SPLITS,
+    TOKEN_BYTES,
+    TRAIN,
+    Manifest,
+    Piece,
+    Position,
+    Shard,
+    TextSource,
+    check_intact,
+)
 from kharness.training.tokens.tokenizers import Tokenizer
 from monitoring.journal.atomic_file import sync_folder, write_atomically
 

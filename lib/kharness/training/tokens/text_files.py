@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from kharness.config.assignment import printable
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.pieces import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, good_cut
+from kharness.training.tokens.manifest import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, good_cut
 
 # Of the bytes, files in the order of their names; what follows is for validation.
 TRAIN_TENTHS = 9

@@ -10,7 +10,7 @@ from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
-from kharness.matrix.planning.draft import Draft, draft
+from kharness.matrix.planning.plan import Draft, draft
 from kharness.runs.errors import MatrixError
 
 from ..conftest import Checkout

@@ -11,7 +11,7 @@ from kharness.config.errors import KharnessError
 from kharness.config.make.variables import layer
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axis_values import given_axes
-from kharness.matrix.planning.draft import Draft, draft
+from kharness.matrix.planning.plan import Draft, draft
 from kharness.matrix.planning.settings import with_command_line
 
 from ..conftest import Checkout

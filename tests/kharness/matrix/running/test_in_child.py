@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kharness.config.errors import KharnessError
-from kharness.matrix.running.in_child import apart
+from kharness.matrix.running.delivery import apart
 from kharness.runs.errors import MatrixError
 from kharness.runs.lock import RunnerLock, holder
 from monitoring.host.process import process_started
@@ -65,7 +65,7 @@ def test_a_child_that_dies_is_told() -> None:
 REPORTING = """
 import os, sys, time
 from pathlib import Path
-from kharness.matrix.running.in_child import apart
+from kharness.matrix.running.delivery import apart
 from kharness.runs.lock import RunnerLock
 
 def work(say):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from kharness.matrix.sweep.winners import winners_of
+from kharness.matrix.sweep.leaderboard import winners_of
 
 SYMBOLS = ["OPTIMIZER", "LEARNING_RATE"]
 

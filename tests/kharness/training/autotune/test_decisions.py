@@ -19,11 +19,11 @@ from kharness.config.errors import ConfigError
 from kharness.config.make.provenance import why
 from kharness.config.options import Options, parse
 from kharness.config.tree import Tree
-from kharness.training.autotune.decisions import BF16_UNITS, _precision, decided
+from kharness.training.autotune.search import BF16_UNITS, _precision, decided
 from kharness.training.autotune.trial import TrialStep
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import DatasetError, TrainingError
-from kharness.training.model_check.memory import bytes_in
+from kharness.training.model_check import bytes_in
 from kharness.training.needs import may_have_gpu
 from monitoring import read_records
 

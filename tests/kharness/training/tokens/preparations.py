@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.pieces import LARGEST_PIECE
+from kharness.training.tokens.manifest import LARGEST_PIECE
 from kharness.training.tokens.preparing import Sizes, prepare
 from kharness.training.tokens.text_files import TextFiles
 from kharness.training.tokens.tokenizers import ByteTokenizer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.pieces import Piece
+from kharness.training.tokens.manifest import Piece
 from kharness.training.tokens.text_files import TextFiles, stat_sha256
 
 

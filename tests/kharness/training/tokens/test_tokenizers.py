@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kharness.training.errors import DatasetError
-from kharness.training.tokens.pieces import cut
+from kharness.training.tokens.manifest import cut
 from kharness.training.tokens.tokenizers import (
     BpeTokenizer,
     ByteTokenizer,
