@@ -317,7 +317,7 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def bundle(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Write a run or a matrix into one archive."""
-    from kharness.runs.bundle.writing import write_bundle
+    from kharness.runs.bundle.archive import write_bundle
     from kharness.runs.files import LATEST
     from kharness.runs.latest import asked_directory, shown
     from monitoring.counts import counted

@@ -1,6 +1,4 @@
-"""Describe what `make test_matrix` would do: every cell with its command, what is left out, how long it
-takes.
-"""
+"""A dry run says what would be done: `make test_matrix` each cell, command and time; a training one step."""
 
 from __future__ import annotations
 

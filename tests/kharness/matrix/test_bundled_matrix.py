@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kharness.runs.bundle.writing import write_bundle
+from kharness.runs.bundle.archive import write_bundle
 from kharness.runs.files import BUNDLE
 
 from .conftest import Checkout, attempts, behaviour

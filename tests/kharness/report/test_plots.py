@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kharness.report.curves import Strand
+from kharness.report.curves import Strand, scale_of
 from kharness.report.judging.pareto import Front
 from kharness.report.plots.cost_plots import MarkedRow, PlotMark, price, time_per_step, time_to_target
 from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import plot_of
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
-from kharness.report.plots.scales import scale_of
 from kharness.report.report import write_everything
 from kharness.report.summary import collect
 from monitoring import Run

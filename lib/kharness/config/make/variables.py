@@ -4,8 +4,8 @@ A symbol may be named with or without CONFIG_, but where a target has a variable
 
 The Makefile exports the names of the variables on its command line as KHARNESS_MAKE_VARS, so that a variable
 of the same name that happens to be in the environment is not taken for one. The values never pass a shell.
-KHARNESS_GOALS has the targets of the call. What each target reads is in make_targets.py; a variable that none
-of a call's targets reads is refused.
+KHARNESS_GOALS has the targets of the call. What each target reads is in a table below; a variable that
+none of a call's targets reads is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the plan and the directories of a matrix before its first cell starts, and read them back."""
+"""A matrix as it was requested, all of it checked; its plan and directories, written before a cell starts."""
 
 from __future__ import annotations
 

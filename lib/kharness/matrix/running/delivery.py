@@ -1,4 +1,4 @@
-"""Wait at the end of a matrix, up to a limit, until the trackers hold all records of its runs."""
+"""The end of a matrix: wait, up to a limit, until trackers hold all records; its report in a forked child."""
 
 from __future__ import annotations
 

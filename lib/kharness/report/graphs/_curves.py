@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kharness.report.curves import SCALE_WORDS, Curve, Kind, PlottedMetric
+from kharness.report.curves import SCALE_WORDS, Curve, PlottedMetric, scale_of
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -115,8 +115,8 @@ def _one_panel(
             axes.fill_between(steps, lows, highs, color=PALETTE[i], alpha=0.12, lw=0, zorder=2)
         handles.append(Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=words))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
-    _scale(axes, found, look)
-    label_outer([axes], 1, "optimizer step", look.y_label + _scale_words(_extremes(found), look, ", "))
+    words = _scale(axes, found, look)
+    label_outer([axes], 1, "optimizer step", f"{look.y_label}, {words}" if words else look.y_label)
     return figure
 
 
@@ -125,17 +125,18 @@ def _panel_each(
 ) -> Figure:
     rows, columns = rows_and_columns(len(labels))
     means, extremes = [curve for curve in found if not curve.run], _extremes(found)
+    words = SCALE_WORDS[scale_of(extremes.values, look.metric.kind).kind]
     titles = [f"{folded(label, TITLE_WIDTH)} (n={_num_runs(found, label)})" for label in labels]
     second = 0.15 * any("\n" in title for title in titles)
     band = _band(means) if len(labels) > MOST_LINES else None
     others = "range of variants" if band else "the other variants"
-    subtitle += f"   gray: {others}{_scale_words(extremes, look)}"
+    subtitle += f"   gray: {others}{'   ' if words else ''}{words}"
     figure = canvas(2.75 * columns + 1.0, (2.15 + second) * rows + 0.22, look.title, subtitle, extra)
     top = 1 - (1.22 + second) / figure.get_figheight()
     figure.subplots_adjust(hspace=0.34 + 0.6 * second, wspace=0.08, top=top)
     template = figure.add_subplot(rows, columns, 1)
     _scale(template, [extremes], look, num_ticks=4)
-    _set_limits(template, extremes)
+    template.set_xlim(0, 1.02 * extremes.steps[-1])
     panels = Panels(figure, template, len(labels))
     _plot_panels(panels, found, labels)
     around = {"color": BACKDROP, "lw": 0.7, "ls": "-", "marker": _dot(means), "ms": 3, "zorder": 1}
@@ -246,18 +247,6 @@ def _extremes(found: Sequence[Curve]) -> Curve:
     return Curve("", "", True, 0, [min(steps), max(steps)], highest)
 
 
-def _set_limits(axes: Axes, extremes: Curve) -> None:
-    """The same in every panel, with matplotlib's own margins around the values."""
-    axes.set_xlim(0, 1.02 * extremes.steps[-1])
-    low, high = min(extremes.values), max(extremes.values)
-    if axes.get_yscale() == "log":
-        margin = (high / low) ** 0.05
-        axes.set_ylim(low / margin, high * margin)
-    elif axes.get_yscale() == "linear":
-        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-        axes.set_ylim(low - margin, high + margin)
-
-
 def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str | None) -> None:
     has_mean = any(not curve.run for curve, _ in own)
     for curve, turn in own:
@@ -274,69 +263,31 @@ def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str
             axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 
-def _scale_words(extremes: Curve, look: CurveGraph, lead: str = "   ") -> str:
-    """Return the scale of the y axis in words, unless it is linear."""
-    words = SCALE_WORDS[_scale_of(extremes, look)]
-    return f"{lead}{words}" if words else ""
+def _scale(axes: Axes, found: Sequence[Curve], look: CurveGraph, num_ticks: int = 7) -> str:
+    """Set the axes, with about so many ticks: they are most of what drawing a hundred panels takes.
 
-
-def _scale_of(extremes: Curve, look: CurveGraph) -> Kind:
-    """Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
-    100 %, or the runs that are worth telling apart would share the last millimeter.
+    Returns the scale of the y axis in words, empty for a linear one. It is that of the page: loss is
+    logarithmic where it spans more than a factor of ten, and so is the distance of an accuracy from 100 %, or
+    the runs that are worth telling apart would share the last millimeter.
     """
-    low, high = min(extremes.values), max(extremes.values)
-    if look.metric.kind == "log" and low > 0 and high > 10 * low:
-        return "log"
-    if look.metric.kind == "log error" and high <= 100 and 100 - low > 10 * (100 - high):
-        return "log error"
-    return "linear"
-
-
-def _scale(axes: Axes, found: Sequence[Curve], look: CurveGraph, num_ticks: int = 7) -> None:
-    """Set the axes, with about so many ticks: they are most of what drawing a hundred panels takes."""
+    import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks - 1, integer=True))
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
-    values = [value for curve in found for value in (*curve.values, *curve.lows, *curve.highs)]
-    scale = _scale_of(_extremes(found), look)
-    if scale == "log":
-        _logarithmic(axes, values, num_ticks)
-    elif scale == "log error":
-        _logarithmic_error(axes, values, num_ticks)
-    else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=num_ticks))
-
-
-def _logarithmic(axes: Axes, values: Sequence[float], num_ticks: int) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_yscale("log")
-    decades = math.log10(max(values) / min(values))
-    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if len(subs) * decades < 1.7 * num_ticks), (1,))
-    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-
-
-def _logarithmic_error(axes: Axes, values: Sequence[float], num_ticks: int) -> None:
-    import numpy as np
-
-    errors = [100 - value for value in values]
-    # 100 % itself is infinitely far: it is drawn at half the smallest error that is there.
-    floor = min((error for error in errors if error > 0), default=1.0) / 2
-    low, high = max(errors) * 1.25, min(errors) * 0.8 if min(errors) > 0 else floor * 0.8
-    axes.set_yscale(
-        "function",
-        functions=(
-            lambda accuracy: -np.log10(np.maximum(100 - np.asarray(accuracy), floor)),
-            lambda position: 100 - 10.0 ** -np.asarray(position),
-        ),
-    )
-    ticks = [100 - error for error in (90, 70, 50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
-    shown = [tick for tick in ticks if high <= 100 - tick <= low]
-    shown = shown[:: -(-len(shown) // (2 * num_ticks))]
-    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    scale = scale_of(_extremes(found).values, look.metric.kind)
+    if scale.kind == "log":
+        axes.set_yscale("log")
+    elif scale.kind == "log error":
+        axes.set_yscale(
+            "function",
+            functions=(
+                lambda accuracy: -np.log10(np.maximum(100 - np.asarray(accuracy), scale.floor)),
+                lambda position: 100 - 10.0 ** -np.asarray(position),
+            ),
+        )
+    axes.set_yticks(*zip(*scale.labels(num_ticks), strict=True))
     axes.set_yticks([], minor=True)
-    axes.set_ylim(100 - low, 100 - max(high, floor))
+    axes.set_ylim(scale.low, scale.high)
+    return SCALE_WORDS[scale.kind]

@@ -7,14 +7,13 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kharness.report.curves import SCALE_WORDS
+from kharness.report.curves import SCALE_WORDS, SIZE, Scale, scale_of
 from kharness.report.graphs.time_per_step import Spread, ends_of, spreads_of
 from kharness.report.graphs.time_to_target import unit_of
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import VariantTimes
 from kharness.report.metrics import metric_named
 from kharness.report.plots.plot import Plot, PlotPath, without_neighbors
-from kharness.report.plots.scales import SIZE, Scale, scale_of
 from kharness.report.summary import Summary
 from kharness.runs.status import COMPLETE
 from monitoring.counts import counted

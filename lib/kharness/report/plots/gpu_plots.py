@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.report.collection import CellResult
-from kharness.report.curves import Kind, Strand
+from kharness.report.curves import Kind, Scale, Strand
 from kharness.report.gpu.balance import FAR, seconds_lost, seconds_waited, verdict, wait_for_slow
 from kharness.report.gpu.columns import MAX_POINTS, GpuCurve
 from kharness.report.gpu.history import GpuRecording, GpuSeries
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, TimeUnit, memory_limit, sampled, time_unit
 from kharness.report.plots.cost_plots import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
-from kharness.report.plots.scales import Scale
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
 

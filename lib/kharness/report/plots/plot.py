@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kharness.report.curves import SCALE_WORDS, Kind, Strand
-from kharness.report.plots.scales import SIZE, Scale, scale_of
+from kharness.report.curves import SCALE_WORDS, SIZE, Kind, Scale, Strand, scale_of
 
 # Percent of the height between two labels at the ends of lines.
 _LABEL_GAP = 7.5

@@ -11,6 +11,6 @@ def opened(place: Path) -> Path:
     """Return the directory of a run or a matrix: a bundle is unpacked first, anything else is as it is."""
     if not place.name.endswith(BUNDLE) or not place.is_file():
         return place
-    from kharness.runs.bundle.writing import unpacked  # here: hardly any place is one
+    from kharness.runs.bundle.archive import unpacked  # here: hardly any place is one
 
     return unpacked(place)

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kharness.runs.bundle.writing import write_bundle
+from kharness.runs.bundle.archive import write_bundle
 from kharness.runs.files import BUNDLE
 from monitoring import Run, read_records
 from monitoring.host.environment import git_state

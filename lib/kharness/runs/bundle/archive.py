@@ -1,4 +1,7 @@
-"""Writes a bundle: the files of a run or a matrix, a list of them with their hashes, and its packages."""
+"""Bundles: the files of a run or a matrix, a list of them with their hashes, its packages; and back.
+
+One may come from anybody: unpacked, nothing leaves its folder, and no size surprises the disk.
+"""
 
 from __future__ import annotations
 
