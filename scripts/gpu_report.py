@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
-from kharness.report.graphs import warnings_of
+from kharness.report.gpu_report import check_known, draw_cells, gpu_report_lines
+from kharness.report.graphs import draw_all, gpu_graphs, warnings_of
 from kharness.report.summary import collect
 from kharness.report.writing.gpu_tables import with_load
 from kharness.runs.latest import asked_directory, shown
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     check_known(summary)
     print("\n".join(gpu_report_lines(summary)))
-    pictures = draw_gpu_graphs(summary, with_load(summary))
+    pictures = [*draw_all(summary, gpu_graphs()), *draw_cells(summary, with_load(summary))]
     for line in warnings_of(summary):
         print(f"warning: {line}")
     folders = list(dict.fromkeys(path.parent for path in pictures))

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kharness.config.errors import ConfigError
+from kharness.config.make.known_variables import TARGETS
 from kharness.config.make.targets import TARGETS as CONFIGURING
 from kharness.config.make.targets import run
-from kharness.config.make.variables import TARGETS
 from kharness.config.make.variables import given as variables
 from kharness.config.places import asked_path, split_place
 

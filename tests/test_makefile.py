@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.config.make.variables import TARGETS
+from kharness.config.make.known_variables import TARGETS
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,8 @@ def find_preset(root: Path, asked: str) -> Path:
 def listing(tree: Tree, matrix: str = "make test_matrix") -> Iterator[str]:
     """Every preset below its model: the first comment of its file, what it needs, how its `matrix` is run."""
     for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
-        model = "Any model" if folder == tree.root else _prompt(tree, folder.name)
+        member = tree.aliases["MODEL"].get(folder.name)
+        model = "Any model" if folder == tree.root else _entry(tree, member)[0] if member else folder.name
         yield f"{model}, in {tree.shown(folder / 'defconfigs')}/"
         for path in paths:
             yield f"  {path.name}"
@@ -84,11 +85,6 @@ def _described(tree: Tree, path: Path, matrix: str) -> list[str]:
     axes = any(assignment.symbol == "MATRIX_AXES" for assignment in resolved.asked)
     run = [f"Run: `{matrix}`"] if axes else []
     return [about, ". ".join([f"{_NEEDS}{', '.join(needs)}"] * bool(needs) + run)]
-
-
-def _prompt(tree: Tree, model: str) -> str:
-    member = tree.aliases["MODEL"].get(model)
-    return _entry(tree, member)[0] if member else model
 
 
 def _entry(tree: Tree, name: str) -> tuple[str, str]:

@@ -57,11 +57,6 @@ def gpu_report_lines(summary: Summary) -> list[str]:
     return [*lines, runs_table(summary).plain()]
 
 
-def draw_gpu_graphs(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
-    """Draw them for all together, and for each of the cells into its own graphs/; returns the pictures."""
-    return [*draw_all(summary, gpu_graphs()), *draw_cells(summary, cells)]
-
-
 def draw_cells(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
     """Draw the GPU graphs of single cells of a matrix."""
     if not summary.plan:

@@ -17,7 +17,8 @@ def usable_cores(root: Path = Path("/")) -> list[Core]:
 
     `root` has `sys` and `proc`.
     """
-    processors = _affinity()
+    every = range(os.cpu_count() or 1)
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else every
     cores: dict[Core, None] = {}
     for processor in processors:
         # a list such as `0-1,8`; nothing where the system does not say
@@ -25,9 +26,3 @@ def usable_cores(root: Path = Path("/")) -> list[Core]:
         cores[tuple(sorted((set(listed(text)) & set(processors)) | {processor}))] = None
     quota = CgroupLimits(root).cores()
     return list(cores) if quota is None else list(cores)[: max(1, int(quota))]
-
-
-def _affinity() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

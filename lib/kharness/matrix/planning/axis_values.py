@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from kharness.config.affects import Affects
-from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.assignment import Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import sets_symbol, symbol_of
@@ -141,7 +141,8 @@ def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
     for fragment in fragments:
         layers[fragment.value] = layer = tree.parse(fragment.text, fragment.file, "fragment")
         for assignment in layer:
-            _refuse_setting(tree, assignment)
+            if is_setting(tree.affects, assignment.symbol):
+                raise ConfigError(f"{assignment.origin.where}: {_no_axis(assignment.symbol)}")
     return SettledAxis(axis, layers, fragments)
 
 
@@ -150,11 +151,6 @@ def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
         path = home(tree.root) / asked_path(axis.symbol, file)
         shown = tree.shown(path)
         yield Fragment(value, shown, read_text(path, shown))
-
-
-def _refuse_setting(tree: Tree, assignment: Assignment) -> None:
-    if is_setting(tree.affects, assignment.symbol):
-        raise ConfigError(f"{assignment.origin.where}: {_no_axis(assignment.symbol)}")
 
 
 def _no_axis(symbol: str) -> str:

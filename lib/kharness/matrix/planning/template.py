@@ -92,7 +92,7 @@ class Template:
         if (script := _script(self.words)) is not None and not (cwd / script).is_file():
             raise MatrixError(f"{script} is not found", hint="give the command as you would type it here")
         program = self.words[0]
-        if "{" not in program and _which(program, cwd) is None:
+        if "{" not in program and shutil.which(cwd / program if "/" in program else program) is None:
             raise MatrixError(f"{program} is not found", hint="give the command as you would type it here")
 
     def rendered(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -191,12 +191,6 @@ def _script(words: Sequence[str]) -> str | None:
         if word.endswith(".py") and "{" not in word and "-m" not in words and "-c" not in words:
             return word
     return None
-
-
-def _which(program: str, cwd: Path) -> str | None:
-    if "/" in program:
-        return shutil.which(cwd / program)
-    return shutil.which(program)
 
 
 def option_texts(values: Mapping[str, object]) -> dict[str, str]:

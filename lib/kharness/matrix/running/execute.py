@@ -107,7 +107,8 @@ class ActiveRun:
             self._read_from(end_of_journal(launch.directory))
             self._follow()
             return
-        self._before = earlier_attempts(launch.directory)
+        has_status = (launch.directory / STATUS_JSON).exists()
+        self._before = list(read_status(launch.directory).attempts) if has_status else []
         self._attempt = self._submitted = Attempt(
             started=time.time(),
             pid=None,
@@ -290,11 +291,6 @@ class ActiveRun:
     def _write(self, status: RunStatus) -> None:
         # What a loss of power may take: then the attempt before it is the last that is known.
         write_status(self.launch.directory, status, durable=False)
-
-
-def earlier_attempts(directory: Path) -> list[Attempt]:
-    """Those that status.json holds; none if there is no such file yet."""
-    return list(read_status(directory).attempts) if (directory / STATUS_JSON).exists() else []
 
 
 def output_tail(log: Path, lines: int = 15, *, since: int = 0) -> list[str]:

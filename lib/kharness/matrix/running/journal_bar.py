@@ -41,15 +41,12 @@ class JournalBar(JournalTail):
         place = self._place(self.step or 0)
         if place is None or self.ended or not self._last_step or place.done in (self._initial, place.total):
             return ""
-        return self._line(place)
+        seconds = max(0.0, (self.last_time or 0.0) - (self._began or 0.0))
+        return bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=self._last_step)
 
     def _begin(self, place: BarPlace | None) -> None:
         self._initial = place.done if place and place.done < place.total else 0
         self._began = self.last_time
-
-    def _line(self, place: BarPlace) -> str:
-        seconds = max(0.0, (self.last_time or 0.0) - (self._began or 0.0))
-        return bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=self._last_step)
 
     def _place(self, step: int) -> BarPlace | None:
         """None for a training that does not say how long it is, and for one that prints nothing."""

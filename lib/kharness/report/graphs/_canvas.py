@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -123,11 +122,6 @@ def folded(label: str, width: int, lines: int = 2) -> str:
     if len(found) > lines:
         found = [*found[: lines - 1], ", ".join(line.rstrip(",") for line in found[lines - 1 :])]
     return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in found)
-
-
-def rows_and_columns(panels: int) -> tuple[int, int]:
-    columns = min(4, math.ceil(math.sqrt(panels)))
-    return math.ceil(panels / columns), columns
 
 
 def dress_rows(axes: Axes, labels: Sequence[str], above: float = 0.6) -> None:

@@ -19,7 +19,6 @@ from kharness.report.graphs._canvas import (
     label_outer,
     notes,
     nothing_to_draw,
-    rows_and_columns,
 )
 from kharness.report.graphs._panels import ALONE, Panels, Turn, same_as, turns
 from kharness.report.summary import Summary
@@ -123,7 +122,8 @@ def _one_panel(
 def _panel_each(
     found: Sequence[Curve], labels: Sequence[str], look: CurveGraph, subtitle: str, extra: list[str]
 ) -> Figure:
-    rows, columns = rows_and_columns(len(labels))
+    columns = min(4, math.ceil(math.sqrt(len(labels))))
+    rows = math.ceil(len(labels) / columns)
     means, extremes = [curve for curve in found if not curve.run], _extremes(found)
     words = SCALE_WORDS[scale_of(extremes.values, look.metric.kind).kind]
     titles = [f"{folded(label, TITLE_WIDTH)} (n={_num_runs(found, label)})" for label in labels]

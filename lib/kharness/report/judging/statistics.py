@@ -197,7 +197,9 @@ def largest_range_p(t: float, variants: int, degrees: float) -> float:
 
 def t_p(t: float, degrees: float) -> float:
     """Return the two-sided p value of a t statistic."""
-    return 2 * _t_cdf(degrees, -abs(t))
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(degrees, -abs(t)))
 
 
 def normal_quantile(alpha: float) -> float:
@@ -288,8 +290,6 @@ def _rounded_down(degrees: float) -> float:
 
 @lru_cache(maxsize=65536)
 def _largest_range(variants: int, degrees: float, alpha: float) -> float:
-    from scipy.optimize import brentq
-
     pairs = math.comb(variants, 2)
     # One comparison alone and Bonferroni's inequality bracket the critical value.
     low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / pairs)
@@ -297,7 +297,7 @@ def _largest_range(variants: int, degrees: float, alpha: float) -> float:
     def excess(t: float) -> float:
         return math.log(largest_range_p(t, variants, degrees) / alpha)
 
-    return float(brentq(excess, low, high * (1 + 1e-9), xtol=1e-9, rtol=1e-9))
+    return crossing(excess, low, high * (1 + 1e-9))
 
 
 @lru_cache(maxsize=65536)
@@ -346,12 +346,6 @@ def t_quantile(degrees: float, level: float) -> float:
     from scipy.special import stdtrit
 
     return float(-stdtrit(degrees, (1 - level) / 2))
-
-
-def _t_cdf(degrees: float, t: float) -> float:
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, t))
 
 
 def _unbiased(standardized: float, degrees: int) -> float | None:

@@ -34,7 +34,8 @@ GpuPlot = Plot | RowPlot
 def gpu_plots(summary: Summary) -> Sequence[GpuPlot]:
     """Return the pictures of a run's GPUs and ranks, or of a matrix's variants; none of what is not known."""
     if summary.plan:
-        return gpus_of_variants(summary)
+        rows = [_of_variants(summary, one) for one in _OF_VARIANTS]
+        return [plot for plot in (*rows, _memory_over_time(summary)) if plot]
     cell = summary.cells[0]
     history, (ranks, _) = cell.gpus, cell.ranks
     several = len(history.gpus) > 1
@@ -325,12 +326,6 @@ def are_alike(values: Sequence[float]) -> bool:
 
 # Lines of one variant.
 _MOST_RUNS = 4
-
-
-def gpus_of_variants(summary: Summary) -> Sequence[Plot | RowPlot]:
-    """Return the variants by memory, utilization, waiting, power and heat; none of what no run recorded."""
-    rows = [_of_variants(summary, one) for one in _OF_VARIANTS]
-    return [plot for plot in (*rows, _memory_over_time(summary)) if plot]
 
 
 @dataclass(frozen=True)

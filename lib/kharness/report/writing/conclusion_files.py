@@ -25,7 +25,7 @@ from kharness.report.writing.conclusion_tables import (
     verdicts_table,
 )
 
-_COLUMNS = (
+CONCLUSION_COLUMNS = (
     *("compared_with", "verdict", "difference", "difference_low", "difference_high"),
     *("effect_size", "p", "p_holm", "more_seeds", "target_step", "target_seconds", "fronts"),
     *("p_adjusted", "level", "method", "smallest_difference"),
@@ -52,10 +52,6 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
         "performance_profiles": [_profile_json(profile) for profile in conclusions.profiles],
         "pareto": [_front_json(front) for front in conclusions.fronts],
     }
-
-
-def conclusion_columns() -> Sequence[str]:
-    return _COLUMNS
 
 
 def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object]:

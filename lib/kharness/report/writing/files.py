@@ -29,7 +29,7 @@ from kharness.report.graphs import shows_numbers, warnings_of
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines, other_sources, other_work_json
 from kharness.report.writing.conclusion_files import (
-    conclusion_columns,
+    CONCLUSION_COLUMNS,
     conclusion_values,
     conclusions_json,
     conclusions_markdown,
@@ -126,7 +126,7 @@ def as_csv(summary: Summary) -> str:
     header += [
         f"{m.name}_{part}" for m in summary.all_metrics for part in ("n", "mean", "std", "low", "high")
     ]
-    header += conclusion_columns()
+    header += CONCLUSION_COLUMNS
     rows: list[Sequence[object]] = [header]
     for variant in summary.variants:
         row: list[object] = [variant.label, *(variant.values.get(axis) for axis in axes)]

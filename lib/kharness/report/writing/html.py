@@ -98,7 +98,10 @@ def as_html(summary: Summary) -> str:
     else:
         plots = part("curves", partial(plots_of_run, series), []) if series else []
     drawn = {plot.name for plot in plots}
-    checkpoints, packages = _of_one_run(summary)
+    alone = not summary.plan  # only the page of a single run has these
+    checkpoints = part("the list of checkpoints", partial(_checkpoints, summary), None) if alone else None
+    packages = part("packages", partial(_packages, summary), None) if alone else None
+    said = [] if sweep else [*summary.conclusions.comparisons, *summary.conclusions.effects]
     of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
     return (
         _environment()
@@ -132,7 +135,11 @@ def as_html(summary: Summary) -> str:
             ),
             effects_are=EFFECTS,
             over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
-            sentences=part("sentences", partial(_sentences, summary.conclusions), []) if not sweep else [],
+            sentences=part(
+                "sentences",
+                lambda: [comparison_sentence(with_texts(one, _without_emphasis)) for one in said],
+                [],
+            ),
             prices=part("prices", partial(_prices, summary.conclusions), {}),
             price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
             row_plots=[
@@ -163,14 +170,6 @@ def as_html(summary: Summary) -> str:
             runs=_runs_with_commands(summary).without_empty(),
         )
     )
-
-
-def _of_one_run(summary: Summary) -> tuple[Table | None, Mapping[str, str] | None]:
-    """Return the table of checkpoints and the packages, which only the page of a single run has."""
-    if summary.plan:
-        return None, None
-    checkpoints = summary.part("the list of checkpoints", partial(_checkpoints, summary), None)
-    return checkpoints, summary.part("packages", partial(_packages, summary), None)
 
 
 @cache
@@ -215,11 +214,6 @@ def _over_workloads(summary: Summary) -> tuple[Table, str] | None:
     if not found:
         return None
     return aggregates_table(found), aggregates_caption(found[0].variant, summary.settings.confidence)
-
-
-def _sentences(conclusions: Conclusions) -> list[str]:
-    compared = [*conclusions.comparisons, *conclusions.effects]
-    return [comparison_sentence(with_texts(one, _without_emphasis)) for one in compared]
 
 
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:

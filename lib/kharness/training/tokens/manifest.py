@@ -152,7 +152,7 @@ def check_intact(
     All of it is read where that has not been done since it was written or moved, or `again`.
     """
     states = {shard.file: _state(folder / shard.file) for shard in manifest.shards}
-    if not again and _read_stamp(folder) == states:
+    if not again and read_json(folder / _VERIFIED) == states:
         return
     size = sum(shard.tokens for shard in manifest.shards) * TOKEN_BYTES
     say(f"{folder}: verifying {size / 1e6:,.1f} MB")
@@ -163,9 +163,10 @@ def check_intact(
         write_atomically(folder / _VERIFIED, json.dumps(states).encode(), durable=False)
 
 
-def _read_stamp(folder: Path) -> object:
+def read_json(path: Path) -> Any:
+    """What a file holds; None for one that is not there, or damaged."""
     try:
-        return json.loads((folder / _VERIFIED).read_bytes())
+        return json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
 

@@ -32,6 +32,7 @@ from kharness.training.tokens.manifest import (
     Shard,
     TextSource,
     check_intact,
+    read_json,
 )
 from kharness.training.tokens.tokenizers import Tokenizer
 from monitoring.journal.atomic_file import sync_folder, write_atomically
@@ -143,7 +144,7 @@ class _Preparation:
             "sizes": asdict(sizes),
         }
         work = cls(building, identity, sizes)
-        progress = _read_json(building / PROGRESS)
+        progress = read_json(building / PROGRESS)
         if progress is None or progress["identity"] != json.loads(json.dumps(identity)):
             shutil.rmtree(building, ignore_errors=True)
             building.mkdir(parents=True)
@@ -289,10 +290,3 @@ def _encoded(pieces: Iterator[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Pi
             raise failure
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None

@@ -12,18 +12,15 @@ from pathlib import Path
 import pytest
 
 from kharness.config.errors import ConfigError
-from kharness.config.make.variables import (
+from kharness.config.make.known_variables import (
     ENVIRONMENT,
     EVERYWHERE,
     OUTSIDE,
     SHORT,
     TARGETS,
-    check_call,
-    given,
-    layer,
-    less_axes,
     target_of,
 )
+from kharness.config.make.variables import check_call, given, layer, less_axes
 from kharness.config.tree import Tree
 
 # Symbols, as which other targets than their own read these variables.
