@@ -5,7 +5,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIB_PER_GIB = 1024
+
+Cell = str | int | float | None
 
 # Of what there is at least so much must be in use, or the axis ends above what is used.
 SHOWN_SHARE = 0.3
@@ -61,9 +63,10 @@ def without_samples(summary: Summary) -> list[str]:
     return [cell.name for cell in summary.cells if not cell.gpus]
 
 
-def known(value: float) -> float | None:
-    """For a CSV: a gap of a curve, which is NaN, is no number."""
-    return None if math.isnan(value) else value
+def point_rows(about: Sequence[Cell], curve: GpuCurve) -> Iterator[Sequence[Cell]]:
+    """For a CSV: a row per drawn point, of seconds, mean and peak after what it is `about`; a gap is null."""
+    for second, *values in zip(curve.seconds, curve.means, curve.peaks, strict=True):
+        yield [*about, second, *(None if math.isnan(value) else value for value in values)]
 
 
 def time_unit(runs: Sequence[Sampled]) -> TimeUnit:

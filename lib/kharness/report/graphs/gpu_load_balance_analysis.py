@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.collection import CellResult
@@ -58,10 +58,7 @@ def numbers(summary: Summary) -> Numbers:
     """Means of each GPU in the unit of the samples, CVs in percent with their band, seconds of each rank."""
     return Numbers(
         ["variant", "run", "kind", "of", "quantity", "value", "p05", "p95", "quality"],
-        [
-            [row.variant, row.run, row.kind, row.of, row.quantity, row.value, row.low, row.high, row.quality]
-            for row in _rows(summary)
-        ],
+        map(astuple, _rows(summary)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
@@ -33,8 +33,8 @@ class Peak:
     status: str
     num_gpus: int
     total_mb: float
-    fullest_mb: float
     fullest_gpu: int
+    fullest_mb: float
     has_mb: float | None
     """Memory of the fullest GPU."""
 
@@ -48,22 +48,10 @@ def numbers(summary: Summary) -> Numbers:
     """One row per run."""
     return Numbers(
         [
-            "variant",
-            "run",
-            "status",
-            "num_gpus",
-            "peak_total_mb",
-            "fullest_gpu",
-            "fullest_gpu_peak_mb",
-            "gpu_mb",
+            *("variant", "run", "status", "num_gpus", "peak_total_mb"),
+            *("fullest_gpu", "fullest_gpu_peak_mb", "gpu_mb"),
         ],
-        [
-            [
-                *(peak.variant, peak.run, peak.status, peak.num_gpus, peak.total_mb),
-                *(peak.fullest_gpu, peak.fullest_mb, peak.has_mb),
-            ]
-            for peak in _peaks(summary)
-        ],
+        map(astuple, _peaks(summary)),
     )
 
 

@@ -13,11 +13,11 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colors,
-    known,
     legend_width,
     many_variants,
     memory_limit,
     plot_run,
+    point_rows,
     sampled,
     time_unit,
     variant_legend,
@@ -43,10 +43,10 @@ def numbers(summary: Summary) -> Numbers:
     return Numbers(
         ["variant", "run", "seconds", "total_memory_used_mb", "peak_mb"],
         [
-            [run.variant, run.cell.name, second, known(mean), known(peak)]
+            row
             for run in sampled(summary)
             if (curve := run.history.together.get("memory"))
-            for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
+            for row in point_rows([run.variant, run.cell.name], curve)
         ],
     )
 

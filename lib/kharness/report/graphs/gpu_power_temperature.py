@@ -25,10 +25,10 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colors,
-    known,
     legend_width,
     many_variants,
     plot_run,
+    point_rows,
     sampled,
     time_unit,
     variant_legend,
@@ -61,15 +61,12 @@ def numbers(summary: Summary) -> Numbers:
     return Numbers(
         ["variant", "run", "host", "gpu", "quantity", "seconds", "mean", "peak"],
         [
-            [
-                *(line.run.variant, line.run.cell.name, line.gpu.host if line.gpu else ""),
-                *(line.gpu.index if line.gpu else None, quantity),
-                *(second, known(mean), known(peak)),
-            ]
+            row
             for line in _lines(summary)
+            for of_gpu in [(line.gpu.host, line.gpu.index) if line.gpu else ("", None)]
             for quantity in QUANTITIES
             if (curve := line.curves.get(quantity))
-            for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
+            for row in point_rows([line.run.variant, line.run.cell.name, *of_gpu, quantity], curve)
         ],
     )
 

@@ -22,12 +22,12 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colors,
-    known,
     legend_width,
     many_variants,
     mark_gone,
     memory_limit,
     plot_run,
+    point_rows,
     sampled,
     time_unit,
     variant_legend,
@@ -53,20 +53,11 @@ def numbers(summary: Summary) -> Numbers:
     return Numbers(
         ["variant", "run", "host", "gpu", "seconds", "memory_used_mb", "peak_mb", "memory_total_mb"],
         [
-            [
-                run.variant,
-                run.cell.name,
-                gpu.host,
-                gpu.index,
-                second,
-                known(mean),
-                known(peak),
-                gpu.total_mb,
-            ]
+            [*row, gpu.total_mb]
             for run in sampled(summary)
             for gpu in run.history.gpus
             if (curve := gpu.curves.get("memory"))
-            for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
+            for row in point_rows([run.variant, run.cell.name, gpu.host, gpu.index], curve)
         ],
     )
 
