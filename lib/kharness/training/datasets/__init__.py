@@ -59,15 +59,13 @@ def manifest_of(name: str, config: Mapping[str, Any], root: Path) -> Any:
 def check_tokenizer(name: str, config: Mapping[str, Any], root: Path, *, text: str) -> None:
     """DatasetError where `text` cannot be made tokens here, of those that the text `name` was prepared in."""
     # not above: only text has tokens
-    from kharness.training.datasets._texts import TextOptions, check_text_tokenizer
+    from kharness.training.datasets._texts import check_text_tokenizer, text_options
 
     options = DATASETS.options(name, config)
     if (manifest := manifest_of(name, config, root)) is None:
         load_dataset(name, config, root).open_tokenizer().encode(text)
         return
-    if not isinstance(options, TextOptions):  # characters, which need no vocabulary
-        options = TextOptions(options.data_dir, tokenizer="chars", vocabulary=".")
-    check_text_tokenizer(manifest, options, root, text=text)
+    check_text_tokenizer(manifest, text_options(options), root, text=text)
 
 
 def check_dataset(name: str, config: Mapping[str, Any], root: Path) -> None:

@@ -7,12 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.training.datasets._files import DataFolder, Dataset, IdxArray, Sources, read_verified
+from kharness.training.datasets._files import (
+    DataFolder,
+    Dataset,
+    DatasetFile,
+    IdxArray,
+    Sources,
+    read_verified,
+)
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TRAIN_LABELS = "train-labels-idx1-ubyte"
 TEST_IMAGES = "t10k-images-idx3-ubyte"
 TEST_LABELS = "t10k-labels-idx1-ubyte"
+
+
+def mnist_files(*sha256: str, train: int, test: int) -> tuple[DatasetFile, ...]:
+    """The files of so many pictures: 28 x 28 bytes each after a header of 16, a byte per label after 8."""
+    names = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+    sizes = (784 * train + 16, train + 8, 784 * test + 16, test + 8)
+    return tuple(map(DatasetFile, names, sha256, sizes))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kharness.config.places import asked_path
 from kharness.training.datasets._files import DataFolder, Say, Sources
@@ -38,6 +38,36 @@ class TextOptions(DataFolder):
     """File or folder of GPT-2's vocabulary."""
 
 
+def text_options(options: DataFolder) -> TextOptions:
+    """The same options; where they name no tokens, those of characters, which need no vocabulary."""
+    if isinstance(options, TextOptions):
+        return options
+    return TextOptions(options.data_dir, tokenizer="chars", vocabulary=".")
+
+
+OptionsT = TypeVar("OptionsT", bound=DataFolder)
+
+
+class PreparedText(Generic[OptionsT]):
+    """A text whose tokens `make data` prepares: what its module offers, but for `fetch` and `find`."""
+
+    def find(self, options: OptionsT, root: Path) -> tuple[Path, Manifest]:
+        """The folder of its tokens; DatasetError if they are not prepared, or not as configured."""
+        raise NotImplementedError
+
+    def check(self, options: OptionsT, root: Path) -> None:
+        """DatasetError like `find`."""
+        self.find(options, root)
+
+    def manifest(self, options: OptionsT, root: Path) -> Manifest:
+        """Return the manifest of the prepared tokens; raise DatasetError like `find`."""
+        return self.find(options, root)[1]
+
+    def load(self, options: OptionsT, root: Path) -> TokenSplits:
+        """The tokens; DatasetError if they are missing or damaged."""
+        return load_tokens(*self.find(options, root), text_options(options), root)
+
+
 def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Say) -> Path:
     """The folder of the tokens of a text file or folder; what is prepared and intact stays."""
     origin = {"place": str(place.absolute()), "stat_sha256": stat_sha256(place)}
@@ -60,7 +90,7 @@ class HubOptions(TextOptions):
 
 
 @dataclass(frozen=True)
-class HubDataset:
+class HubDataset(PreparedText[HubOptions]):
     """A large dataset of documents on the Hugging Face hub."""
 
     name: str
@@ -89,19 +119,7 @@ class HubDataset:
         tokenizer, sizes = _tokenizer(options, root, sources.say), Sizes(train=options.max_tokens)
         return _prepared(self.name, options, root, tokenizer, requested, opened, say=sources.say, sizes=sizes)
 
-    def check(self, options: HubOptions, root: Path) -> None:
-        """DatasetError if it is not prepared, or not as it is configured."""
-        self._found(options, root)
-
-    def manifest(self, options: HubOptions, root: Path) -> Manifest:
-        """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
-        return self._found(options, root)[1]
-
-    def load(self, options: HubOptions, root: Path) -> TokenSplits:
-        """Its tokens; DatasetError if they are missing or damaged."""
-        return load_tokens(*self._found(options, root), options, root)
-
-    def _found(self, options: HubOptions, root: Path) -> tuple[Path, Manifest]:
+    def find(self, options: HubOptions, root: Path) -> tuple[Path, Manifest]:
         folder, manifest = find_tokens(self.name, options, root)
         wanted = options.max_tokens
         if (made := manifest.requested["most_tokens"]) != wanted:

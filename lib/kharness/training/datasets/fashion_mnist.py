@@ -8,13 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from kharness.training.datasets._digits import (
-    TEST_IMAGES,
-    TEST_LABELS,
-    TRAIN_IMAGES,
-    TRAIN_LABELS,
     FetchedDigits,
+    mnist_files,
 )
-from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile
+from kharness.training.datasets._files import DataFolder, Dataset
 from kharness.training.datasets._pictures import PictureSet
 
 CITED = ("xiao2017",)
@@ -22,15 +19,13 @@ CITED = ("xiao2017",)
 # Of the publisher's files: their gzip MD5 sums stand in https://github.com/zalandoresearch/fashion-mnist
 FASHION_MNIST = Dataset(
     name="fashion-mnist",
-    files=(
-        DatasetFile(
-            TRAIN_IMAGES, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888", 47_040_016
-        ),
-        DatasetFile(TRAIN_LABELS, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9", 60_008),
-        DatasetFile(
-            TEST_IMAGES, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b", 7_840_016
-        ),
-        DatasetFile(TEST_LABELS, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34", 10_008),
+    files=mnist_files(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        train=60_000,
+        test=10_000,
     ),
     mirrors=(
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.training.datasets._digits import (
-    TEST_IMAGES,
-    TEST_LABELS,
-    TRAIN_IMAGES,
-    TRAIN_LABELS,
     Mnist,
     count_digits,
+    mnist_files,
     read_digits,
 )
-from kharness.training.datasets._files import Dataset, DatasetFile, Sources
+from kharness.training.datasets._files import Dataset, Sources
 
 CITED = ("lecun1998",)
 
@@ -28,13 +25,13 @@ SUBSET_TEST_PER_CLASS = 100
 
 MNIST_SUBSET = Dataset(
     name="mnist-subset",
-    files=(
-        DatasetFile(
-            TRAIN_IMAGES, "3b9888723f9fcf2c3e6edb8a7f6e554928701b834e0745d913692dfea39cff0c", 4_704_016
-        ),
-        DatasetFile(TRAIN_LABELS, "7a8834244e3dac3a68a0ec80993f63e34845348f010ac6cfa99e9b20e351bdb2", 6_008),
-        DatasetFile(TEST_IMAGES, "1c611c12adc0b0f14ff3a996f6fdd9379c48fc7f36f3a608243816f41f122f9c", 784_016),
-        DatasetFile(TEST_LABELS, "50eda3bfc5028d3d65ae0b89b08436b6fe97b48513983aa6e9989f874bfb42e4", 1_008),
+    files=mnist_files(
+        "3b9888723f9fcf2c3e6edb8a7f6e554928701b834e0745d913692dfea39cff0c",
+        "7a8834244e3dac3a68a0ec80993f63e34845348f010ac6cfa99e9b20e351bdb2",
+        "1c611c12adc0b0f14ff3a996f6fdd9379c48fc7f36f3a608243816f41f122f9c",
+        "50eda3bfc5028d3d65ae0b89b08436b6fe97b48513983aa6e9989f874bfb42e4",
+        train=6_000,
+        test=1_000,
     ),
 )
 

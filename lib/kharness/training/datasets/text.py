@@ -9,10 +9,9 @@ from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.training.datasets._files import Sources
-from kharness.training.datasets._texts import TextOptions, fetch_text, find_text, load_tokens
+from kharness.training.datasets._texts import PreparedText, TextOptions, fetch_text, find_text
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.manifest import Manifest
-from kharness.training.tokens.streams import TokenSplits
 
 # `make data` takes it only where it is the DATASET.
 ON_REQUEST = True
@@ -26,29 +25,25 @@ class Options(TextOptions):
     """The file or folder; a relative path starts at the repository."""
 
 
-def fetch(options: Options, root: Path, sources: Sources) -> Path:
-    """The folder of the tokens; nothing is downloaded."""
-    if sources.local or sources.mirrors:
-        raise DatasetError(
-            "a text of yours comes from no other folder and no mirror", hint="DATASET_TEXT_PATH names it"
-        )
-    return fetch_text(_name(options), _place(options, root), options, root, sources.say)
+class OwnText(PreparedText[Options]):
+    """The text that DATASET_TEXT_PATH names."""
+
+    def fetch(self, options: Options, root: Path, sources: Sources) -> Path:
+        """The folder of the tokens; nothing is downloaded."""
+        if sources.local or sources.mirrors:
+            raise DatasetError(
+                "a text of yours comes from no other folder and no mirror", hint="DATASET_TEXT_PATH names it"
+            )
+        return fetch_text(_name(options), _place(options, root), options, root, sources.say)
+
+    def find(self, options: Options, root: Path) -> tuple[Path, Manifest]:
+        """DatasetError also if the text has changed since its tokens were prepared."""
+        return find_text(_name(options), options, root, place=_place(options, root))
 
 
-def check(options: Options, root: Path) -> None:
-    """DatasetError if the tokens are not prepared, or the text has changed since."""
-    find_text(_name(options), options, root, place=_place(options, root))
+TEXT = OwnText()
 
-
-def manifest(options: Options, root: Path) -> Manifest:
-    """Return the manifest of the prepared tokens; raise DatasetError like `check`."""
-    return find_text(_name(options), options, root, place=_place(options, root))[1]
-
-
-def load(options: Options, root: Path) -> TokenSplits:
-    """The tokens; DatasetError if they are missing or damaged, or the text has changed since."""
-    found = find_text(_name(options), options, root, place=_place(options, root))
-    return load_tokens(*found, options, root)
+fetch, check, load, manifest = TEXT.fetch, TEXT.check, TEXT.load, TEXT.manifest
 
 
 def _place(options: Options, root: Path) -> Path:

@@ -71,7 +71,6 @@ MANIFEST = "manifest.json"
 _VERIFIED = ".verified.json"
 FORMAT = 1
 TOKEN_BYTES = 2
-_BLOCK = 1 << 20
 _HINT = "make data prepares it again"
 _HINT_MISSING = "make data with the same options prepares it, gpt2/prepare_data.py with the same flags"
 
@@ -164,7 +163,7 @@ def check_intact(
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; None for one that is not there, or damaged."""
+    """Read a JSON file; None for one that is not there, or damaged."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -188,8 +187,5 @@ def _check_size(path: Path, shard: Shard) -> None:
 
 
 def _sha256(path: Path) -> str:
-    sha256 = hashlib.sha256()
     with path.open("rb") as content:
-        while block := content.read(_BLOCK):
-            sha256.update(block)
-    return sha256.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
