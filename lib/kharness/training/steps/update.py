@@ -87,12 +87,14 @@ class GuardedUpdate:
         """
         share *= self.factor
         if report is not None:
+            # The guard judges what is recorded: a finite report must not hide a loss that is not.
             report = torch.where(loss.detach().isfinite(), report.detach(), loss.detach())
         loss = loss if share == 1 else loss * share
         self._phases.end("forward_seconds")
         if gradients is None:
             loss.backward()
         else:
+            # Averaged over ranks already: `factor`, which makes up for ranks of unequal parts, is taken out.
             self._add_gradients(gradients, share / self.factor if self.factor else 0.0)
         self._phases.end("backward_seconds")
         reported = loss.detach() if report is None else report * share
@@ -109,10 +111,12 @@ class GuardedUpdate:
         setup = self._setup
         loss, samples = self._agreed(self._loss, batch)
         self._loss = None
+        # torch.nn.utils.clip_grad_norm_ in its two halves, so that the norm is judged between them.
         norm = full(get_total_norm([weight.grad for weight in self._weights if weight.grad is not None]))
         train_loss, grad_norm = self._watch.look(step, loss, norm, samples)
         setup.progress.skips = self._watch.skips
         if self._watch.skips:
+            # The forward pass has changed them already: statistics of batch norm, which may be NaN now.
             self._before_step.put_back()
         else:
             if clip_norm is not None:
