@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kharness.report.gpu.columns import GpuCurve
@@ -93,7 +93,8 @@ def draw(summary: Summary) -> Figure:
     for place, (quantity, label) in enumerate(QUANTITIES.items()):
         axes = figure.add_subplot(2, 1, place + 1)
         if one_run:
-            _draw_gpus(axes, lines, quantity, unit, named=place == 0)
+            gpus = [line.gpu for line in lines if line.gpu]
+            _draw_gpus(axes, lines[0].run, gpus, quantity, unit, named=place == 0)
         else:
             of_label = colors(variants_of(runs))
             for line in lines:
@@ -119,31 +120,33 @@ def _lines(summary: Summary) -> list[GpuLine]:
     return [GpuLine(run, None, run.history.together) for run in runs]
 
 
-def _draw_gpus(axes: Axes, lines: Sequence[GpuLine], quantity: str, unit: TimeUnit, *, named: bool) -> None:
+def _draw_gpus(
+    axes: Axes, run: Sampled, gpus: Sequence[GpuSeries], quantity: str, unit: TimeUnit, *, named: bool
+) -> None:
     from matplotlib.lines import Line2D
 
-    chosen = _colored(lines)
-    numbered = []
-    for line in sorted(lines, key=lambda line: _index(line) in chosen):
-        color = chosen.get(_index(line), BACKDROP)
-        if curve := line.curves.get(quantity):
-            plot_run(axes, line.run, curve, unit, 1, color=color)
-            _mark_loss(axes, line, curve, unit, color, named=named)
-        if _index(line) in chosen and line.gpu:
-            label = f"{line.gpu.label}{_why_colored(lines, color)}"
-            numbered.append((line.gpu.index, Line2D([], [], color=color, lw=2.2, label=label)))
+    chosen = _colored(gpus)
+    # What is colored is drawn last, above the others.
+    for gpu in sorted(gpus, key=lambda gpu: gpu.index in chosen):
+        color = chosen.get(gpu.index, BACKDROP)
+        if curve := gpu.curves.get(quantity):
+            plot_run(axes, run, curve, unit, 1, color=color)
+            _mark_loss(axes, gpu, curve, unit, color, named=named)
     if named:
-        handles = [handle for _, handle in sorted(numbered, key=itemgetter(0))]
+        why = {PALETTE[1]: ": hottest", PALETTE[0]: ": least power"} if len(gpus) > MAX_TOGETHER else {}
+        handles = [
+            Line2D([], [], color=of_gpu, lw=2.2, label=gpu.label + why.get(of_gpu, ""))
+            for gpu in sorted(gpus, key=attrgetter("index"))
+            if (of_gpu := chosen.get(gpu.index))
+        ]
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
 
 
 def _mark_loss(
-    axes: Axes, line: GpuLine, curve: GpuCurve, unit: TimeUnit, color: str, *, named: bool
+    axes: Axes, gpu: GpuSeries, curve: GpuCurve, unit: TimeUnit, color: str, *, named: bool
 ) -> None:
     """A cross where a GPU stopped answering."""
-    if not line.gpu:
-        return
-    for lost in line.gpu.gone:
+    for lost in gpu.gone:
         before = [
             (second, mean)
             for second, mean in zip(curve.seconds, curve.means, strict=True)
@@ -153,7 +156,7 @@ def _mark_loss(
             second, mean = before[-1]
             axes.plot([second / unit.seconds], [mean], marker="x", ms=7, mew=1.8, color=color, zorder=5)
             axes.annotate(
-                f"{line.gpu.label} lost" if named else "",
+                f"{gpu.label} lost" if named else "",
                 (second / unit.seconds, mean),
                 xytext=(8, -11),
                 textcoords="offset points",
@@ -163,33 +166,19 @@ def _mark_loss(
             )
 
 
-def _colored(lines: Sequence[GpuLine]) -> Mapping[int, str]:
+def _colored(gpus: Sequence[GpuSeries]) -> Mapping[int, str]:
     """Return colors by index: for all GPUs while colors suffice, else for those that need attention."""
-    if len(lines) <= MAX_TOGETHER:
-        return {_index(line): PALETTE[i] for i, line in enumerate(lines)}
+    if len(gpus) <= MAX_TOGETHER:
+        return {gpu.index: PALETTE[i] for i, gpu in enumerate(gpus)}
     found: dict[int, str] = {}
-    hot = [line for line in lines if line.gpu and "temperature" in line.gpu.spreads]
-    weak = [line for line in lines if line.gpu and "power" in line.gpu.spreads]
-    if hot:
-        hottest = max(hot, key=lambda line: line.gpu.spreads["temperature"].peak if line.gpu else 0.0)
-        found[_index(hottest)] = PALETTE[1]
-    if weak:
-        weakest = min(weak, key=lambda line: line.gpu.spreads["power"].mean if line.gpu else 0.0)
-        found.setdefault(_index(weakest), PALETTE[0])
+    if hot := [gpu for gpu in gpus if "temperature" in gpu.spreads]:
+        found[max(hot, key=lambda gpu: gpu.spreads["temperature"].peak).index] = PALETTE[1]
+    if weak := [gpu for gpu in gpus if "power" in gpu.spreads]:
+        found.setdefault(min(weak, key=lambda gpu: gpu.spreads["power"].mean).index, PALETTE[0])
     return found
-
-
-def _why_colored(lines: Sequence[GpuLine], color: str) -> str:
-    if len(lines) <= MAX_TOGETHER:
-        return ""
-    return ": hottest" if color == PALETTE[1] else ": least power"
 
 
 def _highest(lines: Sequence[GpuLine], quantity: str) -> float:
     """Return the highest drawn value."""
     curves = [curve for line in lines if (curve := line.curves.get(quantity))]
     return max((mean for curve in curves for mean in curve.means if mean == mean), default=0.0)
-
-
-def _index(line: GpuLine) -> int:
-    return line.gpu.index if line.gpu else -1
