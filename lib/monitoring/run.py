@@ -29,6 +29,7 @@ from monitoring.host.environment import gpu_names, hardware
 from monitoring.host.process import ResidentMemory
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
+from monitoring.journal.encoding.tensors import has_number
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStatus
 from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
@@ -464,10 +465,10 @@ class Run(RunMedia):
             if kind is self._tensor and not value.is_cuda:  # type: ignore[attr-defined]
                 try:
                     record[name] = value = value.item()  # type: ignore[attr-defined]
-                except (RuntimeError, ValueError) as error:  # the latter of torch before 2
-                    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                        raise  # a signal handler's
-                    return False  # it has several elements, or none in memory
+                except Exception:
+                    if not has_number(value):
+                        return False
+                    raise  # a signal handler's
                 kind = type(value)
             if kind not in PLAIN or (kind is float and value - value):  # type: ignore[operator]
                 return False

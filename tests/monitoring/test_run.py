@@ -192,6 +192,21 @@ def test_log_step_takes_values_of_every_kind(
     run.finish()
 
 
+def test_tensor_without_a_number_stops_no_training(tmp_path: Path) -> None:
+    """With a default device torch's own Python asks the tensor, as it does one on the meta device."""
+    several, none = torch.ones(2), torch.empty((), device="meta")
+    with open_run(tmp_path) as run, torch.device("cpu"):
+        for step, loss in enumerate((torch.tensor(0.5), several, none, torch.tensor(0.25))):
+            run.log_step(step, loss=loss)
+    *steps, _ = journal(tmp_path)
+    assert [(record["loss"], record.get("unserializable")) for record in steps] == [
+        (0.5, None),
+        (None, ["loss"]),
+        (None, ["loss"]),
+        (0.25, None),
+    ]
+
+
 def test_run_in_the_same_directory_is_the_next_attempt_of_the_same_run(tmp_path: Path) -> None:
     first = open_run(tmp_path)
     first.log_step(1)

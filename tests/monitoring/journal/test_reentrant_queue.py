@@ -217,7 +217,7 @@ while told < 300:
 """
 
 
-@pytest.mark.parametrize("error", ["TypeError", "OSError"])
+@pytest.mark.parametrize("error", ["TypeError", "OSError", "RuntimeError"])
 def test_signal_handler_that_raises_what_a_value_or_the_disk_does_doubles_nothing(
     tmp_path: Path, error: str
 ) -> None:
