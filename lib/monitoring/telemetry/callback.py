@@ -202,8 +202,11 @@ class TelemetryCallback:
 
 def _plain(value: object) -> object:
     """Return a value as JSON takes it; None for a number still on a GPU, and for any other object."""
-    if isinstance(value, DeviceScalar):
-        value = value.item() if value.arrived() else None
-    elif is_tensor(value):
-        value = host_number(value)
+    try:
+        if isinstance(value, DeviceScalar):
+            value = value.item() if value.arrived() else None
+        elif is_tensor(value):
+            value = host_number(value)
+    except Exception:  # noqa: BLE001 - a tensor without memory, a device that failed: whatever torch raises
+        return None
     return value if isinstance(value, (int, float, str, type(None))) else None

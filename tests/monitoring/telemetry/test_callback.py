@@ -76,6 +76,16 @@ def test_what_a_device_has_still_to_deliver_is_null_and_not_waited_for(
     assert found == {"loss": None, "time": 2.0, "odd": None, "nan": None}
 
 
+def test_number_that_cannot_be_had_is_null(made_callback: Made, tmp_path: Path) -> None:
+    def item() -> float:
+        raise RuntimeError("the device has failed")
+
+    failed, none = DeviceScalar(lambda: True, item), torch.empty((), device="meta")
+    made_callback(tmp_path).on_log({"loss": failed, "norm": none, "step": 4})
+    found = read(tmp_path, "telemetry_callback_metrics_rank0000.json")
+    assert found == {"loss": None, "norm": None, "step": 4}
+
+
 def test_world_process_zero_only_leaves_the_other_ranks_alone(made_callback: Made, tmp_path: Path) -> None:
     other = made_callback(tmp_path, rank=1)
     train(other)
