@@ -448,6 +448,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         **launcher_settings(
             options.launcher, options.launcher_option, jobs=options.jobs, detach=options.detach
         ),
+        "MATRIX_ORDER": "blocked",
         "MATRIX_TIMEOUT": 0,
         "MATRIX_RETRIES": 1,
         **_running(options, is_program=True),

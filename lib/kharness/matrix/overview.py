@@ -290,18 +290,19 @@ def _bad_lines(overview: Overview) -> list[str]:
     quarantine = overview.found.quarantine
     for cell in _bad(overview):
         is_one = cell.status.status == FAILED and cell.name not in quarantine
-        key = (len(cell.status.attempts), _failure(cell)) if is_one else (cell.name,)
-        alike.setdefault(key, []).append(cell)
-    return [_bad_line(cells[0], len(cells) - 1, quarantine) for cells in alike.values()]
+        alike.setdefault(_failure(cell) if is_one else (cell.name,), []).append(cell)
+    return [_bad_line(cells, quarantine) for cells in alike.values()]
 
 
-def _bad_line(cell: CellState, others: int, quarantine: Mapping[str, str]) -> str:
+def _bad_line(cells: Sequence[CellState], quarantine: Mapping[str, str]) -> str:
+    """The line of the first of some that have ended alike."""
+    cell = cells[0]
     reason = (cell.last.reason if cell.last else None) or "reason unknown"
-    attempts = len(cell.status.attempts)
+    attempts = max(len(one.status.attempts) for one in cells)
     more = f", {attempts} attempts" if attempts > 1 else ""
     known = quarantine.get(cell.name)
     excuse = f" (known: {known})" if known else ""
-    alike = f" and {counted(others, 'other')} alike" if others else ""
+    alike = f" and {counted(len(cells) - 1, 'other')} alike" if cells[1:] else ""
     return f"  {cell.name}{alike}: {cell.status.status}{more}: {reason}{excuse}"
 
 

@@ -142,7 +142,8 @@ def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
         return Ending(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
-    reason = f"its runner died after step {state.step or 0}"
+    after = f"after step {state.step}" if state.step else "before a step was recorded"
+    reason = f"its runner died {after}"
     cause, line = _told(output)
     if cause in _ENDS_BOTH:
         return Ending(KILLED, cause, f"{reason}; the output says: {line}")

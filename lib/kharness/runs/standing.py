@@ -117,7 +117,8 @@ def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunSt
             return RunStatus(RUNNING if word == RUNNING else SILENT, [attempt])
     ending = judge_unseen(state, asked)
     if ending.cause == RUNNER_DIED:
-        ending = Ending(KILLED, SIGNAL, f"its process is gone after step {state.step or 0}")
+        after = f"after step {state.step}" if state.step else "before a step was recorded"
+        ending = Ending(KILLED, SIGNAL, f"its process is gone {after}")
     elif state.end.get("error"):
         ending = replace(ending, reason=str(state.end["error"]))
     ended = _number(state.end.get("time"))

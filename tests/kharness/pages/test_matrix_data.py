@@ -145,7 +145,7 @@ def test_a_live_run_counts_by_its_journal_and_a_dead_one_is_not_running(growing:
     found = MatrixFiles().whole(growing.directory, rows)
     assert found["statuses"] == {"complete": 6, "running": 1, "pending": 1, "killed": 1}
     [killed] = [one for one in found["variants"][1]["cells"] if one["status"] == "killed"]
-    assert killed["reason"] == "its runner died after step 0"
+    assert killed["reason"] == "its runner died before a step was recorded"
 
 
 def test_a_list_has_counts_and_what_is_shown(growing: MatrixDirectory, recorded: Path) -> None:

@@ -162,7 +162,7 @@ def test_what_the_launcher_knows_goes_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "verdict"),
     [
-        ([], ("killed", "runner_died", "its runner died after step 0")),
+        ([], ("killed", "runner_died", "its runner died before a step was recorded")),
         ([START, STEP], ("killed", "runner_died", "its runner died after step 4")),
         ([START, STEP, COMPLETE], ("complete", None, None)),
         ([START, STEP, INTERRUPTED], ("interrupted", "stopped", "stopped on request after step 4")),

@@ -85,7 +85,7 @@ CASES = {
         *("running", {"job": GONE}, [attempt(1, GONE)], BEGUN, f"step 7\n{FULL}\n"),
     ),
     "killed before it was launched": Case(
-        "killed", "its runner died after step 0", "running", {}, (), [START]
+        "killed", "its runner died before a step was recorded", "running", {}, (), [START]
     ),
     "complete when its runner died": Case(
         *("complete", "", "running", {"job": GONE}, [attempt(1, GONE)], [*BEGUN, end("complete")])

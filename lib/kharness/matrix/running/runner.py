@@ -282,8 +282,8 @@ class _Matrix:
 
             again = typed("continue", shown(run.launch.directory.parent))
             self.progress.say(
-                f"the first {self.limits.alike} runs failed alike, so no other is started. "
-                f"Once that is repaired: {again}; all the same: {again} --keep-going"
+                f"the first {self.limits.alike} runs failed alike, so no other is started. A mistake in the "
+                f"command: type it anew; in the program: {again}; none: {again} --keep-going"
             )
         self.stopping = True
 

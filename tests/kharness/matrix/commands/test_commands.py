@@ -392,61 +392,6 @@ def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
     assert steps_of(run) == list(range(1, 41))
 
 
-NEEDS = """
-import pathlib, sys
-if not pathlib.Path("repaired").exists():
-    print("usage: needs.py\\nneeds.py: error: unrecognized arguments:", *sys.argv[1:], file=sys.stderr)
-    sys.exit(2)
-print("step 3 loss", 0.1 * float(sys.argv[2]))
-"""
-
-
-def test_command_that_fails_alike_in_its_first_runs_is_started_no_more(
-    folder: Path, kharness: Command
-) -> None:
-    (folder / "needs.py").write_text(NEEDS)
-    words = ["-a", "x=1..2", "-a", "seed=1..3", "--", sys.executable, "needs.py", "--xx", "{x}", "{seed}"]
-    ended = kharness(folder, "matrix", *words)
-    assert ended.returncode == 3, ended.stdout + ended.stderr
-    where = f"results/{(folder / 'results' / 'latest').resolve().name}"
-    again = f"kharness continue {where}"
-    told = "the first 3 runs failed alike, so no other is started. Once that is repaired: "
-    assert f"{told}{again}; all the same: {again} --keep-going\n" in ended.stdout
-    assert ended.stdout.count("  | usage: needs.py\n") == 1
-    reason = r"exit code 2: needs\.py: error: unrecognized arguments: --xx \d \d"
-    shown = kharness(folder, "status").stdout.splitlines()
-    assert shown[:2] == [
-        f"matrix {where}: not running; resume with: {again}",
-        "6 runs: 3 pending, 3 failed (refused)",
-    ]
-    assert re.fullmatch(rf"  x-\d_seed-\d and 2 others alike: failed: {reason}", shown[2])
-    assert shown[3:] == ["  not started, since the first 3 failed alike: 3 runs"]
-    ended = kharness(folder, "continue", "--keep-going")
-    assert ended.returncode == 3
-    assert "6 runs: 6 failed (refused)\n" in kharness(folder, "status").stdout
-    (folder / "repaired").touch()
-    ended = kharness(folder, "continue", "--jobs", 2)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    at_end = kharness(folder, "status").stdout
-    assert "6 runs: 6 complete\n" in at_end
-    assert "  x-2_seed-1: complete, from scratch after a refusal (attempt " in at_end
-
-
-def test_runs_of_another_command_are_not_there_already(folder: Path, kharness: Command) -> None:
-    def matrix(seed: str, *options: str) -> list[str]:
-        program = [sys.executable, TRAINS, "--lr", "{lr}", seed, "{seed}", "--steps", 1]
-        ended = kharness(folder, "matrix", "-a", "lr=1,2", "-a", "seed=1", *options, "--", *program)
-        return [line for line in ended.stdout.splitlines() if line.startswith("note: ")]
-
-    matrix("--sed")  # misspelled
-    assert matrix("--seed", "--dry-run") == []
-    matrix("--seed")
-    where = f"results/{(folder / 'results' / 'latest').resolve().name}"
-    again = f"kharness summary {where} compares them; here all are trained again"
-    has = f"note: {where} has these runs already, all complete: {again}"
-    assert matrix("--seed", "--dry-run") == [has]
-
-
 REFUSED = [
     (["matrix", "-a", "lr=1", "--", "true", "{l}"], "{l} is no axis", "perhaps {lr}"),
     (

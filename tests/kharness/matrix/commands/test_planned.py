@@ -1,0 +1,75 @@
+"""What `kharness matrix` plans: which runs are there already, their order, and when no other is started."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from kharness.matrix.planning.cells import Cell, blocked
+
+from ..conftest import Command
+from .test_commands import TRAINS
+
+NEEDS = """
+import pathlib, sys
+if not pathlib.Path("repaired").exists():
+    print("usage: needs.py\\nneeds.py: error: unrecognized arguments:", *sys.argv[1:], file=sys.stderr)
+    sys.exit(2)
+print("step 3 loss", 0.1 * float(sys.argv[2]))
+"""
+
+
+def test_command_that_fails_alike_in_its_first_runs_is_started_no_more(
+    tmp_path: Path, kharness: Command
+) -> None:
+    (tmp_path / "needs.py").write_text(NEEDS)
+    words = ["-a", "x=1..2", "-a", "seed=1..3", "--", sys.executable, "needs.py", "--xx", "{x}", "{seed}"]
+    ended = kharness(tmp_path, "matrix", *words)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    where = f"results/{(tmp_path / 'results' / 'latest').resolve().name}"
+    again = f"kharness continue {where}"
+    told = "the first 3 runs failed alike, so no other is started. A mistake in the command: type it anew; "
+    assert f"{told}in the program: {again}; none: {again} --keep-going\n" in ended.stdout
+    assert ended.stdout.count("  | usage: needs.py\n") == 1
+    reason = r"exit code 2: needs\.py: error: unrecognized arguments: --xx \d \d"
+    shown = kharness(tmp_path, "status").stdout.splitlines()
+    assert shown[:2] == [
+        f"matrix {where}: not running; resume with: {again}",
+        "6 runs: 3 pending, 3 failed (refused)",
+    ]
+    assert re.fullmatch(rf"  x-\d_seed-\d and 2 others alike: failed: {reason}", shown[2])
+    assert shown[3:] == ["  not started, since the first 3 failed alike: 3 runs"]
+    ended = kharness(tmp_path, "continue", "--keep-going")
+    assert ended.returncode == 3
+    assert "6 runs: 6 failed (refused)\n" in kharness(tmp_path, "status").stdout
+    (tmp_path / "repaired").touch()
+    ended = kharness(tmp_path, "continue", "--jobs", 2)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    at_end = kharness(tmp_path, "status").stdout
+    assert "6 runs: 6 complete\n" in at_end
+    assert "  x-2_seed-1: complete, from scratch after a refusal (attempt " in at_end
+
+
+def test_runs_of_another_command_are_not_there_already(tmp_path: Path, kharness: Command) -> None:
+    def matrix(seed: str, *options: str) -> list[str]:
+        program = [sys.executable, TRAINS, "--lr", "{lr}", seed, "{seed}", "--steps", 1]
+        ended = kharness(tmp_path, "matrix", "-a", "lr=1,2", "-a", "seed=1", *options, "--", *program)
+        return [line for line in ended.stdout.splitlines() if line.startswith("note: ")]
+
+    matrix("--sed")  # misspelled
+    assert matrix("--seed", "--dry-run") == []
+    matrix("--seed")
+    where = f"results/{(tmp_path / 'results' / 'latest').resolve().name}"
+    again = f"kharness summary {where} compares them; here all are trained again"
+    has = f"note: {where} has these runs already, all complete: {again}"
+    assert matrix("--seed", "--dry-run") == [has]
+
+
+def test_runs_are_in_blocks_of_seeds(tmp_path: Path, kharness: Command) -> None:
+    program = ["--", sys.executable, TRAINS, "--lr", "{lr}", "--seed", "{seed}", "--steps", 1]
+    ended = kharness(tmp_path, "matrix", "-a", "lr=1,2", "-a", "seed=1..3", *program)
+    plan = json.loads((tmp_path / "results" / "latest" / "matrix.json").read_text())
+    assert plan["order"] == blocked([Cell(one["name"], one["values"], "trains") for one in plan["cells"]])
+    assert re.findall(r"^\[./6\] (.*)", ended.stdout, re.MULTILINE) == plan["order"]
