@@ -70,7 +70,8 @@ class Where:
             if any(_compared(field, "=", wanted)({field: value}.get) for value in known):
                 continue
             small = {name.lower(): name for name in known}
-            near = [small[name] for name in get_close_matches(wanted.lower(), small, n=1)]
+            found = [] if _number(wanted) is not None else get_close_matches(wanted.lower(), small, n=1)
+            near = [small[name] for name in found]
             hint = f"did you mean {near[0]}?" if near else f"it is {', '.join(known[:MOST_NAMED])}"
             more = " …" if not near and len(known) > MOST_NAMED else ""
             return f"no run has {field}={wanted}: {hint}{more}"

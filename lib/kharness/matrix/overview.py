@@ -364,7 +364,7 @@ def _refused_lines(cell: CellState) -> list[str]:
 
 
 def _time_line(overview: Overview) -> list[str]:
-    if overview.holder is None:
+    if overview.holder is None or not overview.unfinished:
         return []
     left = overview.seconds_left(len(overview.having(RUNNING)), {})
     return [] if left is None else [f"time left: about {duration(left)}"]

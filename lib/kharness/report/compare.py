@@ -7,6 +7,7 @@ it cannot be decided.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,9 @@ from kharness.report.judging.sentences import (
     verdict_words,
 )
 from kharness.report.metrics import Metric, metric_named, of_split
+from kharness.runs.command import read_command
+from kharness.runs.matrix_plan import read_matrix_json
+from kharness.runs.rundir import has_plan
 from monitoring.counts import counted
 from monitoring.journal import bit_equal
 
@@ -245,14 +249,43 @@ def _differences(a: Variant, b: Variant) -> Sequence[str]:
     """`LEARNING_RATE 0.05 -> 0.003`, from the start records of the first run of each that has one."""
     first, second = _start(a), _start(b)
     if not first or not second:
-        return []
+        return _other_words(_command(a), _command(b))
     affects = _affects([a, b])
     ours, theirs = _flat(first, affects), _flat(second, affects)
-    return [
+    options = [
         f"{name} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
         for name in [*ours, *(name for name in theirs if name not in ours)]
         if ours.get(name) != theirs.get(name)
     ]
+    return [*_other_words(_command(a), _command(b)), *options]
+
+
+def _command(variant: Variant) -> Sequence[str]:
+    """Return the words that a program was run with, placeholders for its axes; of a training of ours none."""
+    run = variant.cells[0].run.directory
+    command = read_command(run)
+    if command is None:
+        return ()
+    template = read_matrix_json(run.parent)["template"] if has_plan(run.parent) else None
+    template = template or command.template or {"words": command.argv, "environment": command.environment}
+    return [*(f"{name}={value}" for name, value in template["environment"].items()), *template["words"]]
+
+
+def _other_words(a: Sequence[str], b: Sequence[str]) -> list[str]:
+    """`command: --lr 0.1 -> --lr 0.2`, without the words that both begin and end with."""
+    if a == b or not (a and b):
+        return []
+    begin = _num_shared(a, b)
+    end = _num_shared(a[begin:][::-1], b[begin:][::-1])
+    if begin and a[begin - 1].startswith("-"):
+        begin -= 1  # the option whose value differs
+    ours, theirs = (shlex.join(words[begin : len(words) - end]) or "nothing" for words in (a, b))
+    return [f"command: {ours} -> {theirs}"]
+
+
+def _num_shared(a: Sequence[str], b: Sequence[str]) -> int:
+    """The number of words that both begin with."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _affects(variants: Sequence[Variant]) -> Affects:

@@ -188,7 +188,7 @@ def test_ls_shows_what_differs_then_results(
         ("model=GPT2 and lenet", ""),
         ("model=gtp2", "; no run has model=gtp2: did you mean gpt2?"),
         ("name=oter", "; no run has name=oter: did you mean other?"),
-        ("model=gpt2 lr=7", "; no run has lr=7: it is 0.01, 0.0001, 0.1"),
+        ("model=gpt2 lr=0.02", "; no run has lr=0.02: it is 0.01, 0.0001, 0.1"),
     ],
 )
 def test_ls_names_what_is_near_where_no_run_has_a_value(

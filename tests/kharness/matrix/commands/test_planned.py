@@ -73,3 +73,17 @@ def test_runs_are_in_blocks_of_seeds(tmp_path: Path, kharness: Command) -> None:
     plan = json.loads((tmp_path / "results" / "latest" / "matrix.json").read_text())
     assert plan["order"] == blocked([Cell(one["name"], one["values"], "trains") for one in plan["cells"]])
     assert re.findall(r"^\[./6\] (.*)", ended.stdout, re.MULTILINE) == plan["order"]
+
+
+def test_comparison_tells_the_words_that_differ(tmp_path: Path) -> None:
+    def run(*words: object) -> str:
+        assert kharness(tmp_path, "run", "--", sys.executable, TRAINS, *words).returncode == 0
+        return f"results/{(tmp_path / 'results' / 'latest').resolve().name}"
+
+    def told(a: str, b: str) -> str:
+        return kharness(tmp_path, "compare", a, b).stdout.splitlines()[-1]
+
+    first, second, third = run("--lr", 1), run("--lr", 2), run("--lr", 1, "--fast", "--out", "{run_dir}")
+    assert told(first, second) == "configuration: command: --lr 1 -> --lr 2"
+    assert told(first, third) == "configuration: command: nothing -> --fast --out '{run_dir}'"
+    assert told(first, first) == "configuration: the same"
