@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitoring.counts import counted
+from monitoring.journal.alerts import is_alert
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import ALERTS, JOURNAL
 from monitoring.journal.records import Record, last_record, read_records
@@ -35,7 +36,8 @@ def alerts_of(directory: Path) -> list[Alert]:
     """Return the alerts of one run, without the ends; what a crash left of a line is skipped."""
     if not os.path.exists(os.path.join(directory, ALERTS)):
         return []
-    found = [record for record, _ in read_records(directory / ALERTS) if record.get("state") != "resolved"]
+    records = [record for record, _ in read_records(directory / ALERTS) if is_alert(record)]
+    found = [record for record in records if record.get("state") != "resolved"]
     if any(record.get("rule") == "trainer" for record in found) and _is_complete(directory):
         # that an attempt died is over once a later one was complete
         found = [record for record in found if record.get("rule") != "trainer"]

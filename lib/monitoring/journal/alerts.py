@@ -18,10 +18,15 @@ from monitoring.journal.reentrant_queue import ReentrantQueue
 Severity = Literal["info", "warning", "error"]
 
 
+def is_alert(record: Record) -> bool:
+    """Whether a record of alerts.jsonl is an alert: a full disk leaves a gap among them."""
+    return record.get("event") != "gap"
+
+
 def is_news(alert: Record) -> bool:
     """Whether an alert is to be reported to people: a warning, an error, or the end of either."""
     is_over = alert.get("state") == "resolved" and alert.get("resolves") != "info"
-    return alert.get("severity") != "info" or is_over
+    return is_alert(alert) and (alert.get("severity") != "info" or is_over)
 
 
 def where(directory: Path, run: Mapping[str, Any]) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Any
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
 from monitoring.host.name import host_name
+from monitoring.journal.alerts import is_alert
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
@@ -94,7 +95,7 @@ class RunView:
                 self.rank.update(record)
         with contextlib.suppress(OSError):  # a disk that fails: what was read is shown
             self._series.refresh(LOOK_SECONDS)
-        for alert in self._alerts.new():
+        for alert in filter(is_alert, self._alerts.new()):
             self._take_alert(alert)
         if self.rank.attempt != attempt:
             self._run = read_run_json(self.directory)

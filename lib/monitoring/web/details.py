@@ -10,6 +10,7 @@ from typing import Any
 
 from monitoring.control import LOG_EVERY, LR_FACTORS, PROFILED_STEPS, WORDS, ControlRequest, send
 from monitoring.errors import MonitoringError, UserError
+from monitoring.journal.alerts import is_alert
 from monitoring.journal.files import ALERTS, ENVIRONMENT_JSON, JOURNAL, PROFILER, REQUESTS
 from monitoring.journal.records import PICTURES, Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
@@ -145,6 +146,8 @@ def alerts_of(directory: Path) -> list[Record]:
     open_ones: dict[tuple[str, str], Record] = {}
     for path in [directory / ALERTS, *sorted(directory.glob(ALERTS.replace(".", ".*.")))]:
         for alert, _ in read_records(path):
+            if not is_alert(alert):
+                continue
             key = str(alert.get("rule")), str(alert.get("subject") or "")
             began = open_ones.pop(key, None)
             if alert.get("state") == "resolved":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
+from monitoring.journal.alerts import is_alert
 from monitoring.journal.fields import EVAL, row_of
 from monitoring.journal.fields.row import EPOCH
 from monitoring.journal.files import ALERTS, JOURNAL, NOTES_JSON, RUN_JSON
@@ -200,6 +201,8 @@ def alert_facts(directory: Path, *, until: float = math.inf) -> Facts:
     for alert, _ in read_records(directory / ALERTS):
         if (as_number(alert.get("time")) or 0.0) > until:
             break
+        if not is_alert(alert):
+            continue
         key = str(alert.get("rule")), str(alert.get("subject") or "")
         firing.pop(key, None)
         if alert.get("state") != "resolved" and alert.get("severity") != "info":

@@ -12,6 +12,9 @@ from kharness.report.summary import collect
 from kharness.report.writing.files import as_json, as_markdown
 from kharness.report.writing.html import as_html
 from monitoring.alert_sentences import alert_lines
+from monitoring.journal.alerts import is_news
+from monitoring.web.details import alerts_of
+from monitoring.web.rows import alert_facts
 
 from .conftest import Make
 
@@ -40,6 +43,19 @@ def test_alerts_are_told_once_in_the_order_of_time_and_only_while_they_hold(tmp_
         "warning: GPU 0 is hot (2 of 3 runs: a, b)",
         "note: the tracker came back (1 of 3 runs: a)",
     ]
+
+
+def test_gap_that_a_full_disk_has_left_is_no_alert(tmp_path: Path) -> None:
+    gap = json.dumps({"event": "gap", "time": 13.0, "seq": 2, "attempt": 1, "delayed": 3, "lost": 0})
+    write(tmp_path, {"full": [alert(12.0, "warning", "csv: no space left on device"), gap]})
+    assert alert_lines([tmp_path / "full"]) == ["warning: csv: no space left on device"]
+    assert alert_facts(tmp_path / "full") == {
+        "errors": 0,
+        "warnings": 1,
+        "alert": "csv: no space left on device",
+    }
+    assert [one["event"] for one in alerts_of(tmp_path / "full")] == ["alert"]
+    assert not is_news(json.loads(gap))
 
 
 def test_a_process_that_died_is_no_matter_once_another_attempt_is_complete(tmp_path: Path) -> None:
