@@ -115,9 +115,9 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
 
 
 def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, retries: str) -> None:
-    parser.add_argument("--jobs", type=int, help=f"runs at once; default: {jobs}")
-    parser.add_argument("--timeout", type=int, help=f"seconds per attempt, 0 for none; default: {timeout}")
-    parser.add_argument("--retries", type=int, help=f"after a kill or a lost device; default: {retries}")
+    parser.add_argument("--jobs", type=_whole, help=f"runs at once, 0 for as many as fit; default: {jobs}")
+    parser.add_argument("--timeout", type=_whole, help=f"seconds per attempt, 0 for none; default: {timeout}")
+    parser.add_argument("--retries", type=_whole, help=f"after a kill or a lost device; default: {retries}")
     parser.add_argument("--keep-going", action="store_true",
                         help="start all, also where the first ones fail alike")  # fmt: skip
 
@@ -167,6 +167,12 @@ def _takes_sweep(parser: argparse.ArgumentParser) -> None:
                         help="default: tpe where a range has no grid, else grid")  # fmt: skip
     parser.add_argument("--trials", type=_count, default=20, help="of a search")
     parser.add_argument("--search-seed", type=int, default=0, help="of the search itself")
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -446,9 +446,10 @@ REFUSED = [
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (
         ["matrix", "--jobs", "x", "--", "true"],
-        "argument --jobs: invalid int value: 'x'",
+        "argument --jobs: x is no number from 0 on",
         "kharness matrix --",
     ),
+    (["continue", "--jobs", "-1"], "argument --jobs: -1 is no number from 0 on", "kharness continue --"),
     (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
     (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),
     (["sweep", "-a", "x=log:1,2", "--", "true", "{x}"], "-a x=log:1,2: log: takes low..high", "for example"),

@@ -75,7 +75,7 @@ def test_runs_are_in_blocks_of_seeds(tmp_path: Path, kharness: Command) -> None:
     assert re.findall(r"^\[./6\] (.*)", ended.stdout, re.MULTILINE) == plan["order"]
 
 
-def test_comparison_tells_the_words_that_differ(tmp_path: Path) -> None:
+def test_comparison_tells_the_words_that_differ(tmp_path: Path, kharness: Command) -> None:
     def run(*words: object) -> str:
         assert kharness(tmp_path, "run", "--", sys.executable, TRAINS, *words).returncode == 0
         return f"results/{(tmp_path / 'results' / 'latest').resolve().name}"
