@@ -117,6 +117,11 @@ class Overview:
         return [cell for cell in self.cells if cell.status.status in statuses]
 
     @property
+    def to_choose(self) -> int:
+        """Trials that a search has still to choose; none for some of its cells alone."""
+        return self.found.to_choose if len(self.cells) == len(self.found.members) else 0
+
+    @property
     def unfinished(self) -> list[CellState]:
         """Begun or not, what still takes time."""
         return [cell for cell in self.cells if cell.status.status != COMPLETE and cell.cause != STOPPED_EARLY]
@@ -193,7 +198,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
     """Return the lines of `make status`."""
     lines = [
         _headline(overview, shown),
-        _counts(overview.cells),
+        _counts(overview.cells) + _to_choose(overview),
         *_some([_running_line(cell) for cell in overview.having(RUNNING, SILENT)]),
         *_some([_queued_line(cell, overview.holder) for cell in overview.having(QUEUED)]),
         *_some(_bad_lines(overview)),
@@ -213,11 +218,11 @@ def _headline(overview: Overview, shown: str) -> str:
     if overview.holder is not None:
         since = time.strftime("%H:%M:%S", time.localtime(overview.holder.started))
         return f"{what}: run by {overview.holder} since {since}"
-    if not overview.unfinished:
+    if not overview.unfinished and not overview.to_choose:
         return f"{what}: complete"
     if overview.continuable and not found.is_startable:
         return f"{what}: not running; its program, started again, goes on with it"
-    if overview.continuable:
+    if overview.continuable or overview.to_choose:
         return f"{what}: not running; resume with: {typed('continue', shown)}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
         if all(cell.is_alone for cell in alive):
@@ -242,7 +247,13 @@ def _counts(cells: Sequence[CellState]) -> str:
         UNREADABLE,
     )
     parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
-    return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
+    runs = counted(len(cells), "run")
+    return f"{runs}: {', '.join(f'{count} {what}' for what, count in parts)}" if parts else runs
+
+
+def _to_choose(overview: Overview) -> str:
+    count = overview.to_choose
+    return f"; {counted(count, 'more trial')} to be chosen" if count else ""
 
 
 def _bad(overview: Overview) -> list[CellState]:

@@ -19,7 +19,13 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
-from kharness.runs.matrix_plan import has_other_sources, known_failures, read_matrix_json, sources_of
+from kharness.runs.matrix_plan import (
+    has_other_sources,
+    known_failures,
+    read_matrix_json,
+    sources_of,
+    trials_to_choose,
+)
 from kharness.runs.rundir import has_plan
 from kharness.runs.status import COMPLETE, read_status
 from monitoring.counts import counted
@@ -58,6 +64,8 @@ class SelectedRuns:
     """The names of a matrix's cells as they are to run; empty for the order of the members."""
     code: Mapping[str, Any] = field(default_factory=dict)
     """What matrix.json says of the sources that it was planned with."""
+    to_choose: int = 0
+    """Trials that a search has still to choose."""
     is_startable: bool = True
     """Whether it can be started from here; a run that a program of its own opened cannot."""
 
@@ -166,6 +174,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> SelectedRuns:
         known,
         plan["order"],
         {name: plan[name] for name in ("git", MODEL_GIT, "template") if name in plan},
+        trials_to_choose(plan),
     )
 
 

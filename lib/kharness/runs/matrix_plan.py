@@ -58,6 +58,7 @@ _SHAPE = {
         type(None),
     ),
     "settings": dict,
+    "exhausted?": bool,
     "seeds": dict,
     "cells": [{"name": str, "values": {"*": str}, "model": str, "threads?": WHOLE_OR_NULL}],
     "machine": ({"cores": int, "gpus": int}, type(None)),
@@ -144,6 +145,13 @@ def takes_seeds(plan: Mapping[str, Any]) -> bool:
     of_program = plan.get("template") and (not plan.get("include") or any("given" in axis for axis in axes))
     knows = bool(plan.get("layers") or of_program)
     return knows and plan.get("kind") == "matrix" and any(axis["symbol"] == "SEED" for axis in named)
+
+
+def trials_to_choose(plan: Mapping[str, Any]) -> int:
+    """How many trials a search has still to choose; 0 once its space has no more, and of all else."""
+    if plan.get("kind") != "sweep" or plan["settings"].get("SWEEP_METHOD") != "tpe" or plan.get("exhausted"):
+        return 0
+    return max(0, int(plan["settings"]["SWEEP_TRIALS"]) - len(plan["cells"]))
 
 
 def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -144,10 +144,11 @@ def save(
         from monitoring.web.kept_view import KeptView
     except ImportError as error:
         raise _missing(error) from error
-    index = RunIndex(folders)
+    pages = additions()
+    index = RunIndex(folders, pages)
     while not index.is_complete:
         time.sleep(LOOK_EVERY)
-    answers = Answers(index, read_only=True, additions=additions())
+    answers = Answers(index, read_only=True, additions=pages)
     data = answers.page_alone(KeptView(answers, view.partition("#")[2] if "#" in view else view))
     index.close()
     try:

@@ -53,7 +53,7 @@ class _Folder:
 class RunIndex:
     """The rows of all runs; any thread may ask. `close` ends the reading."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], judges: Sequence[StatusJudge] = ()) -> None:
         self.version = 0
         """Rises with each change of a row."""
         self.epoch = time.time_ns() // 1000
@@ -67,7 +67,7 @@ class RunIndex:
         """Whether all folders were read once."""
         self.varying: dict[str, None] = {}
         """Options that differ between runs, in the order in which runs name them."""
-        self._judges: list[StatusJudge] = []
+        self._judges = list(judges)
         self._first: dict[str, object] = {}
         self._signatures: dict[str, Signature] = {}
         self._asked = time.monotonic()
@@ -96,7 +96,8 @@ class RunIndex:
 
     def ask(self, judge: StatusJudge) -> None:
         """Have somebody say how runs stand who knows more than their journals; rows are read again for it."""
-        self._judges.append(judge)
+        if judge not in self._judges:
+            self._judges.append(judge)
 
     def asked(self) -> None:
         """Note that somebody looks: without anybody nothing is read."""

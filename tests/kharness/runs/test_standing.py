@@ -23,7 +23,6 @@ from monitoring.host.process import process_started
 from monitoring.journal.run_state import read_end, status_of
 from monitoring.terminal.run_view import RunView
 from monitoring.web.folders import RunIndex
-from monitoring.web.rows import RunRow
 
 from ...waiting import wait_until
 
@@ -156,11 +155,12 @@ def test_every_reader_says_the_same_word(tmp_path: Path, case: Case) -> None:
     assert counts.split()[:4] == ["1", "run:", "1", case.word]
     reported = load_run(run)
     assert (reported.status, reported.reason) == (case.word, reason)
-    index = RunIndex([tmp_path / "results"])
-    index.ask(MatrixPages())
-    row = wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == case.word and row)
+    index = RunIndex([tmp_path / "results"], [MatrixPages()])
+    wait_until(lambda: index.is_complete)
     index.close()
-    assert isinstance(row, RunRow)
+    row = index.get("results/run")
+    assert row is not None
+    assert row.facts["status"] == case.word
     if not case.status:
         assert status_of(read_end(run / "metrics.jsonl"), case.attempts[-1], NOW) == case.word
         view = RunView(run)

@@ -107,6 +107,11 @@ def add_seeds(directory: Path, plan: Plan, seeds: Sequence[str]) -> None:
     write_matrix_json(directory, content)
 
 
+def note_exhausted(directory: Path) -> None:
+    """Note that the space of a search has no more trials."""
+    write_matrix_json(directory, {**read_matrix_json(directory), "exhausted": True})
+
+
 def add_refused(directory: Path, refused: Sequence[Refused]) -> None:
     """Note combinations that the tree refused during a search."""
     content = read_matrix_json(directory)

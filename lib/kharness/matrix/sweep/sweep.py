@@ -28,7 +28,7 @@ from kharness.matrix.planning.cells import (
     varying,
 )
 from kharness.matrix.planning.filter import Filter
-from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused
+from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused, note_exhausted
 from kharness.matrix.planning.plan import (
     Check,
     Draft,
@@ -228,6 +228,7 @@ class TpeSource:
         if cell is not None:
             return self._begin(cell)
         self._exhausted = True
+        note_exhausted(self._plan.directory)
         return None
 
     def _begin(self, cell: Cell) -> Launch:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,19 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path,
     wait_until(lambda: (killed / "results" / "latest" / "trial-0003").exists())
     runner.kill()
     runner.wait()
+    sweep = killed / "results" / "latest"
+    for trial in sweep.glob("trial-*"):  # as if it was killed between two trials
+        if json.loads((trial / "status.json").read_text())["status"] != "complete":
+            shutil.rmtree(trial)
+    plan = json.loads((sweep / "matrix.json").read_text())
+    plan["cells"] = [one for one in plan["cells"] if (sweep / one["name"]).exists()]
+    (sweep / "matrix.json").write_text(json.dumps(plan))
+    count = len(plan["cells"])
+    where = f"results/{sweep.resolve().name}"
+    assert kharness(killed, "status").stdout.splitlines() == [
+        f"sweep {where}: not running; resume with: kharness continue {where}",
+        f"{count} runs: {count} complete; {5 - count} more trials to be chosen",
+    ]
     ended = kharness(killed, "continue")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = [
