@@ -60,7 +60,7 @@ def page_of(files: Files, scripts: Sequence[str], styles: Sequence[str], kept: M
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n'
     # in JSON every < may be written so: no text ends the element, or begins another
-    data = _dumped(kept).decode().replace("<", "\\u003c")
+    data = dumped(kept).decode().replace("<", "\\u003c")
     foot = f'<script type="application/json" id="kept">{data}</script>\n'
     foot += f"<script>{library}</script>\n<script>{own}</script>\n"
     # the policy stands before everything that it is about
@@ -115,5 +115,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _dumped(content: object) -> bytes:
+def dumped(content: object) -> bytes:
+    """Return JSON as the page reads it."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)

@@ -21,7 +21,7 @@ from monitoring.errors import UserError
 from monitoring.host.small_file import text_of
 from monitoring.journal.fields import row_of
 from monitoring.journal.files import ENVIRONMENT_JSON
-from monitoring.web.alone import page_of, served
+from monitoring.web.alone import dumped, page_of, served
 from monitoring.web.charts import AT_ONCE, SOON, Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
@@ -261,7 +261,7 @@ class Answers:
                 if now[:2] != (sent, sent_epoch) or now[2:] != problems:
                     changes = await asyncio.to_thread(self.changes, sent, sent_epoch)
                     sent, sent_epoch, problems, quiet = changes["version"], changes["epoch"], now[2:], 0.0
-                    yield b"data: " + _dumped(changes) + b"\n\n"
+                    yield b"data: " + dumped(changes) + b"\n\n"
                 elif quiet >= ALIVE_EVERY:
                     quiet = 0.0
                     yield b": alive\n\n"
@@ -500,14 +500,10 @@ def _about(name: str) -> dict[str, Any]:
     return {"unit": row.unit, "better": row.better, "kind": row.kind, "about": text.replace("`", "")}
 
 
-def _dumped(content: object) -> bytes:
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)
-
-
 def _json(content: object, *, status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(_dumped(content), status_code=status, media_type="application/json")
+    return Response(dumped(content), status_code=status, media_type="application/json")
 
 
 async def _content(request: Request) -> Mapping[str, Any]:
