@@ -37,8 +37,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import ReentrantQueue
 from monitoring.journal.run_json import register_attempt
-from monitoring.journal.this_process import code_folders, program, this_process
-from monitoring.media.code_diff import keep_code_diff
+from monitoring.journal.this_process import code_folders, keep_code_diff, program, this_process
 from monitoring.media.run_media import RunMedia
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars

@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 
 from monitoring.agent.catch_up_process import Apart
 from monitoring.agent.delivery import LAST_TRIES, Awaited, Delivery
-from monitoring.agent.ending import has_ended, is_running, set_signals
+from monitoring.agent.ending import OpenDirectory, begin_again, has_ended, is_running, set_signals
 from monitoring.agent.journal_tails import journals_in
 from monitoring.agent.lock import death, only_agent
 from monitoring.agent.log import log_as_json
-from monitoring.agent.moved import OpenDirectory, begin_again
 from monitoring.agent.notifications import notifications
 from monitoring.agent.progress import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.rule_watch import RuleWatch

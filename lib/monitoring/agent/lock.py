@@ -83,7 +83,7 @@ def only_agent(
                     f"{directory} is being followed by its agent",
                     hint="wait until the training has ended and its agent has delivered the rest",
                 )
-        # Its own mark is that of an agent which has become this one (monitoring.agent.moved).
+        # Its own mark is that of an agent which has become this one (agent.ending).
         died = _is_marked(lock) and os.pread(fd, 20, 0) != str(os.getpid()).encode()
         _note(fd, str(os.getpid()))
         with contextlib.ExitStack() as orderly:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from monitoring.gpu.masks import mask_of
-from monitoring.host.environment import git_state, versions
+from monitoring.host.environment import git_difference, git_state, versions
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import code_diff_name
 from monitoring.journal.records import Record
 from monitoring.outside import MODEL_GIT, outside
+
+# Bytes; a larger difference is of data that somebody has added to git's index.
+MOST_BYTES = 8 * 2**20
 
 
 def program() -> Record:
@@ -36,6 +44,19 @@ def _program_folder() -> Path | None:
     """Return the folder of the program, whose git revision counts; None for one that is no file."""
     program = Path(sys.argv[0]).absolute()
     return program.parent if program.is_file() else None
+
+
+def keep_code_diff(run_dir: Path, state: object, folder: Path | None) -> None:
+    """Keep with a run what `git diff` says, if it is what the git state of this attempt has the hash of."""
+    if not isinstance(state, Mapping) or not state.get("dirty"):
+        return
+    path = run_dir / code_diff_name(str(state["diff_sha256"]))
+    if path.exists():
+        return
+    difference = git_difference(folder) or b""
+    if len(difference) <= MOST_BYTES and hashlib.sha256(difference).hexdigest() == state["diff_sha256"]:
+        with contextlib.suppress(OSError):  # the disk is full: the journal says that
+            write_atomically(path, difference, durable=False)
 
 
 def this_process() -> Record:

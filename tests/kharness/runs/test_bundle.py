@@ -18,7 +18,7 @@ from kharness import cli
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from monitoring.host.environment import git_state
-from monitoring.media.code_diff import keep_code_diff
+from monitoring.journal.this_process import keep_code_diff
 
 from ...warm_python import WarmPython
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from monitoring import Run
-from monitoring.agent.moved import OpenDirectory
+from monitoring.agent.ending import OpenDirectory
 from monitoring.journal.files import ALERTS, METRICS_CSV
 
 from ...waiting import wait_until

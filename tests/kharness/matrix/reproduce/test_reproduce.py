@@ -18,7 +18,7 @@ from kharness.runs.bundle.archive import write_bundle
 from kharness.runs.files import BUNDLE
 from monitoring import Run, read_records
 from monitoring.host.environment import git_state
-from monitoring.media.code_diff import keep_code_diff
+from monitoring.journal.this_process import keep_code_diff
 
 from ....few_digits import copy, environment_of
 from ....warm_python import WarmPython
