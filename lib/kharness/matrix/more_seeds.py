@@ -66,7 +66,7 @@ def asked_in(options: Sequence[str], place: Place) -> list[str]:
     if plan.kind == "matrix" and not plan.template:
         raise MatrixError(
             f"{shown(place.directory)} trains what a checkout has",
-            hint=f"there: make continue RUN={shown(place.directory)} SEED={'|'.join(axes[0].values)}",
+            hint=f"there: make continue RUN={shown(place.directory)} SEED={','.join(axes[0].values)}",
         )
     return list(axes[0].values)
 
@@ -129,7 +129,7 @@ def _of_tree(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
     if not plan.layers:
         raise MatrixError(
             f"no seeds can be added to {shown(plan.directory)}: the version that planned it did not keep how",
-            hint=f"make test_matrix SEED={'|'.join(seeds)} trains all of them in a new matrix",
+            hint=f"make test_matrix SEED={','.join(seeds)} trains all of them in a new matrix",
         )
     tree = Tree.load(root)
     axes = {axis.symbol: axis for axis in parse_axes(str(plan.settings["MATRIX_AXES"]))}

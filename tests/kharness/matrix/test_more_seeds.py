@@ -179,6 +179,15 @@ def test_matrix_whose_cells_would_not_be_what_they_were_is_refused(two: Checkout
     )
 
 
+def test_matrix_of_an_earlier_version_says_what_to_type(two: Checkout) -> None:
+    path = two.latest / "matrix.json"
+    path.write_text(json.dumps({**plan(two.latest), "layers": {}}))
+    assert refused(two, "CONFIG_SEED=1..3") == (
+        f"error: no seeds can be added to results/{two.latest.name}: the version that planned it did not "
+        "keep how\nhint: make test_matrix SEED=1,2,3 trains all of them in a new matrix"
+    )
+
+
 def test_matrix_without_the_axis_and_one_named_without_seeds_are_refused(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", f"CONFIG_MATRIX_AXES={OPTIMIZERS}", "CONFIG_NUM_STEPS=1")[0] == 0
     name = f"results/{checkout.latest.name}"
