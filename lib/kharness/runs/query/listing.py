@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from kharness.runs.causes import EXPANDED
 from kharness.runs.errors import MatrixError
@@ -66,7 +67,8 @@ class Listing:
         """The columns that a line has room for: options that differ first, then results."""
         leading = [_ListedColumn(name, [FACTS[name](run) for run in self.runs]) for name in _LEADING]
         options = [
-            _ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self._telling()
+            *self._commands(),
+            *(_ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self._telling()),
         ]
         metrics = self._metrics()
         left: tuple[list[str], list[str]] = ([], [])
@@ -78,6 +80,16 @@ class Listing:
             of_metrics = len(metrics) >= len(options)
             left[of_metrics].insert(0, (metrics if of_metrics else options).pop().name)
         return [*leading, *options, *metrics], [*left[0], *left[1]]
+
+    def _commands(self) -> list[_ListedColumn]:
+        """The ends of commands that differ, of runs that have no options: of programs, run once."""
+        words = [[] if run.config else run.command.split() for run in self.runs]
+        own = [one for one in words if one]
+        if len({*map(tuple, own)}) < 2:
+            return []
+        shared = next(n for n, column in enumerate(zip_longest(*own)) if len({*column}) > 1)
+        ends = [" ".join(["…"[:shared], *one[shared:]]).strip() if one else None for one in words]
+        return [_ListedColumn("command", ends)]
 
     def _telling(self) -> list[str]:
         """The options that differ, but for names made of others and for the symbols of a choice."""

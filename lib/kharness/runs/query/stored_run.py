@@ -56,6 +56,8 @@ class StoredRun:
     group: str | None = None
     started: float | None = None
     """Start of the first attempt, UTC epoch seconds."""
+    command: str = ""
+    """What the newest attempt was started with; empty where nobody knows."""
     problem: str = ""
     """Why run.json says nothing; empty if it does."""
 
@@ -161,6 +163,7 @@ FACTS: dict[str, Callable[[StoredRun], object]] = {
     "run": lambda run: run.name,
     "project": lambda run: run.project or None,
     "group": lambda run: run.group,
+    "command": lambda run: run.command or None,
     "status": lambda run: run.status,
     "step": lambda run: run.step,
     "seconds": lambda run: run.seconds,
@@ -186,6 +189,7 @@ def read_run(directory: Path, name: str) -> StoredRun:
         tracking["project"],
         tracking["group"],
         as_number(attempts[0].get("started")),
+        str(attempts[-1].get("command") or ""),
     )
 
 
