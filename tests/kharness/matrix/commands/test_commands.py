@@ -393,7 +393,7 @@ def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
     run = folder / "results" / "latest"
     wait_until(lambda: (run / "output.log").exists() and "iter 5" in (run / "output.log").read_text())
     below = psutil.Process(runner.pid).children(recursive=True)
-    assert sys.executable in [process.cmdline()[0] for process in below]
+    assert with_arguments(str(TRAINS), below)
     os.kill(runner.pid, number)
     assert runner.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 75)
     wait_until(lambda: not any(process.is_running() for process in below))
