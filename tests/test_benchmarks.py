@@ -91,6 +91,7 @@ def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
     assert any(char.isdigit() for char in done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sft", "lightning"])
 def test_values_of_a_script_that_is_killed_and_continued_are_there_once(kind: str) -> None:
     """Of trl's own sft.py in two processes of torchrun, and of a Lightning Trainer, by their event files."""

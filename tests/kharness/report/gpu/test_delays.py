@@ -89,7 +89,12 @@ def trained(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: Wa
     return made_once(tmp_path_factory, "delays", train)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
+FIRST, *OTHERS = cases()  # with the first all are trained
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(FIRST, marks=pytest.mark.slow), *OTHERS], ids=lambda case: case["name"]
+)
 def test_the_late_rank_and_its_phase_are_named(trained: Path, case: dict[str, Any]) -> None:
     lines = told(trained, case)
     phase = PLACES[case["place"]][case["records_parts"]]
