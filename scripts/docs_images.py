@@ -340,7 +340,7 @@ def palette_of(frames: Sequence[Frame], pictures: Sequence[Image.Image]) -> Imag
     together = Image.new("RGB", (width, height * len(shown)))
     for place, one in enumerate(shown):
         together.paste(one, (0, place * height))
-    return together.quantize(160)
+    return together.quantize(160, method=Image.Quantize.MAXCOVERAGE)  # else lines of runs have others' colors
 
 
 def picture(frame: Frame) -> Image.Image:
@@ -397,7 +397,8 @@ def smaller(png: bytes) -> bytes:
 
     written = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+        few = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(written, "PNG", optimize=True)
     return written.getvalue()
 
 

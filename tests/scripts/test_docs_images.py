@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from scripts import docs_images
-from scripts.docs_images import BLOCK, IMAGES, LARGEST, QUICKSTART, Session
+from scripts.docs_images import BLOCK, IMAGES, LARGEST, QUICKSTART, Frame, Rows, Session
 
 
 def test_session_is_recorded_as_it_was_typed_killed_and_printed(
@@ -45,6 +46,29 @@ def test_session_is_recorded_as_it_was_typed_killed_and_printed(
         assert max(difference.tobytes()) < 32, "64 colors are nearly those that were drawn"
     ends = ["".join(text for text, _, _ in row).rstrip() for row in session.frames[-1].panes[0]]
     assert ends[:5] == ["$ sleep 600", "Killed", "$ echo better", "better", "$ █"]
+
+
+def test_lines_of_few_pixels_keep_their_colors(tmp_path: Path) -> None:
+    """Of sixteen runs, on a page that is mostly of grays."""
+    colors = [(red, green, blue) for red in (30, 200) for green in (20, 110, 150, 240) for blue in (60, 220)]
+    rows: Rows = ((("better", "#7ee787", True),),) * 20
+    terminal = Frame(0, 1, (rows,))
+    page = Image.linear_gradient("L").resize(docs_images.picture(terminal).size).convert("RGB")
+    for place, color in enumerate(colors):
+        page.paste(color, (40 * place, 100, 40 * place + 6, 106))
+    written = io.BytesIO()
+    page.save(written, "PNG")
+    shown = Frame(1, 1, (rows,), written.getvalue())
+    docs_images.save([terminal, shown], tmp_path / "two.gif", comment="of a test")
+    with Image.open(tmp_path / "two.gif") as image:
+        image.seek(1)
+        moving = image.convert("RGB")
+    small = Image.open(io.BytesIO(docs_images.smaller(written.getvalue()))).convert("RGB")
+    for drawn in (moving, small):
+        for place, color in enumerate(colors):
+            spot = drawn.crop((40 * place + 3, 103, 40 * place + 4, 104))
+            difference = ImageChops.difference(spot, Image.new("RGB", (1, 1), color))
+            assert max(difference.tobytes()) < 8, color
 
 
 def test_picture_of_the_readme_is_small_and_of_the_matrix_in_the_quickstart() -> None:
