@@ -157,6 +157,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.report": [
         "errors gpu importance runs",
+        "series_store",
         "metrics reading settings",
         "collection",
         "judging",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kharness.report.runs import RunData, Series
+from kharness.report.series_store import NumberStore, stored
 from kharness.report.summary import Summary
 
 Kind = Literal["linear", "log", "log error"]
@@ -190,18 +191,18 @@ def bin_size(summary: Summary, read: Callable[[RunData], Series]) -> int:
 
 
 def _curves(summary: Summary, read: Callable[[RunData], Series], scale: float, size: int) -> list[Curve]:
-    found = []
+    found, store = [], NumberStore()
     for variant in summary.variants:
         runs = [(cell, _binned(read(cell.run), scale, size)) for cell in variant.cells]
         runs = [(cell, bins) for cell, bins in runs if bins]
         for cell, bins in runs:
-            found.append(_curve(variant.label, cell.name, cell.run.complete, 1, bins))
+            found.append(_curve(variant.label, cell.name, cell.run.complete, 1, bins, store))
         complete = [bins for cell, bins in runs if cell.run.complete]
         if complete:
             # Only where every run has a point: a mean must not jump because a run has ended.
             shared = set(complete[0]).intersection(*complete[1:])
             mean = {key: _mean([bins[key] for bins in complete]) for key in sorted(shared)}
-            found.append(_curve(variant.label, "", True, len(complete), mean))
+            found.append(_curve(variant.label, "", True, len(complete), mean, store))
     return found
 
 
@@ -228,10 +229,11 @@ def _mean(bins: Sequence[Bin]) -> Bin:
     return Bin(bins[0].step, value, min(one.low for one in bins), max(one.high for one in bins))
 
 
-def _curve(variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, Bin]) -> Curve:
-    return Curve(
-        variant, run, complete, num_runs, *(array("d", one) for one in zip(*bins.values(), strict=True))
-    )
+def _curve(
+    variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, Bin], store: NumberStore
+) -> Curve:
+    columns = [array("d", one) for one in zip(*bins.values(), strict=True)]
+    return Curve(variant, run, complete, num_runs, *(stored(store, one) for one in columns))
 
 
 def training_loss(run: RunData) -> Series:

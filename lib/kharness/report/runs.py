@@ -32,6 +32,9 @@ MOST_PLOTTED = 60
 EVENTS = ("step", "epoch", "eval")
 """Records whose metrics are series."""
 
+Key = tuple[str, str]
+"""Event (`step`, `epoch`, `eval`) and metric."""
+
 WALL_TIMES = frozenset(row.name for row in FIELDS if row.kind == "wall time")
 """Metrics that other work on the machine inflates; CPU time hardly is."""
 
@@ -65,8 +68,7 @@ class RunData:
     """The start record of the last attempt."""
     end: Mapping[str, object]
     """The end record of the last attempt, empty if it has none."""
-    series: Mapping[tuple[str, str], Series]
-    """Series by event (`step`, `epoch`, `eval`) and metric."""
+    series: Mapping[Key, Series]
     nonfinite_records: int
     """Records in which a value was NaN or infinite."""
     tried: Sequence[Attempt] = ()
@@ -77,6 +79,8 @@ class RunData:
     """The share of the processors that others kept busy during it; None if that was not measured."""
     reads_more: bool = False
     """Whether `series` has PLOTTED as well."""
+    last_step: int | None = None
+    """The highest step that any series holds."""
     crowded: bool = False
     """Whether other work exceeds the limit for wall times: they are left out then, as if not measured."""
 
@@ -106,11 +110,6 @@ class RunData:
             return "stopped early"
         return f"{self.status}, unstable" if self.unstable else self.status
 
-    @cached_property
-    def last_step(self) -> int | None:
-        """The highest step that any series holds."""
-        return max((series.steps[-1] for series in self.series.values() if series), default=None)
-
     @property
     def num_steps(self) -> int | None:
         """How many steps the run had planned."""
@@ -127,7 +126,7 @@ class RunData:
         return found if found is not None and not (self.crowded and name in WALL_TIMES) else Series()
 
     @cached_property
-    def _asked(self) -> dict[tuple[str, str], Series]:
+    def _asked(self) -> dict[Key, Series]:
         """Metrics of steps beyond STEP_METRICS that have been asked for."""
         return {}
 
@@ -172,6 +171,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0, reads_more: bool 
         cause=tried[-1].cause if tried else None,
         other_work=share,
         reads_more=reads_more,
+        last_step=max((one.steps[-1] for one in series.values()), default=None),
         crowded=crowded,
     )
 
@@ -183,7 +183,7 @@ def _read_journal(directory: Path, step_metrics: Sequence[str]) -> TrainingJourn
     return journal
 
 
-def _series(journal: TrainingJournal) -> dict[tuple[str, str], Series]:
+def _series(journal: TrainingJournal) -> dict[Key, Series]:
     """The non-empty series by event and metric."""
     rows = {event: journal.tables[event].rows for event in EVENTS if event in journal.tables}
     return {

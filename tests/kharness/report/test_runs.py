@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -234,6 +235,27 @@ def test_the_reader_of_series_has_the_same_numbers() -> None:
             assert points == [*zip(map(float, wanted.steps), wanted.values, strict=True)], key
 
 
+@pytest.mark.parametrize("has_room", [True, False])
+def test_series_of_many_runs_are_those_of_each(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    """Also where no temporary file can be made; what start records have in common is held once."""
+    directories = [tmp_path / f"run{number}" for number in range(4)]
+    for number, directory in enumerate(directories):
+        records = make.training([2.0, 1.0 + number], [0.5] * (number % 2), number / 10)
+        records[0]["config"] = {"SEED": number, "LEARNING_RATE": 1 if number == 3 else 1.0, "DEVICE": "cpu"}
+        make.journal(directory, records)
+    if not has_room:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nothing"))
+    for directory, run in zip(
+        directories, reading.load_runs(directories, most_other_work=1.0, reads_more=True), strict=True
+    ):
+        alone = load_run(directory, reads_more=True)
+        assert dict(run.series) == alone.series
+        assert (run.last_step, run.end) == (alone.last_step, alone.end)
+        assert repr({**run.start, "config": dict(run.start["config"])}) == repr(alone.start)  # type: ignore[call-overload]
+
+
 def load_run_unless_elsewhere(here: int, directory: Path) -> RunData:
     return load_run(directory) if os.getpid() == here else os._exit(9)
 
@@ -255,5 +277,5 @@ def test_many_runs_are_read_by_two_processes_in_their_order(
     loss, memory = (runs[3].metric("step", name) for name in ("train_loss", "cpu_mem_rss_mb"))
     assert (list(loss.values), list(memory.values)) == ([2.0, 1.0, 3.0], [500.0, 450.0])
     assert loss.steps is runs[0].metric("step", "train_loss").steps
-    killed = reading._loaded(directories, partial(load_run_unless_elsewhere, os.getpid()))
+    killed = reading._runs(directories, partial(load_run_unless_elsewhere, os.getpid()))
     assert [run.status for run in killed] == [run.status for run in runs]

@@ -114,7 +114,7 @@ def place_of(summary: Summary) -> str:
 def _is_of_the_tree(summary: Summary) -> bool:
     """Whether make can start these runs: a program of one's own is started by its own command."""
     configs = [cell.run.start.get("config") for cell in summary.cells if cell.run.start]
-    return bool(summary.plan) or any(isinstance(one, dict) and "MODEL" in one for one in configs)
+    return bool(summary.plan) or any(isinstance(one, Mapping) and "MODEL" in one for one in configs)
 
 
 def _more_seeds(summary: Summary) -> Suggestion | None:
