@@ -7,11 +7,11 @@ among them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,15 +25,51 @@ from kharness.report.judging.main_effects import pairs_of_levels
 from kharness.report.judging.power import guard_of, half_width
 from kharness.report.settings import ReportSettings
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Numbers = Mapping[str, float]
 """Numbers of one variant, by seed."""
+
+
+class Pairs:
+    """Ordered pairs of names as a table of bits: half a million pairs of a thousand names take a megabyte."""
+
+    def __init__(self, names: Sequence[str], table: NDArray[np.bool_] | None = None) -> None:
+        """`table` has a row for each first name and a column for each second; without it there is no pair."""
+        self._names = names
+        self._place = {name: i for i, name in enumerate(names)}
+        self.table = np.zeros((len(names), len(names)), dtype=bool) if table is None else table
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for one, row in zip(self._names, self.table, strict=True):
+            for place in np.flatnonzero(row).tolist():
+                yield one, self._names[place]
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.table))
+
+    def add(self, ones: Iterable[str], other: str) -> None:
+        """Add the pairs of each of these with one other."""
+        self.table[[self._place[one] for one in ones], self._place[other]] = True
+
+    def turned(self) -> Pairs:
+        """Return the same pairs, the second name first."""
+        return Pairs(self._names, self.table.T)
+
+    def count_of(self, name: str) -> tuple[int, int]:
+        """Return how many pairs have a name first, and second."""
+        place = self._place.get(name)
+        if place is None:
+            return 0, 0
+        return int(np.count_nonzero(self.table[place])), int(np.count_nonzero(self.table[:, place]))
 
 
 @dataclass(frozen=True)
 class AllPairs:
     """The pairs of variants shown to differ in one metric."""
 
-    less: frozenset[tuple[str, str]]
+    less: Pairs
     """(variant, other): the variant is shown to have less than the other."""
     judged: frozenset[str]
     """Variants with a number on every seed of the first look; nothing is shown about the others."""
@@ -42,14 +78,9 @@ class AllPairs:
         """Return the range of ranks the variant may truly have among `number`, simultaneously for all
         variants.
         """
-        below, above = (counts[variant] for counts in self._counts)
+        below, above = self.less.count_of(variant)
         better, worse = (below, above) if higher_is_better else (above, below)
         return 1 + better, number - worse
-
-    @cached_property
-    def _counts(self) -> tuple[Counter[str], Counter[str]]:
-        """In how many of the pairs each variant has less, and more."""
-        return Counter(one for one, _ in self.less), Counter(other for _, other in self.less)
 
 
 @dataclass(frozen=True)
@@ -74,7 +105,7 @@ class Chosen:
         return next(group for group in self.groups if any(one.label == variant.label for one in group))
 
 
-NOTHING = AllPairs(frozenset(), frozenset())
+NOTHING = AllPairs(Pairs(()), frozenset())
 
 
 def all_pairs(
@@ -106,7 +137,7 @@ def all_pairs(
         }
         spending = Spending(1 - settings.confidence, part, look, looks.shares(look))
         tables.append(_Complete(rows, cells, len(numbers), spending, images))
-    less = set()
+    less = Pairs(tables[0].names)
     for name in tables[0].names:
         others = dict.fromkeys(other for table in tables for other in table.beyond(name))
         low, high = dict.fromkeys(others, -math.inf), dict.fromkeys(others, math.inf)
@@ -114,8 +145,8 @@ def all_pairs(
             for other, mean, half in table.differences(name, others):
                 low[other], high[other] = max(low[other], mean - half), min(high[other], mean + half)
         # Where looks contradict each other nothing is shown.
-        less |= {(other, name) for other in others if low[other] <= high[other] < 0}
-    return AllPairs(frozenset(less), frozenset(tables[0].names))
+        less.add([other for other in others if low[other] <= high[other] < 0], name)
+    return AllPairs(less, frozenset(tables[0].names))
 
 
 class _Complete:

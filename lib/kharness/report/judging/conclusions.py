@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.config.make.typed import typed_setting
 from kharness.report.collection import CellResult, Collection, Variant
-from kharness.report.judging.all_pairs import Chosen, all_pairs
+from kharness.report.judging.all_pairs import Chosen, Pairs, all_pairs
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of, is_within, planned_baseline
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import images_behind
@@ -355,7 +356,7 @@ def _fronts(
     part: float,
 ) -> Sequence[Front]:
     """Return one front per kind of cost, from the comparisons in the report and from all other pairs."""
-    better: Set[tuple[str, str]] | None = _better(variants, quality, settings, part)
+    better = _better(variants, quality, settings, part)
     # A planned comparison has more power than the same pair among all pairs, and front and table must not
     # disagree.
     planned = {
@@ -363,8 +364,6 @@ def _fronts(
         for one in comparisons
         if one.metric == quality and one.verdict in (Verdict.BETTER, Verdict.WORSE)
     }
-    if planned:
-        better = planned.union(better or ())
     found = []
     for cost in _costs(variants):
         cheaper = _better(variants, cost, settings, part)
@@ -377,7 +376,9 @@ def _fronts(
                 cost=cost.name,
                 higher_is_better=bool(quality.higher_is_better),
                 resolution=(quality.resolution, cost.resolution),
-                shown=None if better is None and cheaper is None else (better or set()) | (cheaper or set()),
+                shown=None
+                if better is None and cheaper is None and not planned
+                else itertools.chain(planned, better or (), cheaper or ()),
             )
         )
     return found
@@ -385,7 +386,7 @@ def _fronts(
 
 def _better(
     variants: Sequence[Variant], metric: Metric, settings: ReportSettings, part: float
-) -> frozenset[tuple[str, str]] | None:
+) -> Pairs | None:
     """Return the pairs (better, worse) that are shown; None if there are too few seeds to show any."""
     numbers = {
         variant.label: {
@@ -407,4 +408,4 @@ def _better(
     )
     if not found.judged:
         return None
-    return frozenset((b, a) for a, b in found.less) if metric.higher_is_better else found.less
+    return found.less.turned() if metric.higher_is_better else found.less

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -39,7 +39,7 @@ def front(
     cost: str,
     higher_is_better: bool,
     resolution: tuple[float, float],
-    shown: Collection[tuple[str, str]] | None,
+    shown: Iterable[tuple[str, str]] | None,
 ) -> Front:
     """Compute the front from each variant's mean quality and mean cost (None: not measured); less cost is
     better.
