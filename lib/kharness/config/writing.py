@@ -57,6 +57,11 @@ class Writing:
             return False
         return True
 
+    def take(self, other: Writing) -> None:
+        """Go on from what another one has written."""
+        self.written += other.written
+        self._failed += other._failed
+
     def leave_out(self, what: str) -> None:
         """Name what is not even tried, for an earlier one has failed."""
         self._left_out.append(what)

@@ -26,6 +26,7 @@ from kharness.report.runs import MOST_PLOTTED
 from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.report.writing import files
 from kharness.report.writing.caveats import caveat_lines
+from kharness.report.writing.html import as_html
 from kharness.runs.causes import common_words
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
@@ -104,7 +105,7 @@ def write_everything(directory: Path, given: Mapping[str, str] | None = None) ->
 
 
 def _write_page(run: Path, given: Mapping[str, str] | None) -> list[Path]:
-    write_atomically(run / REPORT_HTML, files.FILES[REPORT_HTML](collect(run, given)).encode())
+    write_atomically(run / REPORT_HTML, as_html(collect(run, given)).encode())
     return [run / REPORT_HTML]
 
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,7 +111,7 @@ def test_a_file_that_fails_is_missing_and_the_others_say_so(
     def fails(_: object) -> str:
         raise ValueError("no such table")
 
-    made: dict[str, Callable[..., str]] = {**files.FILES, name: fails}
+    made: dict[str, Callable[..., str | Iterable[str]]] = {**files.FILES, name: fails}
     monkeypatch.setattr(files, "FILES", made)
     (recorded / name).write_text("of earlier numbers")
     written = write_files(collect(recorded))

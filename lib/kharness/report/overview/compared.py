@@ -137,7 +137,7 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
 def facts(summary: Summary) -> Mapping[str, str]:
     """Return data, budget, hardware, software, code and command, in the words of people."""
     starts = [cell.run.start for cell in summary.cells if cell.run.start]
-    attempts = [one for directory in summary.run_directories if (one := _last_attempt(directory))]
+    told, last = _told_by_attempts(summary.run_directories)
     complete = [cell.run for cell in summary.cells if cell.run.complete]
     found: dict[str, str] = {
         # A program's own model is not known: its plan has the name of the script there, for the title.
@@ -146,20 +146,34 @@ def facts(summary: Summary) -> Mapping[str, str]:
         **{symbol_words(name): ", ".join(values) for name, values in summary.axes.items() if name != SIDE},
         "dataset": _distinct(_dataset(start) for start in starts),
         "budget of a run": budget_words(budget_of(complete)) if complete else "",
-        "hardware": _distinct(_hardware(attempt) for attempt in attempts),
-        "host": _distinct(_text(attempt.get("host")) for attempt in attempts),
+        "hardware": _distinct(told["hardware"]),
+        "host": _distinct(told["host"]),
         "device": _distinct(_text(start.get("device")) for start in starts if start.get("device")),
         "threads of a run": _distinct(
             _text(start["cpu_threads"]) for start in starts if start.get("cpu_threads")
         ),
-        "versions": _distinct(_pairs(one.get("versions")) for one in attempts)
-        or _pairs(summary.plan.get("versions")),
-        "code": _distinct(_git(one.get("git")) for one in (summary.plan, *attempts)),
+        "versions": _distinct(told["versions"]) or _pairs(summary.plan.get("versions")),
+        "code": _distinct([_git(summary.plan.get("git")), *told["code"]]),
         "begun": _time(summary.plan.get("created")),
-        "command": _command(summary, attempts),
+        "command": _command(summary, last),
         "alerts": str(summary.part("alerts", partial(_alerts, summary), "")),
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _told_by_attempts(
+    directories: Sequence[Path],
+) -> tuple[Mapping[str, Iterable[str]], Mapping[str, object]]:
+    """Return what the last attempts of the runs ran on, each text once, and the last of them."""
+    found: dict[str, dict[str, None]] = {name: {} for name in ("hardware", "host", "versions", "code")}
+    last: Mapping[str, object] = {}
+    for directory in directories:
+        if one := _last_attempt(directory):
+            texts = _hardware(one), _text(one.get("host")), _pairs(one.get("versions")), _git(one.get("git"))
+            for of, text in zip(found.values(), texts, strict=True):
+                of[text] = None
+            last = one
+    return found, last
 
 
 def _last_attempt(directory: Path) -> Mapping[str, object]:
@@ -216,9 +230,9 @@ def _git(git: object) -> str:
     return f"{git['revision']}{state}"
 
 
-def _command(summary: Summary, attempts: Sequence[Mapping[str, object]]) -> str:
+def _command(summary: Summary, attempt: Mapping[str, object]) -> str:
     if not summary.plan:
-        return _text(attempts[-1]["command"]) if attempts and attempts[-1].get("command") else ""
+        return _text(attempt["command"]) if attempt.get("command") else ""
     if summary.plan.get("kind") != "matrix":
         return ""
     command = matrix_command(summary)

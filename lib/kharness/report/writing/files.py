@@ -5,13 +5,15 @@ All follow from the run directories alone: the same input gives the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 from kharness.config.writing import Writing, in_markdown, list_item, markdown_list
@@ -37,7 +39,7 @@ from kharness.report.writing.conclusion_files import (
 from kharness.report.writing.conclusion_tables import aggregates_caption, aggregates_table
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
-from kharness.report.writing.html import as_html
+from kharness.report.writing.html import html_parts
 from kharness.report.writing.junit import as_junit
 from kharness.runs.files import (
     GRAPHS,
@@ -50,15 +52,16 @@ from kharness.runs.files import (
 )
 from monitoring.alert_sentences import alert_lines, alerts_of
 from monitoring.counts import counted
-from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.atomic_file import replacing
 
-FILES: Mapping[str, Callable[[Summary], str]] = {
-    SUMMARY_JSON: lambda summary: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
+FILES: Mapping[str, Callable[[Summary], str | Iterable[str]]] = {
+    SUMMARY_JSON: lambda summary: json_parts(_content(summary)),
     SUMMARY_CSV: lambda summary: as_csv(summary),
     SUMMARY_MD: lambda summary: as_markdown(summary),
     JUNIT_XML: as_junit,
-    REPORT_HTML: as_html,
+    REPORT_HTML: html_parts,
 }
+"""What makes each of them, whole or part by part, so that what is said of ten thousand runs need not fit."""
 
 
 def write_files(summary: Summary, writing: Writing) -> None:
@@ -66,26 +69,76 @@ def write_files(summary: Summary, writing: Writing) -> None:
 
     One whose content cannot be made is missing, and the others say so.
     """
-    texts: dict[str, str | None] = {}
     for _ in range(2):  # the first of them cannot know yet that a later one fails
-        before = len(warnings_of(summary))
-        texts = {name: summary.part(name, partial(make, summary), None) for name, make in FILES.items()}
+        before, tried = len(warnings_of(summary)), Writing()
+        for name, make in FILES.items():
+            tried.write(partial(_write, summary, name, make))
         if len(warnings_of(summary)) == before:
             break
-    for name, text in texts.items():
-        writing.write(partial(_write_text, summary.directory / name, text))
+    writing.take(tried)
 
 
-def _write_text(path: Path, text: str | None) -> list[Path]:
-    if text is None:  # an earlier one would show other numbers than the files beside it
-        path.unlink(missing_ok=True)
-        return []
-    write_atomically(path, text.encode())
-    return [path]
+def _write(summary: Summary, name: str, make: Callable[[Summary], str | Iterable[str]]) -> list[Path]:
+    path = summary.directory / name
+    with contextlib.suppress(_NotMade):
+        with replacing(path) as file:
+            failed = summary.part(name, partial(_fill, file, make, summary), _NotMade())
+            if failed is not None:
+                raise failed
+        return [path]
+    path.unlink(missing_ok=True)  # an earlier one would show other numbers than the files beside it
+    return []
+
+
+class _NotMade(Exception):
+    """The content of a file failed, which is a warning."""
+
+
+def _fill(file: BinaryIO, make: Callable[[Summary], str | Iterable[str]], summary: Summary) -> OSError | None:
+    """Write the parts of a file as they are made; returns what prevents that."""
+    made = make(summary)
+    for part in [made] if isinstance(made, str) else made:
+        text = part.encode()
+        try:
+            file.write(text)
+        except OSError as error:
+            return error
+    return None
+
+
+def json_parts(content: Mapping[str, object]) -> Iterator[str]:
+    """Yield what json.dumps with an indent of 2 returns, a list of it that is an iterator one by one."""
+    lead = "{"
+    for name, value in content.items():
+        yield f"{lead}\n  {json.dumps(name)}: "
+        if isinstance(value, Iterator):
+            yield from _list_parts(value)
+        else:
+            yield _indented(value, 2)
+        lead = ","
+    yield "\n}\n"
+
+
+def _list_parts(values: Iterator[object]) -> Iterator[str]:
+    lead = "["
+    for value in values:
+        yield f"{lead}\n    {_indented(value, 4)}"
+        lead = ","
+    yield "[]" if lead == "[" else "\n  ]"
+
+
+def _indented(value: object, by: int) -> str:
+    return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n" + " " * by)
 
 
 def as_json(summary: Summary) -> dict[str, object]:
     """Unrounded numbers in the unit named next to them; null is what was not measured."""
+    content = _content(summary)
+    return {name: list(one) if isinstance(one, Iterator) else one for name, one in content.items()}
+
+
+def _content(summary: Summary) -> dict[str, object]:
+    """The same, its longest lists as iterators."""
     statuses = [cell.run.status for cell in summary.cells]
     return {
         "name": summary.title,
@@ -99,7 +152,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         "metrics": {
             metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in summary.all_metrics
         },
-        "variants": [_variant_json(variant, summary) for variant in summary.variants],
+        "variants": (_variant_json(variant, summary) for variant in summary.variants),
         "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
         "aggregates": [
@@ -107,7 +160,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         ],
         "alerts": summary.part("alerts", partial(_alerts_json, summary), []),
         "warnings": warnings_of(summary),
-        "runs": [_run_json(cell, summary) for cell in summary.cells],
+        "runs": (_run_json(cell, summary) for cell in summary.cells),
     }
 
 

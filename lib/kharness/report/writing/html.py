@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 MAX_TAILS = 100
 # Runs whose text is on the page; all of it is in the journals.
 MAX_SAMPLES = 24
+# Pieces of the template that are written at a time.
+_PIECES = 500
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
 
@@ -85,6 +87,11 @@ class Incomplete:
 
 def as_html(summary: Summary) -> str:
     """The page; its graphs are those in the summary's directory (draw_all)."""
+    return "".join(html_parts(summary))
+
+
+def html_parts(summary: Summary) -> Iterable[str]:
+    """Yield the same, part by part."""
     part = summary.part
     sweep = part("the leaderboard", partial(sweep_facts, summary), None)
     # the trials of a sweep are ranked, and judged against none of them
@@ -103,10 +110,10 @@ def as_html(summary: Summary) -> str:
     packages = part("packages", partial(_packages, summary), None) if alone else None
     said = [] if sweep else [*summary.conclusions.comparisons, *summary.conclusions.effects]
     of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
-    return (
+    page = (
         _environment()
         .get_template("report.html.jinja")
-        .render(
+        .stream(
             title=summary.title,
             plots=plots,
             shared_legend=_shared_legend(plots),
@@ -170,6 +177,8 @@ def as_html(summary: Summary) -> str:
             runs=_runs_with_commands(summary).without_empty(),
         )
     )
+    page.enable_buffering(_PIECES)
+    return page
 
 
 @cache
