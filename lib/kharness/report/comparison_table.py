@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kharness.config.writing import in_markdown, on_one_line
-from kharness.report.collection import CellResult, Variant, why_incomplete
+from kharness.report.collection import SIDE, CellResult, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
 from kharness.runs.status import FAILED, resumed_words
@@ -63,10 +63,11 @@ class Table:
 def comparison(summary: Summary) -> Table:
     """Variants in the order of the plan; of the metrics those that a run has."""
     # the axes of settings that are changed one at a time would be columns of one value
-    axes = [] if summary.included_axes else summary.variant_axes
+    axes = [] if summary.included_axes or summary.is_comparison else summary.variant_axes
     metrics = summary.table_metrics
     rows = [
         [
+            *([variant.values[SIDE]] if summary.is_comparison else []),
             *([variant.values.get(axis, ABSENT) for axis in axes] or [variant.label]),
             f"{len(variant.complete)}/{len(variant.cells)}",
             *(statistic_words(variant, metric) for metric in metrics),
@@ -74,8 +75,8 @@ def comparison(summary: Summary) -> Table:
         for variant in summary.variants
     ]
     alone = "variant" if summary.included_axes else "model" if summary.plan else "run"
-    header = [*(axes or [alone]), "n", *(metric.label for metric in metrics)]
-    return Table(header, rows, text_columns=len(axes) or 1)
+    named = ["side", "variant"] if summary.is_comparison else axes or [alone]
+    return Table([*named, "n", *(metric.label for metric in metrics)], rows, text_columns=len(named))
 
 
 def each_run(summary: Summary) -> Table:

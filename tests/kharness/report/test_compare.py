@@ -130,6 +130,7 @@ def test_the_page_of_a_comparison_says_what_compare_says(
     text = page.read_text()
     assert "-3.00 (-5.63 to -0.37) points" in said
     assert f"{ours} is worse than {theirs} in test accuracy: -3.00 (-5.63 to -0.37) points." in text
+    assert f'<th scope="row">B</th><td class="words">{ours}</td>' in text
     assert "make " not in text
     assert "graphs/NAME.csv" not in text
     page.unlink()

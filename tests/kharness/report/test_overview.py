@@ -129,6 +129,17 @@ def test_two_seeds_are_too_few_and_the_command_adds_the_rest(tmp_path: Path, mak
     assert [one.command for one in found.next_runs] == ["make test_matrix NUM_EPOCHS=3 SEED=1..5"]
 
 
+def test_variants_without_a_verdict_are_told_apart_by_the_reason(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": ["1", "2", "3", "4"], "SEED": ["1", "2"]})
+    for rate, steps in (("1", 2), ("2", 2), ("3", 3), ("4", 4)):
+        for seed in ("1", "2"):
+            made.add({"LEARNING_RATE": rate, "SEED": seed}, make.training([2.0] * steps, [0.5], 0.5))
+    assert headline(collect(made.directory)).verdict == (
+        "Too few seeds to compare learning_rate=2 with learning_rate=1 in test accuracy: 2 of the 5 that a "
+        "verdict takes; no verdict on learning_rate=3 and learning_rate=4: budgets differ."
+    )
+
+
 def test_a_cell_is_trained_again_as_this_variant_and_a_matrix_by_its_own_axes(
     tmp_path: Path, make: Make
 ) -> None:

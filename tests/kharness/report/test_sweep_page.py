@@ -45,6 +45,8 @@ def test_a_sweep_has_its_best_its_history_and_what_mattered(tmp_path: Path) -> N
     assert 'id="judged"' not in page
     assert 'id="comparison"' not in page, "the leaderboard has it"
     assert "sweep of 6 configurations" in page
+    assert '<span class="status complete">6 complete</span>' in page
+    assert "<h2>Every run</h2>" in page
     assert "variant" not in visible_words(page)
     assert "verdict" not in page.partition("<body>")[2].partition("<script>")[0]
 

@@ -55,6 +55,9 @@ class Verdict(StrEnum):
     """No statistics are possible: there is a single number, or none of them vary."""
 
 
+OF_THIS_SIZE = "one of this size"
+"""A difference as large as the one that was found, where this stands beside it."""
+
 SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
 """Verdicts that rest on an interval at the required confidence."""
 
@@ -547,13 +550,13 @@ def _more_words(
     if not seen.exceeds_chance:
         return "it is within chance"
     if seen.limit is not None and abs(comparison.difference or 0.0) <= seen.limit:
-        return f"no number of seeds shows one of this size on {comparison.images:,} images"
+        return f"no number of seeds shows {OF_THIS_SIZE} on {comparison.images:,} images"
     if more is None or limits is None:
-        return f"more than {MOST_SEEDS - have:,} more seeds for one of this size"
+        return f"more than {MOST_SEEDS - have:,} more seeds for {OF_THIS_SIZE}"
     low, high = limits
     upper = f"over {MOST_SEEDS - have:,}" if high is None else str(high)
     between = "" if low == high else f" ({low} to {upper})"
-    return f"{more}{between} more seeds for one of this size"
+    return f"{more}{between} more seeds for {OF_THIS_SIZE}"
 
 
 def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSettings) -> Comparison:

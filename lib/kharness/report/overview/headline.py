@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.report.collection import REPLICATE_AXIS, CellResult, why_incomplete
 from kharness.report.comparison_table import statistic_words
 from kharness.report.judging.conclusions import Conclusions, workloads_of
-from kharness.report.judging.judgment import Comparison, Verdict
+from kharness.report.judging.judgment import OF_THIS_SIZE, Comparison, Verdict
 from kharness.report.judging.sentences import (
     comparison_line,
     difference_words,
@@ -75,7 +75,7 @@ def human_title(summary: Summary) -> str:
 def _title_of_run(summary: Summary, known: Sequence[str]) -> str:
     run = summary.cells[0].run
     optimizer, name = run.start.get("optimizer"), run.start.get("run_name")
-    parts = [str(optimizer["name"])] if isinstance(optimizer, dict) and optimizer.get("name") else []
+    parts = [str(optimizer["name"])] if isinstance(optimizer, Mapping) and optimizer.get("name") else []
     parts += [f"seed {summary.cells[0].seed}"] if summary.cells[0].seed is not None else []
     about = known[0] if known else str(name or summary.title)
     return f"{about}: {', '.join(parts)}" if parts else about
@@ -148,8 +148,9 @@ def _sentence(part: Conclusions) -> str:
     if Verdict.NOT_SHOWN in of:
         clauses.append(_not_shown(of[Verdict.NOT_SHOWN], part, alone=not clauses))
     rest = [one for one in part.comparisons if one.verdict in _UNDECIDED]
-    if rest:
-        clauses.append(_undecided(rest, part, alone=not clauses))
+    for some in (of.get(Verdict.TOO_FEW, []), [one for one in rest if one.verdict is not Verdict.TOO_FEW]):
+        if some:
+            clauses.append(_undecided(some, part, alone=not clauses))
     text = "; ".join(clauses)
     return f"{text[:1].upper() if clauses and _starts_with_word(text) else text[:1]}{text[1:]}."
 
@@ -189,7 +190,9 @@ def _not_shown(some: Sequence[Comparison], part: Conclusions, *, alone: bool) ->
 
 
 def _undecided(some: Sequence[Comparison], part: Conclusions, *, alone: bool) -> str:
+    # Of many reasons what all begin with: `budgets differ (samples 500 vs 1,000)`.
     reasons = list(dict.fromkeys(one.reason for one in some))
+    reasons = reasons if len(reasons) == 1 else list({one.partition(" (")[0] for one in reasons})
     verdicts = {one.verdict for one in some}
     if verdicts == {Verdict.TOO_FEW}:
         have = {min(one.counts) for one in some}
@@ -217,13 +220,19 @@ def _shown(summary: Summary) -> list[str]:
             f"These seeds find a true difference of {size} or more in {POWER * 100:g} % of all cases. "
             "A smaller one may be there and is not shown."
         )
-        reasons = [f"{one.variant}: {one.reason}" for one in unshown[:_MOST_NAMED] if one.reason]
+        reasons = [f"{one.variant}: {_reason(one)}" for one in unshown[:_MOST_NAMED] if one.reason]
         lines += [f"{'; '.join(reasons)}."] if reasons else []
         found = [limit_words(min(sizes), one.limit, one.images, part.metric) for one in unshown]
         lines += [f"{line[:1].upper()}{line[1:]}." for line in dict.fromkeys(filter(None, found))]
     main = [one for one in summary.conclusions.effects if one.verdict in (Verdict.BETTER, Verdict.WORSE)]
     lines += [f"Over the other axes: {comparison_line(one)} (against {one.baseline})." for one in main[:2]]
     return lines
+
+
+def _reason(one: Comparison) -> str:
+    """Return why no difference is shown; nothing on the first screen says which size is meant."""
+    size = f"a difference of {smallest_words(abs(one.difference or 0.0), one.metric)}"
+    return one.reason.replace(OF_THIS_SIZE, size)
 
 
 def _not_counted(summary: Summary) -> list[str]:

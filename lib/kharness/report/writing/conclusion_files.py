@@ -133,7 +133,7 @@ def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
         parts.append(costs_table(fronts).markdown())
         missing = unmeasured_costs(fronts)
         if missing:
-            parts.append(f"Not measured: {', '.join(missing)}.")
+            parts.append(f"Not known: {', '.join(missing)}.")
     if not parts:
         return []
     return ["## Quality and cost", *parts, front_meaning(conclusions.fronts)]

@@ -195,6 +195,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["emphasised"] = _emphasised
+    environment.filters["breakable"] = _breakable
     return environment
 
 
@@ -210,6 +211,13 @@ def _emphasised(text: str) -> str:
 
     strong = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", str(escape(text)))
     return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", strong).replace(_STAR, "*"))
+
+
+def _breakable(text: str) -> str:
+    """Escaped; where it is narrow, `learning_rate=0.0005` is broken before its number, and never within."""
+    from markupsafe import Markup, escape
+
+    return Markup(str(escape(text)).replace("=", "=<wbr>"))
 
 
 def _without_emphasis(text: str) -> str:
@@ -240,7 +248,7 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
             continue
         missing = ", ".join(unmeasured_costs(fronts))
         title = f"Quality and its price on {workload}"
-        tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
+        tables[f"{title}; not known: {missing}" if missing else title] = costs_table(fronts)
     return tables
 
 

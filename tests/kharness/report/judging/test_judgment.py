@@ -509,7 +509,7 @@ def test_energy_and_cost_are_read_where_they_were_measured(tmp_path: Path, make:
     assert (fronts["cost"].members, fronts["cost"].unmeasured) == (["end"], ["samples", "none"])
     page = as_markdown(collect(made.directory))
     assert "| samples | 80.00 | 250 | - | energy |" in page
-    assert "Not measured: time, CPU memory." in page
+    assert "Not known: time, CPU memory." in page
 
 
 def variant(label: str, accuracies: Mapping[str, float], images: int | None = None) -> Variant:

@@ -87,7 +87,7 @@ workload it says no more than the ratio.
 | sgd | 75.00 | 4.0 | time |
 | adam | 75.00 | 4.0 | time |
 
-Not measured: CPU memory, energy, cost.
+Not known: CPU memory, energy, cost.
 
 On a front (Pareto) is what no other variant is shown to beat: with fewer than 3 seeds nothing is shown, and \
 all are on it.
