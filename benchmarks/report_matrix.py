@@ -10,6 +10,7 @@ by a formula. With DIR they are left there, to look at the report; else in a tem
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -18,11 +19,13 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.matrix_json import Plan, planned_content
@@ -37,6 +40,8 @@ EPOCHS = 15
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (10, 5)
 """Of the two matrices; the second has more batch sizes instead."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks at the memory of a report and its second process."""
 OF_AXES = 1000
 """Cells that each has; with more there is an axis of WEIGHT_DECAY as well."""
 MORE_SIZES = ["48", "96", "192", "384", "768"]
@@ -59,7 +64,7 @@ from kharness.report.report import write_report
 write_report(Path(sys.argv[1]))
 used, other = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
 cpu = time.process_time(), other.ru_utime + other.ru_stime
-print(time.perf_counter() - started, *cpu, used.ru_maxrss / 1024, other.ru_maxrss / 1024)
+print(time.perf_counter() - started, *cpu, used.ru_maxrss / 1024)
 """
 WARM = """
 from kharness.report.report import write_report
@@ -183,13 +188,27 @@ def journal(values: dict[str, str], steps: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def measured(program: str, directory: Path) -> list[float]:
-    """The numbers that a fresh process prints."""
+def measured(program: str, directory: Path, together: list[float] | None = None) -> list[float]:
+    """The numbers that a fresh process prints; `together` gets what it and its children had in memory."""
     command = [sys.executable, "-c", program, str(directory), str(ROOT / "scripts/status.py")]
     cached = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     cached["PYTHONPYCACHEPREFIX"] = str(directory.parent / "bytecode")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=cached)
-    return [float(word) for word in done.stdout.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cached) as running:
+        while running.poll() is None:
+            if together is not None:
+                together.append(memory_of_all(running.pid))
+            time.sleep(LOOK_EVERY)
+        printed = running.stdout.read() if running.stdout else ""
+    assert running.returncode == 0, program
+    return [float(word) for word in printed.split()]
+
+
+def memory_of_all(pid: int) -> float:
+    """MB of a process and its children, what they share counted once; 0 for one that is gone."""
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        return sum(one.memory_full_info().pss for one in [root, *root.children(recursive=True)]) / 2**20
+    return 0.0
 
 
 def main(argv: list[str]) -> int:
@@ -210,12 +229,13 @@ def show(directory: Path, what: str) -> None:
     measured(PARSE, directory)  # fills the file cache
     parsing, parsing_cpu = measured(PARSE, directory)
     measured(WARM, directory)
-    seconds, cpu, others_cpu, memory, others_memory = measured(REPORT, directory)
+    together: list[float] = []
+    seconds, cpu, others_cpu, memory = measured(REPORT, directory, together)
     looking, looking_cpu = measured(STATUS, directory)
     page = (directory / "report.html").stat().st_size / 1e6
     print(f"{what}, {megabytes:.0f} MB of journals")
     print(f"full report      {seconds:6.1f} s, {cpu:6.2f} s CPU, {memory:.0f} MB at most, page {page:.1f} MB")
-    print(f"its second process         {others_cpu:6.2f} s CPU, {others_memory:.0f} MB at most")
+    print(f"its second process         {others_cpu:6.2f} s CPU; both {max(together):.0f} MB at most")
     print(f"make status      {looking:6.1f} s, {looking_cpu:6.2f} s CPU")
     print(f"parsing, orjson  {parsing:6.1f} s, {parsing_cpu:6.2f} s CPU", flush=True)
 
