@@ -12,7 +12,7 @@ from kharness.matrix.commands.sweep import CommandSpace
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
-from kharness.matrix.running.pending_cells import Remaining, remaining
+from kharness.matrix.running.pending_cells import Remaining, remaining, withdraw_waiting
 from kharness.matrix.selected_runs import SelectedRuns
 from kharness.matrix.supervise import (
     Report,
@@ -37,11 +37,21 @@ def continue_found(found: SelectedRuns, settings: Mapping[str, object], *, root:
 
     MatrixError for a single training that still runs.
     """
+    changed = {name for name, value in settings.items() if found.settings.get(name) != value}
+    if any(map(_is_of_launcher, changed)) and (num := withdraw_waiting(found.launches, settings)):
+        print(f"taken out of the queue: {counted(num, 'run')}, to be started as asked now", flush=True)
     if found.kind == "sweep":
         return _continue_sweep(found, settings, root)
     if found.is_matrix:
         return _continue_matrix(found, settings, root, report)
     return _continue_run(found.launches[0], settings, root)
+
+
+def _is_of_launcher(setting: str) -> bool:
+    """Whether it decides how a job is submitted."""
+    return setting.startswith("LAUNCHER") or setting in (
+        *("MATRIX_CELLS_PER_JOB", "MATRIX_GPUS_PER_CELL", "MATRIX_TIMEOUT"),
+    )
 
 
 def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: Path, report: Report) -> int:

@@ -241,6 +241,12 @@ class Scheduling(Launcher, Protocol):
         With `claim` the scheduler will begin no other of them, also none whose submission was cut off.
         """
 
+    def withdraw(self, pairs: Sequence[tuple[Launch, Job]], *, all_waiting: bool) -> int:
+        """Take those out of the queue that wait with other options than this launcher's, or all.
+
+        Returns how many. One that begins meanwhile goes on.
+        """
+
     def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
         """How those have ended that do not run any more, where the scheduler knows more than their files."""
 

@@ -105,6 +105,19 @@ def jobs_of(
     return found, ended
 
 
+def withdraw(pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]) -> int:
+    """Take jobs out of a scheduler's queue that wait there with other options than `settings`; how many.
+
+    MatrixError where the scheduler does not answer.
+    """
+    num = 0
+    for name in dict.fromkeys(job.launcher for _, job in pairs):
+        its = [(launch, job) for launch, job in pairs if job.launcher == name]
+        with closing(open_launcher(name, {**settings, **STARTS_NO_SERVERS})) as launcher:
+            num += launcher.withdraw(its, all_waiting=name != settings.get("LAUNCHER"))
+    return num
+
+
 class Guarded:
     """A launcher that may fail in any way: that costs the run it is asked about, never the matrix."""
 
@@ -176,6 +189,14 @@ class Guarded:
             raise
         except Exception as error:
             raise self._error("does not know which jobs run", error) from error
+
+    def withdraw(self, pairs: Sequence[tuple[Launch, Job]], *, all_waiting: bool) -> int:
+        if not hasattr(self._launcher, "withdraw"):
+            return 0
+        try:
+            return self._scheduling.withdraw(pairs, all_waiting=all_waiting)
+        except Exception as error:
+            raise self._error("cannot take back what waits", error) from error
 
     def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
         """How jobs have ended that do not run any more, as far as a scheduler knows."""

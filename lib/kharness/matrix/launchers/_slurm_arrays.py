@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,8 @@ PACKED_PROGRAM = "kharness.matrix.launchers._slurm_packed"
 JOB_SECONDS = 20 * 60.0
 
 LOG_TAIL = 8192
+
+NOTHING: Mapping[str, object] = {}
 
 # What stands for itself in a file name pattern of Slurm's and in the list of names of squeue.
 _PLAIN = re.compile(r"[^A-Za-z0-9_.]+")
@@ -96,14 +98,22 @@ class Array:
     request: TaskRequest
     name: str
     of_task: TaskCells = TaskCells()
+    asked: Mapping[str, object] = field(default_factory=dict)
+    """The launcher's options, for whoever is to submit its cells with others."""
     tasks: list[list[tuple[Launch, Slot]]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, launch: Launch, request: TaskRequest, of_task: TaskCells = TaskCells()) -> Array:
+    def begin(
+        cls,
+        launch: Launch,
+        request: TaskRequest,
+        of_task: TaskCells = TaskCells(),
+        asked: Mapping[str, object] = NOTHING,
+    ) -> Array:
         """An empty one for a matrix, whose name nobody else has."""
         folder = folder_of(launch)
         shown = _PLAIN.sub("-", folder.parent.name)[:60]
-        return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}", of_task)
+        return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}", of_task, asked)
 
     def needs_task(self, launch: Launch) -> bool:
         """Whether it would be the first of another task."""
@@ -140,6 +150,7 @@ class Array:
             "gpus": self.request.gpus,
             "gpus_per_cell": self.of_task.gpus_per_cell,
             "gpu_percent": self.of_task.gpu_percent,
+            "asked": self.asked,
         }
         lines = [json.dumps(header)]
         for index, cells in enumerate(self.tasks):
@@ -186,6 +197,16 @@ def folder_of(launch: Launch) -> Path:
     """Where the files for Slurm of a cell's matrix are, or those of a single training."""
     parent = launch.directory.parent
     return (parent if has_plan(parent) else launch.directory) / SLURM
+
+
+def asked_of(folder: Path, name: str) -> dict[str, object] | None:
+    """The options that an array was submitted with; None where its file does not say."""
+    try:
+        with (folder / f"{name}.jsonl").open() as file:
+            found = json.loads(file.readline()).get("asked")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def end_of_log(launch: Launch, job_id: str) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from kharness.matrix.launchers._slurm_arrays import (
     SCRIPT,
     Array,
     TaskCells,
     TaskRequest,
+    asked_of,
     folder_of,
     is_packed,
     leave_stop,
@@ -92,6 +93,11 @@ class Options:
             self.cells_per_job, self.timeout, self.fork_server, self.gpus_per_cell, self.gpu_percent
         )
 
+    @property
+    def asked(self) -> dict[str, object]:
+        """What a job was submitted with: all but how many there are, and how its cells are started."""
+        return {name: value for name, value in asdict(self).items() if name not in ("jobs", "fork_server")}
+
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return what a task with this cell asks for; with DEVICE=auto GPUs where the partition has some."""
         device, packed = launch.asked.get("DEVICE"), self.of_task.packed
@@ -153,8 +159,11 @@ class Slurm:
     name = "slurm"
 
     def __init__(self, options: Options, say: Callable[[str], None]) -> None:
+        self._asked = options.asked
         self._jobs = KnownJobs(say)
-        self._submission = Submission(self._jobs, options.request, options.of_task, at_once=options.jobs)
+        self._submission = Submission(
+            self._jobs, options.request, options.of_task, options.asked, at_once=options.jobs
+        )
         self._looking = Looking(self._jobs)
         self._to_cancel: dict[str, bool] = {}
 
@@ -232,6 +241,19 @@ class Slurm:
                 runs = bool(starts) and not ended
                 found[job.id] = "" if runs else waiting_words(row, is_packed=is_packed(job.id))
         return found
+
+    def withdraw(self, pairs: Sequence[tuple[Launch, Job]], *, all_waiting: bool) -> int:
+        """See Scheduling; that a job has begun meanwhile is for the controller to know."""
+        tasks = {name_and_index(job.id): folder_of(launch) for launch, job in pairs}
+        rows = squeue(sorted({name for name, _ in tasks}))
+        waiting = {key: row for key, row in rows.items() if key in tasks and row.state == "PENDING"}
+        arrays = {key[0]: tasks[key] for key in waiting}
+        other = {
+            name for name, folder in arrays.items() if all_waiting or asked_of(folder, name) != self._asked
+        }
+        chosen = {key: f"{row.job}_{key[1]}" for key, row in waiting.items() if key[0] in other}
+        scancel(list(chosen.values()), "--state=PENDING")
+        return sum(name_and_index(job.id) in chosen for _, job in pairs)
 
     def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> dict[str, Exit]:
         """See Scheduling."""
@@ -350,11 +372,13 @@ class Submission:
         jobs: KnownJobs,
         request: Callable[[Launch, ClusterLimits], TaskRequest],
         of_task: TaskCells,
+        asked: Mapping[str, object],
         *,
         at_once: int,
     ) -> None:
         """`at_once` is how many tasks run at a time, over all arrays; 0 for as many as Slurm allows."""
         self._jobs, self._request, self._of_task, self._at_once = jobs, request, of_task, at_once
+        self._asked = asked
         self._limits: ClusterLimits | None = None
         self._open: dict[TaskRequest, Array] = {}
         self._waves: list[Wave] = []
@@ -376,7 +400,7 @@ class Submission:
             self._close(array)
             array = None
         if array is None:
-            array = self._open[request] = Array.begin(launch, request, self._of_task)
+            array = self._open[request] = Array.begin(launch, request, self._of_task, self._asked)
         id = array.add(launch, slot)
         self._jobs.add(KnownJob(id, launch, array))
         return id

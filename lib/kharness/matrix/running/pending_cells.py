@@ -11,7 +11,7 @@ from pathlib import Path
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
-from kharness.matrix.launchers import jobs_of, running_jobs, schedules
+from kharness.matrix.launchers import jobs_of, running_jobs, schedules, withdraw
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -81,6 +81,22 @@ def remaining(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SE
             found.launches.append(replace(launch, arguments=_arguments(launch, status)))
     _refuse_edited(found.launches)
     return found
+
+
+def withdraw_waiting(launches: Sequence[Launch], settings: Mapping[str, object]) -> int:
+    """Take back the jobs that wait in a queue with other options than `settings`; returns how many.
+
+    They are pending again. The caller holds the lock. MatrixError where the scheduler does not answer.
+    """
+    statuses = [(launch, _readable_status(launch)) for launch in launches]
+    return withdraw(
+        [
+            (launch, Job(**status.last.job))
+            for launch, status in statuses
+            if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
+        ],
+        settings,
+    )
 
 
 def to_run_again(

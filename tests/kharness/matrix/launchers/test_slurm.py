@@ -97,6 +97,32 @@ def test_left_in_the_queue_and_taken_over(
     assert [len(starts(run)) for run in both] == [1, 1]
 
 
+@pytest.mark.parametrize("asked", ["CONFIG_LAUNCHER_SLURM_PARTITION=main", "LAUNCHER=local"])
+def test_what_waits_is_started_in_another_way(
+    asked: str, checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
+) -> None:
+    """It would wait for ever in a partition that is down."""
+    slurm.ask("scontrol", "update", "partition=closed", "state=down")
+    before = set(slurm.jobs())
+    arguments = [*ON_SLURM, TWO, "CONFIG_LAUNCHER_SLURM_PARTITION=closed", "DETACH=y"]
+    code, output = checkout.run("test_matrix", *arguments, environment=on_slurm)
+    assert code == 0, output
+    code, output = checkout.run("continue", "DETACH=y", environment=on_slurm)
+    assert "taken over: 2 runs that the scheduler runs or has in its queue" in output
+    assert [slurm.jobs()[job] for job in sorted(set(slurm.jobs()) - before)] == ["PENDING"] * 2
+    code, output = checkout.run("continue", asked, environment=on_slurm)
+    assert code == 0, output
+    assert output.startswith(
+        "taken out of the queue: 2 runs, to be started as asked now\nmatrix: 2 of 2 runs left"
+    )
+    assert checkout.statuses() == {"seed-1": "complete", "seed-2": "complete"}
+    # what was cancelled in the queue is one job to Slurm
+    ended = ["CANCELLED"] + ["COMPLETED"] * 2 * (asked != "LAUNCHER=local")
+    assert [slurm.jobs()[job] for job in sorted(set(slurm.jobs()) - before)] == ended
+    for name in ("seed-1", "seed-2"):
+        assert attempts(checkout.latest / name, "cause", "exit_code") == [(None, 0)]
+
+
 # A sbatch whose caller is gone before or after the real one: it gets no answer.
 SHIM = """#!/bin/sh
 case "$*" in *--test-only*) exec {sbatch} "$@";; esac
