@@ -155,10 +155,10 @@ def _refuse_too_much(request: TaskRequest, meant: Sequence[Partition]) -> None:
             "LAUNCHER_SLURM_GPUS" if several else "MATRIX_GPUS_PER_CELL",
             request.gpus,
             max(one.gpus for one in meant),
-            " GPUs a node",
+            " GPUs per node",
         ),
-        ("LAUNCHER_SLURM_MEMORY_MB", request.memory_mb, max(one.memory_mb for one in meant), " MB a node"),
-        ("LAUNCHER_SLURM_CPUS", request.cpus, max(one.cpus for one in meant), " CPUs a node"),
+        ("LAUNCHER_SLURM_MEMORY_MB", request.memory_mb, max(one.memory_mb for one in meant), " MB per node"),
+        ("LAUNCHER_SLURM_CPUS", request.cpus, max(one.cpus for one in meant), " CPUs per node"),
     ]
     for symbol, wanted, most, unit in amounts:
         if wanted > most:

@@ -132,7 +132,7 @@ def test_cells_of_a_job_share_its_gpus(
     code, output = checkout.run("test_matrix", *ON_SLURM, *refused, environment=on_slurm)
     assert (code, output.splitlines()[-2]) == (
         2,
-        "error: LAUNCHER_SLURM_GPUS=3 is more than the 2 GPUs a node of partition main",
+        "error: LAUNCHER_SLURM_GPUS=3 is more than the 2 GPUs per node of partition main",
     )
 
 
