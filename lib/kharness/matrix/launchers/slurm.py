@@ -95,7 +95,7 @@ class Options:
 
     @property
     def asked(self) -> dict[str, object]:
-        """What a job was submitted with: all but how many there are, and how its cells are started."""
+        """The options that a job is submitted with, without how many there are and how cells start."""
         return {name: value for name, value in asdict(self).items() if name not in ("jobs", "fork_server")}
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
