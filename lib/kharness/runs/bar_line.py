@@ -6,6 +6,7 @@ Epoch 1/3: 45%|████▌     | 450/1000 [00:20<00:25, 22.22it/s, loss=2.12
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -23,21 +24,40 @@ PACES = {"tokens_per_second": ("tokens/s", ".1f"), "samples_per_sec": ("samples/
 
 
 @dataclass(frozen=True)
+class Bars:
+    """The bars of a training: one for each epoch that it enters, or a single one of all its steps."""
+
+    num_epochs: int
+    """0 for a single bar: without a number of epochs, and where the training ends within the first."""
+    steps_per_epoch: int
+    num_steps: int
+    """0 where it is not known."""
+
+    @classmethod
+    def of(cls, *, num_epochs: int, steps_per_epoch: int, num_steps: int) -> Bars:
+        """Return the bars of a plan, whose last step may come long before the end of its epochs."""
+        if num_epochs and num_steps and steps_per_epoch:
+            entered = -(-num_steps // steps_per_epoch) if num_steps >= steps_per_epoch else 0
+            num_epochs = min(num_epochs, entered)
+        return cls(num_epochs, steps_per_epoch, num_steps)
+
+    def after(self, step: int) -> BarPlace:
+        """Return the place after `step` steps; those of an epoch that has just ended are all of it."""
+        if not self.num_epochs:
+            return BarPlace("Training", step, self.num_steps)
+        epoch = max(1, -(-step // self.steps_per_epoch))
+        before = (epoch - 1) * self.steps_per_epoch
+        total = min(self.steps_per_epoch, (self.num_steps or math.inf) - before)
+        return BarPlace(f"Epoch {epoch}/{self.num_epochs}", step - before, int(total))
+
+
+@dataclass(frozen=True)
 class BarPlace:
-    """How far a training is: in an epoch, or without a number of epochs in all of its steps."""
+    """How far a training is in the bar of that name."""
 
     name: str
     done: int
     total: int
-
-    @classmethod
-    def after(cls, step: int, *, steps_per_epoch: int, num_epochs: int, num_steps: int) -> BarPlace:
-        """After `step` steps; those of an epoch that has just ended are all of it."""
-        if not num_epochs:
-            return cls("Training", step, num_steps)
-        epoch = max(1, -(-step // steps_per_epoch))
-        done = step - (epoch - 1) * steps_per_epoch
-        return cls(f"Epoch {epoch}/{num_epochs}", done, steps_per_epoch)
 
 
 def can_have_bar(stream: TextIO) -> bool:

@@ -146,7 +146,11 @@ class RunState:
         pace = self.steps_per_second
         if pace is None or self.num_steps is None or self._newest is None or self.end:
             return None
-        return max(0.0, (self.num_steps - self._newest[0]) / pace)
+        left = (self.num_steps - self._newest[0]) / pace
+        limit, began = (as_number(self.start.get(name)) for name in ("max_seconds", "time"))
+        if limit is not None and began is not None:
+            left = min(left, limit - (self._newest[1] - began))
+        return max(0.0, left)
 
     def _begin_attempt(self, attempt: int) -> None:
         self.attempt, self.end = attempt, {}

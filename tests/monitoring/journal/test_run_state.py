@@ -92,6 +92,18 @@ def test_end_of_a_journal_says_what_all_of_it_says(tmp_path: Path, count: int) -
     assert read_end(write(tmp_path / "metrics.jsonl", [record for record, _ in STORY[:count]])) == state
 
 
+def test_training_with_a_limit_of_time_ends_with_it() -> None:
+    state = RunState()
+    left = []
+    for record in (
+        {**begun(1, 100.0), "max_seconds": 60},
+        *(step(1, n, 100 + 2 * n, 1.0) for n in (5, 10, 29, 31)),
+    ):
+        state.update(record)
+        left.append(state.seconds_left)
+    assert left == [None, None, 40.0, 2.0, 0.0]
+
+
 def test_end_of_a_long_journal_of_two_attempts(tmp_path: Path) -> None:
     """Attempt 2 resumes after step 3,000 of 5,000 and makes a step a second: more than the end holds."""
     first = [begun(1, 0.0), *(step(1, n, float(n), 1.0) for n in range(1, 5001))]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from kharness.runs.bar_line import BarPlace, bar_line
+from kharness.runs.bar_line import BarPlace, Bars, bar_line
 from kharness.runs.journal_tail import JournalTail
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import Record
@@ -19,6 +19,7 @@ class JournalBar(JournalTail):
         """Records are read from byte `since` of the journal on."""
         super().__init__(directory, since=since)
         self._stream = stream
+        self._bars = Bars(0, 0, 0)
         self._last_step: Mapping[str, object] = {}
         self._initial = 0
         self._began: float | None = None
@@ -28,11 +29,16 @@ class JournalBar(JournalTail):
         match record.get("event"):
             case "start":
                 self._last_step = {}
+                self._bars = Bars.of(
+                    num_epochs=whole_step(record.get("num_epochs")) or 0,
+                    steps_per_epoch=int(self.steps_per_epoch or 0),
+                    num_steps=self.num_steps or 0,
+                )
                 self._begin(self._place(self.step or 0))
             case "step":
                 self._last_step = record
             case "epoch":
-                if self.start.get("num_epochs") or whole_step(record.get("global_step")) == self.num_steps:
+                if self._bars.num_epochs or whole_step(record.get("global_step")) == self.num_steps:
                     self._begin(None)
         return gone
 
@@ -53,10 +59,5 @@ class JournalBar(JournalTail):
         config = self.start.get("config")
         if isinstance(config, Mapping) and config.get("LOG_LEVEL", "info") != "info":
             return None
-        num_epochs, num_steps = whole_step(self.start.get("num_epochs")) or 0, self.num_steps or 0
-        steps_per_epoch = int(self.steps_per_epoch or 0)
-        if not (steps_per_epoch if num_epochs else num_steps):
-            return None
-        return BarPlace.after(
-            step, steps_per_epoch=steps_per_epoch, num_epochs=num_epochs, num_steps=num_steps
-        )
+        bars = self._bars
+        return bars.after(step) if (bars.steps_per_epoch if bars.num_epochs else bars.num_steps) else None

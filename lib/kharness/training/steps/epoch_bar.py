@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, PACES, BarPlace, bar_line, can_have_bar
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, PACES, Bars, bar_line, can_have_bar
 from kharness.training.data import Batches
 from monitoring.journal.records import LAST_BYTES, parse
 
@@ -39,10 +39,12 @@ class EpochBar(NoBar):
     def __init__(
         self, stream: TextIO, journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int
     ) -> None:
-        """Without `num_epochs` it is one bar of all `num_steps`; `step` steps are done."""
+        """Show a training of so many epochs and steps; `step` steps are done."""
         self._stream, self._journal, self._batches = stream, journal, batches
-        self._num_epochs, self._num_steps = num_epochs, num_steps
-        self._initial = batches.position if num_epochs else step
+        self._bars = Bars.of(
+            num_epochs=num_epochs, steps_per_epoch=batches.steps_per_epoch, num_steps=num_steps
+        )
+        self._initial = batches.position if self._bars.num_epochs else step
         self._drawn = False
         self._began = self._now = 0.0
         self._next = math.inf  # a single step that is checked is not shown
@@ -73,7 +75,7 @@ class EpochBar(NoBar):
 
     def end_epoch(self, step: int) -> None:
         """After the last step of an epoch and its evaluation: its line takes the bar's place."""
-        if self._num_epochs or step == self._num_steps:
+        if self._bars.num_epochs or step == self._bars.num_steps:
             self.clear()
             self._initial, self._began = 0, time.monotonic()
 
@@ -85,13 +87,9 @@ class EpochBar(NoBar):
 
     def _draw(self, step: int) -> None:
         batches = self._batches
-        place = BarPlace.after(
-            # What a training without epochs counts, its batches need not.
-            batches.epoch * batches.steps_per_epoch + batches.position if self._num_epochs else step,
-            steps_per_epoch=batches.steps_per_epoch,
-            num_epochs=self._num_epochs,
-            num_steps=self._num_steps,
-        )
+        # What a training without epochs counts, its batches need not.
+        taken = batches.epoch * batches.steps_per_epoch + batches.position
+        place = self._bars.after(taken if self._bars.num_epochs else step)
         seconds, record = max(0.0, self._now - self._began), _last_step(self._journal)
         line = bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=record)
         self._write(f"{CLEAR}{line}")

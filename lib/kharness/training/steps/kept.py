@@ -196,9 +196,16 @@ class KeptSteps(Purpose):
             self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         self._parts.bar.end_epoch(self.step)
         said = shown({"loss": train_loss, **validation})
-        of = f"/{self._options.NUM_EPOCHS}" if self._options.NUM_EPOCHS else ""
-        say(f"epoch {epoch}{of}  step {self.step}  {said}  {measured['epoch_seconds']:.1f} s")
-        if self.world.is_main and self.step == setup.schedule.num_steps:
+        num_steps = setup.schedule.num_steps
+        entered = -(-num_steps // setup.batches.steps_per_epoch)  # MAX_STEPS may come before NUM_EPOCHS
+        of = f"/{min(self._options.NUM_EPOCHS, entered)}" if self._options.NUM_EPOCHS else ""
+        place = (
+            f"step {self.step}/{num_steps}"
+            if setup.batches.position
+            else f"epoch {epoch}{of}  step {self.step}"
+        )
+        say(f"{place}  {said}  {measured['epoch_seconds']:.1f} s")
+        if self.world.is_main and self.step == num_steps:
             done, journal = self.step / setup.batches.steps_per_epoch, self._run.directory / JOURNAL
             rate = self._parts.update.rate
             print(epoch_block(journal, loss=train_loss, learning_rate=rate, epoch=done), flush=True)

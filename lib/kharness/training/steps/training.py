@@ -347,7 +347,7 @@ class Training(Generic[DataT]):
         """Have the end record hold what the trained model wrote, and print it."""
         if texts:
             self._samples = {"samples": list(texts)}
-            print("\n".join(texts))
+            print("\n".join(["the trained model writes:", *texts]))
 
     def inferred(
         self,

@@ -194,6 +194,7 @@ FIELDS: tuple[FieldRow, ...] = (
           start="of a rank above 0: the variables that select its GPUs (`CUDA_VISIBLE_DEVICES` …); absent "
                 "if none is set"),
     *rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
+    *rows("max_seconds", "s", start="only with a limit of time: what it leaves this attempt"),
     *rows("chance_loss", "nats", start="loss of a guess by how frequent each class, or token, is"),
     *rows("tokens_per_sample", "tokens", start="only of text: the length of a sequence"),
     *rows("batch_size", "samples", start="of one optimizer step"),

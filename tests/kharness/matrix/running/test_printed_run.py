@@ -138,6 +138,17 @@ def test_training_without_epochs_has_one_bar_of_its_steps(tmp_path: Path) -> Non
         assert drawn() == ""
 
 
+def test_bar_ends_with_the_last_step_that_is_trained(tmp_path: Path) -> None:
+    with training(tmp_path / "one", num_steps=2, num_epochs=3, steps_per_epoch=4) as (run, drawn):
+        run.log_step(1, train_loss=2.5)
+        assert drawn() == "Training:  50% 1/2 loss=2.5000"
+    with training(tmp_path / "two", num_steps=7, num_epochs=3, steps_per_epoch=4) as (run, drawn):
+        run.log_step(4, train_loss=2.5)
+        run.log_epoch(1, global_step=4, train_loss=2.0)
+        run.log_step(6, train_loss=1.5)
+        assert drawn() == "Epoch 2/2:  67% 2/3 loss=1.5000"
+
+
 def test_resumed_training_goes_on_in_its_epoch(tmp_path: Path) -> None:
     resumed = {"checkpoint": "c", "attempt": 1, "global_step": 4, "journal_seq": 1}
     about = {"num_steps": 6, "num_epochs": 2, "steps_per_epoch": 3}

@@ -72,12 +72,12 @@ def journal(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def shown(
-    terminal: Terminal, journal: Path, *, num_epochs: int = 3
+    terminal: Terminal, journal: Path, *, num_epochs: int = 3, num_steps: int = 12
 ) -> Iterator[tuple[EpochBar, Iterator[torch.Tensor]]]:
     """A bar of epochs of four steps, and the batches to take."""
     batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(journal, batches, step=0, num_epochs=num_epochs, num_steps=12)
+        bar = open_bar(journal, batches, step=0, num_epochs=num_epochs, num_steps=num_steps)
         assert isinstance(bar, EpochBar)
         with bar.shown():
             yield bar, iter(batches)
@@ -129,6 +129,32 @@ def test_training_without_a_number_of_epochs_is_one_bar(tmp_path: Path, terminal
         assert (line[:15], line.endswith("12/12 [TIME]")) == ("Training: 100%|", True)
         bar.end_epoch(12)
         assert terminal.lines() == []
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "places"),
+    [
+        (3, ["Training:  33%  1/3", "Training: 100%  3/3"]),
+        (4, ["Epoch 1/1:  25%  1/4", "Epoch 1/1:  75%  3/4", "Epoch 1/1: 100%  4/4"]),
+        (6, ["Epoch 1/2:  25%  1/4", "Epoch 1/2: 100%  4/4", "Epoch 2/2:  50%  1/2", "Epoch 2/2: 100%  2/2"]),
+    ],
+)
+def test_bar_ends_with_the_last_step_that_is_trained(
+    journal: Path, terminal: Terminal, num_steps: int, places: list[str]
+) -> None:
+    """MAX_STEPS may come before the end of the epochs, and within one."""
+    found = []
+    with shown(terminal, journal, num_steps=num_steps) as (bar, batches):
+        for step in range(1, num_steps + 1):
+            next(batches)
+            bar._next = 0.0
+            bar.step(step)
+            [line] = terminal.lines()
+            found.append(re.sub(r"\|[^|]*\|", " ", line).partition(" [")[0])
+            if step % 4 == 0:
+                bar.end_epoch(step)
+    assert [place for place in places if place in found] == places
+    assert found[-1] == places[-1]
 
 
 @pytest.mark.parametrize(
