@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.planning.plan import prepare
 from kharness.matrix.supervise import check_running, supervise_matrix
+from kharness.report.judging.baseline import baseline_line
 from kharness.report.report import check_judging, told_report
+from kharness.report.summary import Summary
 from kharness.runs.latest import shown
 from monitoring.counts import counted
 
@@ -30,29 +32,24 @@ def main(argv: Sequence[str]) -> int:
     tree = Tree.load(ROOT)
     chosen = parse_filter(variables.get("FILTER", ""))
     given, single = given_axes(tree, variables)
-    plan = prepare(
-        tree,
-        output,
-        make_variables.layer(tree, single),
-        chosen=chosen,
-        given=given,
-        check=partial(check, given=variables),
-    )
-    introduce(plan)
+    judged: list[Summary] = []
+
+    def check(plan: Plan) -> None:
+        check_running(plan)
+        judged.append(check_judging(plan.directory, variables, planned=planned_content(plan)))
+
+    layer = make_variables.layer(tree, single)
+    plan = prepare(tree, output, layer, chosen=chosen, given=given, check=check)
+    introduce(plan, judged[-1])
     return supervise_matrix(plan, root=ROOT, report=partial(told_report, given=variables))
 
 
-def check(plan: Plan, given: Mapping[str, str]) -> None:
-    """MatrixError or ReportError for what could not be run or judged as requested."""
-    check_running(plan)
-    check_judging(plan.directory, given, planned=planned_content(plan))
-
-
-def introduce(plan: Plan) -> None:
-    """Print what is about to run, and which requests do not apply to some of it."""
-    axes = " ".join(map(str, plan.axes))
+def introduce(plan: Plan, judged: Summary) -> None:
+    """Print what is about to run, what it is compared with, and which requests do not apply to some of it."""
+    axes = " ".join(axis.shown for axis in plan.axes)
     headline = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
-    say("\n".join([headline, *plan.note_lines()]))
+    baseline = baseline_line(judged)
+    say("\n".join([headline, *plan.note_lines(), *[f"  {baseline}"] * bool(baseline)]))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from kharness.matrix.planning.matrix_json import planned_content
 from kharness.matrix.planning.plan import PREFIX, as_plan, draft, results_of
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
+from kharness.report.judging.baseline import baseline_line
 from kharness.report.power import planned_power_lines
 from kharness.report.report import check_judging
 
@@ -40,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     check_running(plan)
     summary = check_judging(plan.directory, variables, planned=planned_content(plan))
     lines = dry_run_lines(drafted, plan, history, shown=tree.shown(results))
+    lines += filter(None, [baseline_line(summary)])
     lines += planned_power_lines(summary, results=results)
     print(fitted("\n".join([*lines, "nothing was started or written"])))
     return 0

@@ -151,7 +151,7 @@ FLOORS: dict[str, list[str]] = {
         "launchers",
         "planning",
         "reproduce running selected_runs",
-        "overview supervise_single sweep",
+        "overview supervise_single sweep time_needed",
         "commands supervise",
         "resume dry_run more_seeds",
     ],

@@ -76,7 +76,7 @@ def one_cell(cell: Cell) -> str:
 def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
     """How many runs of what."""
     models = ", ".join(dict.fromkeys(cell.model for cell in cells))
-    return f"matrix: {counted(len(cells), 'run')} of {models} ({' '.join(map(str, axes))})"
+    return f"matrix: {counted(len(cells), 'run')} of {models} ({' '.join(axis.shown for axis in axes)})"
 
 
 def estimate_lines(

@@ -33,6 +33,7 @@ from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.search import Space
 from kharness.matrix.sweep.sweep import num_trials, source_for
+from kharness.matrix.time_needed import time_lines
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
@@ -109,7 +110,7 @@ def supervise(
     if not signals.stops:
         return code
     if code == EXIT_FAILED:
-        print(f"resume with: {typed('continue', shown(directory))}")
+        say(f"resume with: {typed('continue', shown(directory))}")
     return signals.exit_code
 
 
@@ -117,6 +118,8 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
     """Run a matrix that has just been planned, as `supervise` does."""
     with RunnerLock(plan.directory):
         expected = expected_seconds(plan.launches, plan.directory.parent)
+        for line in time_lines(plan, expected, jobs=num_jobs(plan.settings)):
+            say(line)
         return supervise(
             plan.directory,
             in_order(plan.launches, plan.settings, expected, order=plan.order),

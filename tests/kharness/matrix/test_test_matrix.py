@@ -15,6 +15,7 @@ import pytest
 
 from ...processes import is_gone
 from .conftest import Checkout, behaviour, printed, records
+from .test_dry_run import put_run
 
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
 
@@ -25,19 +26,38 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
     lines = output.splitlines()
     name = checkout.latest.name
     assert lines[0] == "no .config yet: starting from defconfigs/default"
-    assert lines[1:4] == [
+    assert lines[1:6] == [
         "matrix: 4 runs (OPTIMIZER=sgd|adam SEED=1|2)",
         f"  in results/{name}",
+        "  baseline: sgd, the first; BASELINE=adam compares with another",
+        "  estimate: once a run has ended, or by make check-model",
         "[1/4] optimizer-sgd_seed-1",
     ]
-    assert re.fullmatch(
-        r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, last train_loss 0\.2600", lines[4]
-    )
+    assert re.fullmatch(r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, loss 0\.2600", lines[6])
     assert "sgd        2/2       51.50 ± 0.71" in output
-    assert "csv: all points delivered" in lines
+    assert "delivered" not in output  # the CSV is no tracker
     assert lines[-1] == f"summary: results/{name}/summary.md  page: results/{name}/report.html"
     assert checkout.statuses() == dict.fromkeys(FOUR, "complete")
     assert 'CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"' in (checkout.root / ".config").read_text()
+
+
+def test_how_long_it_takes_is_said_before_it_begins(checkout: Checkout) -> None:
+    """By runs that have ended; of hours also how to shorten it."""
+    put_run(checkout, "a", seconds=4000)
+    given = ("CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam", "BASELINE=adam")
+    code, output = checkout.run("test_matrix", *given)
+    assert (code, output.splitlines()[3:6]) == (
+        0,
+        [
+            "  baseline: adam",
+            "  estimate: 2:13:20",
+            "  to shorten it: OPTIMIZER=… with fewer values, CONFIG_MAX_STEPS=…, JOBS=…; "
+            "Ctrl-C stops it, and `make continue` goes on",
+        ],
+    )
+    short = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1", "JOBS=2")[1].splitlines()
+    assert [line for line in short if "baseline" in line] == []
+    assert len([line for line in short if line.startswith("  estimate: ")]) == 1
 
 
 def test_what_a_run_directory_holds(checkout: Checkout) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.runs.errors import MatrixError
+
+# Values of an axis that a headline lists.
+MOST_SHOWN = 8
 
 EXAMPLE = "for example MATRIX_AXES='OPTIMIZER=sgd|adamw SEED=1|2'"
 
@@ -49,6 +52,14 @@ class Axis:
     def __str__(self) -> str:
         texts = [f"@{_quoted(path)}" for path in self.files] or [_quoted(value) for value in self.values]
         return f"{self.symbol}={'|'.join(texts)}"
+
+    @property
+    def shown(self) -> str:
+        """The axis as written, where that is short enough for a line; else its first and its last value."""
+        if len(self.values) <= MOST_SHOWN:
+            return str(self)
+        ends = replace(self, values=[self.values[0], "…", self.values[-1]], files=())
+        return f"{ends} ({len(self.values)} values)"
 
 
 def parse_axes(text: str, *, source: str = "MATRIX_AXES") -> list[Axis]:

@@ -62,7 +62,7 @@ class MatrixProgress:
         """How the run ended; for one that failed, also where to look and the end of its output."""
         if outcome.status == COMPLETE:
             self._seconds.append(outcome.seconds)
-            loss = "" if run.state.train_loss is None else f", last train_loss {run.state.train_loss:.4f}"
+            loss = "" if run.state.train_loss is None else f", loss {run.state.train_loss:.4f}"
             done = spent({}, run.state.end).steps  # the last step is one less where a program counts from 0
             steps = f"{counted(done or run.state.step or 0, 'step')} in {duration(outcome.seconds)}"
             self._say_end(run.launch, f"complete: {steps}{loss}", done=True)

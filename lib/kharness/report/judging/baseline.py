@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kharness.config.make.typed import typed_setting
 from kharness.config.places import asked_path, split_place
 from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
 from kharness.report.errors import ReportError
@@ -70,6 +71,18 @@ def planned_baseline(summary: Collection) -> Baseline:
         return baseline_of(replace(summary, settings=replace(summary.settings, baseline=planned)))
     except ReportError:  # another directory, since removed
         return Baseline("", [], [])
+
+
+def baseline_line(summary: Collection) -> str:
+    """Return which variant the others are compared with, and how to choose another; empty without any."""
+    found = baseline_of(summary)
+    if not found.pairs:
+        return ""
+    if summary.settings.baseline:
+        return f"baseline: {found.words}"
+    other = shlex.quote(next(variant.label for variant, _ in found.pairs))
+    choose = typed_setting(f"BASELINE={other}", f"--baseline {other}")
+    return f"baseline: {found.words}, the first; {choose} compares with another"
 
 
 def is_within(pairs: Sequence[tuple[Variant, Variant]], whole: Baseline | Collection) -> bool:

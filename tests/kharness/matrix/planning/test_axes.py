@@ -98,3 +98,9 @@ def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
         parse_axes(text)
     assert str(caught.value) == message
     assert caught.value.hint
+
+
+def test_many_values_are_shown_by_the_first_and_the_last() -> None:
+    (few,) = parse_axes("SEED=1|2|3|4|5|6|7|8")
+    (many,) = parse_axes("optimizer=a|b|c|d|e|f|g|h|'i j'")
+    assert (few.shown, many.shown) == (str(few), "OPTIMIZER=a|…|'i j' (9 values)")
