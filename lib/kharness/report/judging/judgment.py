@@ -544,7 +544,6 @@ def _more_words(
     more: int | None,
     limits: tuple[int, int | None] | None,
 ) -> str:
-    have = min(comparison.counts)
     if comparison.next_look is None:
         return f"all {comparison.planned_seeds} planned seeds are there"
     if not seen.exceeds_chance:
@@ -552,10 +551,10 @@ def _more_words(
     if seen.limit is not None and abs(comparison.difference or 0.0) <= seen.limit:
         return f"no number of seeds shows {OF_THIS_SIZE} on {comparison.images:,} images"
     if more is None or limits is None:
-        return f"more than {MOST_SEEDS - have:,} more seeds for {OF_THIS_SIZE}"
+        return f"not even {MOST_SEEDS:,} seeds would show {OF_THIS_SIZE}"
     low, high = limits
-    upper = f"over {MOST_SEEDS - have:,}" if high is None else str(high)
-    between = "" if low == high else f" ({low} to {upper})"
+    at_least = f" (at least {low})" if high is None else f" ({low} to {high})"
+    between = "" if low == high else at_least
     return f"{more}{between} more seeds for {OF_THIS_SIZE}"
 
 

@@ -106,7 +106,7 @@ def _times_caption(times: WorkloadTimes) -> str:
         f"{in_markdown(times.workload)}: the first validation with {target} (target: {chosen_by}); "
         "medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as "
         "infinite; one that was stopped or killed from outside does not count. Ranks are those that a "
-        "variant may truly have, by the intervals of all pairs."
+        "variant may truly have, by the intervals of all pairs; they are no verdict on who is better."
     )
 
 

@@ -236,9 +236,9 @@ def _over_workloads(summary: Summary) -> tuple[Table, str] | None:
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
     """Tables of time to target and cost, by title."""
     tables = {
-        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(
-            times
-        ).without_empty()
+        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}; no verdict": (
+            times_table(times).without_empty()
+        )
         for times in conclusions.times
     }
     if any(len(profile.ratios) > 1 for profile in conclusions.profiles):

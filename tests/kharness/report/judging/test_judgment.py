@@ -19,6 +19,7 @@ from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_sentence
 from kharness.report.judging.statistics import largest_t, largest_t_p
 from kharness.report.metrics import metric_named
+from kharness.report.overview.headline import headline
 from kharness.report.report import report_lines
 from kharness.report.runs import RunData
 from kharness.report.settings import ReportSettings
@@ -292,6 +293,18 @@ def test_what_no_number_of_seeds_shows_is_said(matrix_of: MatrixOf) -> None:
     content: Any = as_json(summary)["comparisons"]
     assert (content[0]["num_images"], content[0]["more_seeds"]) == (1000, None)
     assert content[0]["test_set_limit"] == pytest.approx(0.0040, abs=5e-5)
+
+
+def test_more_seeds_than_anyone_trains_are_no_number(matrix_of: MatrixOf) -> None:
+    """0.42 points, just above what 1,000 images can show, take thousands of seeds that vary by a point."""
+    base = [0.7 + 0.01 * seed for seed in range(5)]
+    better = [a + 0.0042 + 0.008 * part for a, part in zip(base, (-1, 0.4, -0.4, 1, 0), strict=True)]
+    matrix = matrix_of(sgd=measured(base, 1000), adam=measured(better, 1000))
+    (found,) = matrix.judged()
+    assert (found.more_seeds, found.more_seeds_range) == (None, None)
+    assert found.reason == "not even 1,000 seeds would show one of this size"
+    shown = headline(collect(matrix.made.directory)).shown
+    assert "adam: not even 1,000 seeds would show a difference of 0.42 points." in shown
 
 
 def test_within_the_margin_two_variants_are_the_same(matrix_of: MatrixOf) -> None:

@@ -65,7 +65,7 @@ seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed
 lenet5: the first validation with val_accuracy>=0.25 (target: the worst variant's median best validation, \
 chosen from the results); medians over seeds. A run that ended without it, diverged, or ran out of memory or \
 time counts as infinite; one that was stopped or killed from outside does not count. Ranks are those that a \
-variant may truly have, by the intervals of all pairs.
+variant may truly have, by the intervals of all pairs; they are no verdict on who is better.
 
 | variant | reached | median step | median training (s) | rank |
 | :--- | ---: | ---: | ---: | ---: |
