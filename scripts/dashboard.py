@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             folders,
             host=host,
             port=asked_port(variables.get("PORT")),
-            read_only=asked_yes(variables.get("READ_ONLY")),
+            read_only=make_variables.is_yes(variables, "READ_ONLY"),
             additions=pages,
         )
     except PortTakenError as error:
@@ -70,14 +70,6 @@ def asked_port(text: str | None) -> int | None:
     if not text.isdecimal() or int(text) > 65535:
         raise ConfigError(f"PORT={text} is no port", hint="PORT=8501, or leave it out for the next free one")
     return int(text)
-
-
-def asked_yes(text: str | None) -> bool:
-    if text not in (None, "", "y", "1", "n", "0"):
-        raise ConfigError(
-            f"READ_ONLY={text} is neither y nor n", hint="READ_ONLY=y sends no requests to trainings"
-        )
-    return text in ("y", "1")
 
 
 if __name__ == "__main__":

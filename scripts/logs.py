@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     found = find(directory, ROOT, only_look=True)
     member = asked_member(found, variables.get("CELL", ""))
     log = member.launch.directory / OUTPUT_LOG
-    follow = variables.get("FOLLOW", "n") in ("y", "1")
+    follow = make_variables.is_yes(variables, "FOLLOW")
     if not log.is_file() and not follow:
         elsewhere = "the run prints where its program was started"
         reason = "the run was not started" if found.is_startable else elsewhere

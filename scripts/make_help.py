@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         print("error: one Makefile is needed", file=sys.stderr)
         return 2
     makefile = Path(argv[0]).read_text(encoding="utf-8")
-    text = "\n".join(help_lines(makefile, everything=os.environ.get("ALL") == "y")).strip("\n")
+    text = "\n".join(help_lines(makefile, everything=os.environ.get("ALL") in ("y", "1"))).strip("\n")
     try:
         print(text, flush=True)
     except BrokenPipeError:

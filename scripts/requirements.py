@@ -49,7 +49,7 @@ def main() -> int:
     ins = sorted(path.stem for path in FOLDER.glob("*.in"))
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        keep = ["-c", str(pinned_now(scratch))] if os.environ.get("KEEP") == "y" else []
+        keep = ["-c", str(pinned_now(scratch))] if os.environ.get("KEEP") in ("y", "1") else []
         everything = resolve([FOLDER / f"{name}.in" for name in ins], scratch, keep)
         pins = scratch / "pins.txt"
         pins.write_text("".join(f"{one['name']}=={one['version']}\n" for one in everything))

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kharness.config.assignment import show
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 
@@ -39,17 +38,13 @@ def main(argv: Sequence[str]) -> int:
 def complete(variables: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     """Print what is missing, and install it with INSTALL=y or in CI, where nothing may be skipped.
 
-    False if something is still missing in CI. ConfigError for an INSTALL that is not y or n, or that fails.
+    False if something is still missing in CI. ConfigError for an INSTALL that fails.
     """
-    asked = variables.get("INSTALL", "n")
-    if asked not in ("y", "n"):
-        raise ConfigError(
-            f"{show('INSTALL', asked)} is not y or n", hint="INSTALL=y installs what is missing"
-        )
+    asked = make_variables.is_yes(variables, "INSTALL")
     in_ci = environ.get("CI") == "true"
     missing = missing_programs()
-    if missing and (asked == "y" or in_ci):
-        install(missing, environ, must=asked == "y")
+    if missing and (asked or in_ci):
+        install(missing, environ, must=asked)
         missing = missing_programs()
     for packages, what in missing.items():
         say(f"check: skipping {what}: {packages} is not installed")

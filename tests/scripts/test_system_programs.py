@@ -110,8 +110,3 @@ def test_an_installation_that_fails_ends_the_check(programs: ModuleType, tmp_pat
     with pytest.raises(ConfigError, match=f"^{LINE} failed$"):
         programs.complete({"INSTALL": "y"}, {**os.environ, "CI": ""})
     assert noted(tmp_path) == [f"noninteractive {line}" for line in (LINE, "apt-get update", LINE)]
-
-
-def test_another_word_than_y_or_n_is_refused(programs: ModuleType) -> None:
-    with pytest.raises(ConfigError, match=r"^INSTALL=yes is not y or n$"):
-        programs.complete({"INSTALL": "yes"}, os.environ)

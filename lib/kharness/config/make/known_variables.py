@@ -76,6 +76,9 @@ ENVIRONMENT = (
 )
 """How variables begin that libraries and drivers below the targets read."""
 
+YES_OR_NO = ("ALL", "ANYWAY", "FOLLOW", "INSTALL", "KEEP", "PAPER", "READ_ONLY")
+"""Variables that are y or n, or 1 or 0."""
+
 _NEWEST = ("RESULTS_DIR",)  # where `latest` is
 _JUDGED = ("FAIL_ON_REGRESSION", "TOLERANCE")
 _SWEEP_ONLY = ("SWEEP_METHOD", "SWEEP_TRIALS", "SWEEP_SEED")
@@ -130,7 +133,7 @@ TARGETS: dict[str, Reads] = {
     "trackio-view": _ALL,
     "trackio-test": _ALL,
     "wandb-test": _ALL,
-    "sync": Reads(("RUN", "TRACKER")),
+    "sync": Reads(("RUN", "TRACKER"), _NEWEST),
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
     "dashboard": Reads(("HOST", "PORT", "READ_ONLY", "RUN", "SAVE", "VIEW"), _NEWEST),
     "gputop": Reads(("METRIC", "RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),

@@ -23,6 +23,7 @@ from kharness.config.make.known_variables import (
     OUTSIDE,
     SHORT,
     TARGETS,
+    YES_OR_NO,
     Reads,
     readers,
     reads_of,
@@ -39,7 +40,7 @@ from kharness.config.places import (
     home,
     lasting_place,
 )
-from kharness.config.refused import ALIASES, collect, nearest, one_value, several
+from kharness.config.refused import ALIASES, RENAMED, collect, did_you_mean, nearest, one_value, several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -80,7 +81,7 @@ def given(
                 )
             if read_as.removeprefix("CONFIG_") != name.removeprefix("CONFIG_"):
                 print(f"note: {name} is taken as {read_as.removeprefix('CONFIG_')}", file=sys.stderr)
-        _check_paths(read_as, value)
+        _check_value(read_as, value)
     for name in _LASTING & variables.keys():
         variables[name] = lasting_place(variables[name])
     return variables
@@ -98,7 +99,8 @@ def check_call(environ: Mapping[str, str], root: Path) -> None:
     hidden = [name for name in written if not _IDENTIFIER.fullmatch(name)]
     for name in [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]:
         value = written.get(name, environ.get(name, ""))
-        _check_paths(_read_as(name, value, goals, root), value)
+        _check_value(_read_as(name, value, goals, root), value)
+        _check_symbol(name, value, environ, root)
 
 
 def _enter_outside(variables: Mapping[str, str], goals: Sequence[str]) -> None:
@@ -217,7 +219,30 @@ def _as_axis(value: str) -> str:
     return ",".join(value.replace(",", " ").split()) or "1..5"
 
 
-def _check_paths(name: str, value: str) -> None:
+def _check_symbol(name: str, value: str, environ: Mapping[str, str], root: Path) -> None:
+    """ConfigError for a CONFIG_X that the tree does not define, before the package that reads trees is here.
+
+    The Kconfig of a model outside of the tree may source files that are not known here.
+    """
+    symbols = _symbols(root)
+    symbol = name.removeprefix("CONFIG_")
+    if name == symbol or not symbols or OUTSIDE in environ.get("KHARNESS_MAKE_VARS", "").split():
+        return
+    if symbol not in (*symbols, *SHORT, *RENAMED):
+        near = did_you_mean(ALIASES.get(symbol.upper(), symbol.upper()), symbols)
+        raise ConfigError(
+            f"{show(symbol, value)}: unknown symbol", hint=near or "`make menuconfig` finds symbols with /"
+        )
+
+
+def is_yes(variables: Mapping[str, str], name: str) -> bool:
+    """Whether one of YES_OR_NO is y or 1."""
+    return variables.get(name) in ("y", "1")
+
+
+def _check_value(name: str, value: str) -> None:
+    if name in YES_OR_NO and value not in ("", "y", "n", "1", "0"):
+        raise ConfigError(f"{show(name, value)} is neither y nor n", hint=f"write {name}=y, or leave it out")
     if name == "O":
         asked_folder(name, value)
     elif name in _PATHS:

@@ -20,7 +20,7 @@ from kharness.config.make.known_variables import (
     TARGETS,
     target_of,
 )
-from kharness.config.make.variables import check_call, given, layer, less_axes
+from kharness.config.make.variables import check_call, given, is_yes, layer, less_axes
 from kharness.config.tree import Tree
 
 # Symbols, as which other targets than their own read these variables.
@@ -50,10 +50,41 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
     assert refused(root, goal, NOBODY="1").startswith(nonsense)
     for name in {name for reads in TARGETS.values() for name in reads.names} - {"TRACKER"}:
         taken = name in TARGETS[target].names or (name in SYMBOLS and TARGETS[target].symbol(name))
-        assert (refused(root, goal, **{name: "x"}) == "") == taken, name
+        assert (refused(root, goal, **{name: "1"}) == "") == taken, name
     reads_all = TARGETS[target].symbols == ("",)
     assert (refused(root, goal, CONFIG_SEED="3") == "") == reads_all
     assert "CONFIG_SEED=3" in refused(root, goal, CONFIG_SEED="3") or reads_all
+
+
+@pytest.mark.parametrize(
+    ("goals", "variable"),
+    [("help", "ALL"), ("reproduce", "ANYWAY"), ("check", "INSTALL"), ("report", "PAPER"), ("logs", "FOLLOW")],
+)
+def test_what_is_neither_yes_nor_no_is_refused(root: Path, goals: str, variable: str) -> None:
+    for value in ("", "y", "n", "1", "0"):
+        assert refused(root, goals, **{variable: value}) == ""
+        found = given([f"{variable}={value}"], {}, goals, root=root)
+        assert is_yes(found, variable) == (value in ("y", "1"))
+    error = f"{variable}=yes is neither y nor n"
+    assert refused(root, goals, **{variable: "yes"}) == f"{error}; write {variable}=y, or leave it out"
+    with pytest.raises(ConfigError, match=f"^{error}$"):
+        given([f"{variable}=yes"], {}, goals, root=root)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CONFIG_LEARNING_RAT", "did you mean LEARNING_RATE?"),
+        ("CONFIG_learning_rate", "did you mean LEARNING_RATE?"),
+        ("CONFIG_LR", "did you mean LEARNING_RATE?"),
+        ("CONFIG_QQQ", "`make menuconfig` finds symbols with /"),
+    ],
+)
+def test_unknown_symbol_is_refused_before_anything_is_installed(root: Path, name: str, hint: str) -> None:
+    """As the tree, which needs kconfiglib, says it; what the tree takes is taken."""
+    assert refused(root, "train", **{name: "3"}) == f"{name[7:]}=3: unknown symbol; {hint}"
+    for taken in ("CONFIG_SEED", "CONFIG_OPTIMIZER", "CONFIG_TRACKER"):
+        assert refused(root, "train", **{taken: "3"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -196,7 +227,7 @@ def test_what_a_help_comment_names_its_target_reads(root: Path) -> None:
 def test_what_scripts_look_up_is_in_the_table(root: Path) -> None:
     """Each variable that code reads is one of a target, and each of a target is read somewhere."""
     read = re.compile(
-        r'(?:variables|given)(?:\.get\(|\[)"([A-Z_]+)"|needs\("([A-Z]+)"|name(?:: str )?=\s*"([A-Z]+)"'
+        r'(?:variables|given)(?:\.get\(|\[|, )"([A-Z_]+)"|needs\("([A-Z]+)"|name(?:: str )?=\s*"([A-Z]+)"'
     )
     files = [*root.glob("scripts/*.py"), *root.glob("lib/kharness/**/*.py")]
     found = {"".join(names) for path in files for names in read.findall(path.read_text())} | {
