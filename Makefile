@@ -203,7 +203,7 @@ wandb-test: $(setup)		## send made-up metrics to W&B (offline without a login) a
 	@$(python) scripts/tracker_test.py wandb
 
 .PHONY: sync
-sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
+sync: $(setup)			## bring a run's trackers up to date: RUN=dir (default: the newest) TRACKER=name
 	@$(python) scripts/sync.py
 
 .PHONY: prometheus

@@ -1,7 +1,7 @@
-"""Bring the trackers of finished runs up to date (`make sync RUN=dir [TRACKER=wandb,trackio|both]`).
+"""Bring the trackers of finished runs up to date (`make sync [RUN=dir] [TRACKER=wandb,trackio|both]`).
 
-RUN is a run directory, or one that holds some, such as a matrix. TRACKER adds trackers that the run did
-not have. A run that an agent still follows is waited for, and how far it is is printed.
+RUN is a run directory, or one that holds some, such as a matrix; default: the newest. TRACKER adds trackers
+that the run did not have. A run that an agent still follows is waited for, and how far it is is printed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.assignment import tracker_list
-from kharness.config.errors import KharnessError, run_command
-from kharness.config.make.typed import typed
-from kharness.config.make.variables import given
-from kharness.config.places import asked_path
+from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.environment.parts import bring
-from kharness.runs.bundle import opened
-from kharness.runs.files import LATEST
+from kharness.runs.latest import asked_directory, shown
 from monitoring.agent.delivery import Delivery
 from monitoring.agent.follow import catch_up, leave
 from monitoring.agent.lock import death, has_died
@@ -29,31 +27,34 @@ from monitoring.follower import configured_options, follower_module, upload_comm
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def main(argv: Sequence[str]) -> int:
     """0 when every follower has everything, 2 when one fails or does not respond."""
-    variables = given(argv, os.environ, "sync")
-    if not variables.get("RUN"):
-        raise KharnessError("RUN is not given", hint=f"for example {typed('sync', f'results/{LATEST}')}")
+    variables = make_variables.given(argv, os.environ, "sync", root=ROOT)
+    place = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     asked = tracker_names(variables.get("TRACKER", ""))
     failures = 0
-    for directory in run_directories(opened(asked_path("RUN", variables["RUN"]))):
+    for directory in run_directories(place):
         try:
             deliveries = deliver(directory, asked)
         except RunBusyError as error:
             failures += 1
-            print_error(f"{directory}: {error}", error.hint)
+            print_error(f"{shown(directory)}: {error}", error.hint)
             continue
         kept = upload_commands(directory, trackers_of(directory, asked))
         for delivery in deliveries:
             if delivery.finished:
-                print(f"{directory}: {delivery.name}: {outcome(delivery)}")
+                say(f"{shown(directory)}: {delivery.name}: {outcome(delivery)}")
                 if delivery.name in kept:
-                    print(f"  on this disk, not uploaded; to upload it: {kept[delivery.name]}")
+                    say(f"  on this disk, not uploaded; to upload it: {kept[delivery.name]}")
                 continue
             failures += 1
             hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""
-            print_error(f"{directory}: {delivery.name}: {reason(delivery.error)}", hint or "try again later")
+            print_error(
+                f"{shown(directory)}: {delivery.name}: {reason(delivery.error)}", hint or "try again later"
+            )
     if failures:  # a tracker that fails may have left threads that would keep this process for ever
         leave(2)
     return 0
@@ -62,20 +63,20 @@ def main(argv: Sequence[str]) -> int:
 def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
     """Bring the run's followers up to date; none if it is still training and its agent has done that."""
 
-    def say(line: str) -> None:
-        print(f"{directory}: {line}", flush=True)
+    def tell(line: str) -> None:
+        say(f"{shown(directory)}: {line}")
 
     trackers = trackers_of(directory, asked)
     bring(trackers)
     if has_died(directory):
-        say(death())
+        tell(death())
     added = trackers.keys() - read_run_json(directory)["tracking"]["trackers"].keys()
-    while wait_for_agent(directory, say, to_its_end=bool(added)):
+    while wait_for_agent(directory, tell, to_its_end=bool(added)):
         try:
             return catch_up(directory, trackers)
         except RunBusyError:  # the agent of a next attempt has come meanwhile
             continue
-    say("it is still training, and its agent has delivered everything so far")
+    tell("it is still training, and its agent has delivered everything so far")
     return []
 
 

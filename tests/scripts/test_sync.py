@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kharness.matrix.running.delivery import delivery_lines
+from kharness.runs.command import Command
 from monitoring import Run, read_records
 from monitoring.agent import wait
 from monitoring.agent.follow import undelivered
@@ -25,6 +26,8 @@ from ..monitoring.conftest import agent_of
 from ..processes import is_gone
 from ..waiting import wait_until
 from ..warm_python import WarmPython
+
+ROOT = Path(__file__).resolve().parents[2]
 
 Sync = Callable[..., tuple[int, str, str]]
 
@@ -52,7 +55,9 @@ def sync(root: Path, warm_python: WarmPython) -> Sync:
 def test_sync_brings_every_run_of_a_matrix_up_to_date(sync: Sync, matrix: Path) -> None:
     lines = [f"{matrix}/{name}: csv: {{}} new records, 2 in all\n" for name in ("a", "b")]
     assert sync(f"RUN={matrix}") == (0, "".join(lines).format(2, 2), "")
-    assert sync(f"RUN={matrix}") == (0, "".join(lines).format(0, 0), "")
+    (matrix.parent / "latest").symlink_to("matrix")
+    newest = sync(f"CONFIG_RESULTS_DIR={matrix.parent}")
+    assert newest == (0, "".join(lines).format(0, 0), "")
 
 
 def test_sync_adds_a_tracker_that_the_run_did_not_have(sync: Sync, matrix: Path) -> None:
@@ -102,10 +107,14 @@ def test_what_is_not_uploaded_is_said(
             f"  on this disk, not uploaded; to upload it: {upload}",
         ],
     )
-    ends = ["csv: all points delivered", "wandb: all points on this disk, not uploaded"]
-    assert delivery_lines([run], {}, tmp_path) == ends
-    ends[1] = f"wandb: all points of 2 runs on this disk, not uploaded; to upload the first: {upload}"
-    assert delivery_lines([run, run], {}, tmp_path) == ends
+    kept = "wandb: all points on this disk, not uploaded"
+    assert delivery_lines([run], {}, tmp_path) == [kept]
+    of_two = f"wandb: all points of 2 runs on this disk, not uploaded; to upload the first: {upload}"
+    assert delivery_lines([run, run], {}, tmp_path) == [of_two]
+    template = {"words": ["./train"], "environment": {}, "follow": [], "resume": []}
+    Command(["./train"], cwd=str(tmp_path), values={}, template=template).write(run)
+    # a program prints no command of ours
+    assert delivery_lines([run], {}, tmp_path) == [f"{kept}; to upload them: {upload}"]
 
 
 def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:
@@ -316,11 +325,13 @@ def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matr
 @pytest.mark.parametrize(
     ("variables", "error"),
     [
-        ((), "error: RUN is not given\nhint: for example make sync RUN=results/latest\n"),
-        (("RUN=/no/such",), "error: /no/such is not a directory\nhint: name one that a training wrote\n"),
+        (
+            ("RUN=/no/such",),
+            "error: /no/such does not exist\nhint: name a run or a matrix: RUN=results/latest\n",
+        ),
         (
             ("RUN=tests",),
-            "error: tests is not a run directory: it has no run.json\n"
+            f"error: {ROOT}/tests is not a run directory: it has no run.json\n"
             "hint: name a directory that a training wrote, such as results/RUN\n",
         ),
         (

@@ -103,6 +103,8 @@ def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
     neighbors.leave()
     if not is_told:  # also where a minute was too short to find anything
         say(bridge.described())
+    for line in bridge.uploads():
+        say(line)
     _finish(run, code, script.stopped_by, said, bridge.done())
     return 128 - code if code < 0 else code
 

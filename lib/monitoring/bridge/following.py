@@ -146,6 +146,19 @@ class Bridge:
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
 
+    def uploads(self) -> list[str]:
+        """Return how to upload what the program's trackers keep on this disk alone, a line for each."""
+        told = [
+            (source.kind, command(source.path))
+            for source, _ in self._readers
+            if (command := getattr(source_kinds()[source.kind], "upload_command", None))
+        ]
+        return [
+            f"{kind}: this run is on this disk, not uploaded; to upload it: {command}"
+            for kind, command in dict.fromkeys(told)
+            if command
+        ]
+
     @property
     def has_found(self) -> bool:
         """Whether the program has reported anything."""

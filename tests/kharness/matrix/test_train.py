@@ -21,7 +21,6 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
         "run: results/mine",
         "configuration: pretender, preset default; NUM_STEPS=5",
         f"training with sgd 0.1 in {checkout.root}",
-        "csv: all points delivered",
         "page: results/mine/report.html",
         "next: make report RUN=results/latest  # its graphs and tables as files",
         "      make test_matrix CONFIG_NUM_STEPS=5 CONFIG_MATRIX_AXES=SEED=1..5"

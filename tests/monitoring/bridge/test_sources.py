@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -95,6 +96,10 @@ def test_rows_of_trackers(run_dir: Path, kind: str, bridged: Bridged) -> None:
     ]
     names = "nested/a, train/loss, val/acc" if kind == "wandb" else "train/loss, nested/a, val/acc"
     assert f"recorded from {kind}: {names}" in ended.stderr
+    upload = r"^wandb: this run is on this disk, not uploaded; to upload it: \S*wandb sync (\S+)$"
+    kept = re.findall(upload, ended.stderr, flags=re.MULTILINE)
+    assert [Path(folder).parent.name for folder in kept] == ["wandb"] * (kind == "wandb")
+    assert all(list(run_dir.glob(f"stores/wandb/{Path(folder).name}/*.wandb")) for folder in kept)
 
 
 def test_event_files(run_dir: Path, bridged: Bridged) -> None:

@@ -15,6 +15,7 @@ from typing import BinaryIO, TypeVar
 from kharness.config.make.typed import typed, typed_target
 from kharness.config.writing import guarded
 from kharness.matrix.running.signals import Signals
+from kharness.runs.command import read_command
 from kharness.runs.errors import MatrixError
 from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import death, has_died, is_coming, is_followed
@@ -22,7 +23,7 @@ from monitoring.agent.progress import read_progress
 from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
-from monitoring.follower import upload_commands
+from monitoring.follower import ALWAYS, upload_commands
 from monitoring.host import libc
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
@@ -91,11 +92,12 @@ def _kept_here(directories: Sequence[Path]) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _kept_lines(name: str, commands: Sequence[str]) -> list[str]:
-    if len(commands) == 1:  # the training has printed the command
-        return [f"{name}: all points on this disk, not uploaded"]
-    runs = f"{name}: all points of {counted(len(commands), 'run')} on this disk, not uploaded"
-    return [f"{runs}; to upload the first: {commands[0]}"]
+def _kept_line(name: str, commands: Sequence[str], *, is_told: bool) -> str:
+    """`is_told` says whether the training has printed the command."""
+    several = len(commands) > 1
+    whose = f" of {counted(len(commands), 'run')}" if several else ""
+    upload = f"; to upload {'the first' if several else 'them'}: {commands[0]}"
+    return f"{name}: all points{whose} on this disk, not uploaded{'' if is_told else upload}"
 
 
 def delivery_lines(
@@ -107,9 +109,10 @@ def delivery_lines(
     if not lacking:
         names = {name for directory in directories for name in read_progress(directory)}
         kept = _kept_here(directories)
-        sent = sorted(names - kept.keys())
+        sent = sorted(names - kept.keys() - {*ALWAYS})  # nobody has asked for those
         delivered = [f"{', '.join(sent)}: all points delivered"] if sent else []
-        return [*delivered, *(line for name in sorted(kept) for line in _kept_lines(name, kept[name]))]
+        is_told = len(directories) == 1 and read_command(directories[0]) is None
+        return [*delivered, *(_kept_line(name, kept[name], is_told=is_told) for name in sorted(kept))]
     lines = []
     for directory, followers in lacking.items():
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory

@@ -29,6 +29,13 @@ def find(watched: Watched) -> Iterator[WandbSource]:
             yield WandbSource(path)
 
 
+def upload_command(path: Path) -> str | None:
+    """Return the command that uploads a log which W&B keeps offline; None for another."""
+    from monitoring.trackers._wandb_upload import typed_wandb  # no program waits for it
+
+    return typed_wandb("sync", path.parent) if path.parent.name.startswith("offline-run-") else None
+
+
 class WandbSource:
     """The log of one run."""
 
