@@ -1,4 +1,8 @@
-"""Compare two runs, matrices or variants: compare.py A=dir B=dir [--fail-on-regression] [NAME=value…]."""
+"""Compare two runs, matrices or variants: compare.py A=dir B=dir [--fail-on-regression] [NAME=value…].
+
+A and B are runs, matrices, or variants of one, as results/latest:OPTIMIZER=sgd. With FAIL_ON_REGRESSION=y
+the exit code is 3 if B is worse than A, by more than TOLERANCE if that is given.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from monitoring.errors import columns_of
 
 def main(argv: Sequence[str]) -> int:
     """0, or 3 with --fail-on-regression (FAIL_ON_REGRESSION=y) when B is worse than A."""
-    parser = argparse.ArgumentParser(prog="compare.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="compare.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fail-on-regression", action="store_true", help="exit 3 if B is worse than A")
     parser.add_argument("assignments", nargs="*", metavar="NAME=value", help="as for make")
     arguments = parser.parse_intermixed_args(argv)
@@ -36,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if not (arguments.fail_on_regression or fails_on_regression(variables)):
         return 0
     worse = regressions(compared.decisive, tolerance)
-    print("\n".join([f"regression: {line}" for line in worse] or ["no regression shown"]))
+    say("\n".join([f"regression: {line}" for line in worse] or ["no regression shown"]))
     return EXIT_FAILED if worse else 0
 
 

@@ -3,7 +3,7 @@
 RUN is a run or a matrix, shown with the GPUs as it records them, if it does. Without RUN the GPUs are all of
 this machine, with the newest run next to them. SIMULATE=4 shows four GPUs that do not exist, and
 says so. METRIC is what the run's second graph shows, as the key `n` chooses it; THEME and SORT are what `t`
-and `<` `>` choose. `make gputop` calls it, and `make watch`, its name where there is no GPU.
+and `<` `>` choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The command `kharness`: run any program, train it in all combinations, continue, compare.
+"""Run any program, train it in all combinations, continue, compare.
 
     kharness run -- python train.py --lr 3e-4
-    kharness matrix -a lr=1e-3,3e-4 -a seed=1..5 -- python train.py --lr {lr} --seed {seed}
+    kharness matrix -a lr=1e-3,3e-4 -a seed=1..5 -- \\
+        python train.py --lr {lr} --seed {seed}
     kharness continue
 
 Words after `--` are the program's, letter for letter.
@@ -21,7 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from kharness.command_options import OF_PROGRAMS, command_parser
+from kharness.command_options import (
+    JUDGES,
+    OF_PROGRAMS,
+    command_parser,
+    judging_options,
+    places_of,
+    target_help,
+)
 from kharness.config.errors import run_command
 from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.bundle import opened
@@ -152,13 +160,17 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.matrix.commands.planned import prepare_matrix
     from kharness.matrix.planning.matrix_json import Plan, planned_content
     from kharness.matrix.supervise import check_running, supervise_matrix
+    from kharness.report.judging.baseline import baseline_line
     from kharness.report.report import check_judging, told_report
+    from kharness.report.summary import Summary
     from kharness.runs.latest import shown
     from monitoring.counts import counted
 
+    judged: list[Summary] = []
+
     def check(plan: Plan) -> None:
         check_running(plan)
-        check_judging(plan.directory, {}, planned=planned_content(plan))
+        judged.append(check_judging(plan.directory, {}, planned=planned_content(plan)))
 
     plan = prepare_matrix(
         _given(options, words),
@@ -171,7 +183,8 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         return dry_run(plan.launches, plan.note_lines())
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
-    say("\n".join([head, *plan.note_lines()]))
+    baseline = baseline_line(judged[-1])
+    say("\n".join([head, *plan.note_lines(), *[f"  {baseline}"] * bool(baseline)]))
     return supervise_matrix(plan, root=Path.cwd(), report=partial(told_report, given={}))
 
 
@@ -232,20 +245,32 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.config.output import say
     from kharness.report.compare_page import write_comparison
     from kharness.report.report import told_report
-    from kharness.runs.files import LATEST
     from kharness.runs.latest import shown
 
     given = {f"CONFIG_{name}": value for name, value in _judging(options).items()}
     if options.other:
         say(shown(write_comparison(str(options.directory), options.other, given)))
         return 0
-    directory = opened(options.directory or options.results / LATEST).resolve()
-    return told_report(directory, say, given)
+    return told_report(_asked(options), say, given)
+
+
+def _asked(options: argparse.Namespace) -> Path:
+    """Return the run or matrix that was named, else the newest."""
+    from kharness.runs.latest import asked_directory
+
+    named = {"RUN": str(options.directory)} if options.directory else {}
+    return asked_directory({**named, "CONFIG_RESULTS_DIR": str(options.results)}, Path.cwd())
 
 
 def about(name: str) -> int:
-    """Print what the make target of that name takes."""
-    print(ast.get_docstring(ast.parse(_script(name).read_text(encoding="utf-8"))))
+    """Print what a target takes."""
+    from kharness.config.make.known_variables import SHORT, TARGETS, YES_OR_NO
+
+    reads = TARGETS[name]
+    short = [word for word, symbol in SHORT.items() if name not in JUDGES and reads.symbol(symbol)]
+    words = [f"{word}={'y' if word in YES_OR_NO else '…'}" for word in dict.fromkeys((*reads.names, *short))]
+    text = ast.get_docstring(ast.parse(_script(name).read_text(encoding="utf-8"))) or ""
+    print(target_help(name, text, words, shutil.get_terminal_size().columns - 2))
     return 0
 
 
@@ -259,15 +284,17 @@ def _script(name: str) -> Path:
 def target(name: str, words: Sequence[str]) -> int:
     """Do what the make target of that name does, on the results in this folder."""
     script = _script(name)
-    named = iter(("A", "B") if name == "compare" else ("TARGET",) if name == "test-rerun" else ("RUN",))
-    given = []
+    named = iter(places_of(name))
+    options, words = judging_options(name, words)
+    given = [f"CONFIG_{symbol}={value}" for symbol, value in _judging(options).items()] if options else []
     for word in words:
-        is_variable = (
-            "=" in word and word.partition("=")[0].isidentifier()
-        )  # results/latest:lr=0.1 is a place
+        # results/latest:lr=0.1 is a place
+        is_variable = "=" in word and word.partition("=")[0].isidentifier()
+        if word.startswith("-"):
+            raise MatrixError(f"unrecognized argument: {word}", hint=f"kharness {name} --help")
         variable = "" if is_variable else next(named, None)
         if variable is None:
-            raise MatrixError(f"{word} is one name too many", hint=f"kharness {name} [NAME=value …]")
+            raise MatrixError(f"{word} is one name too many", hint=f"kharness {name} --help")
         given.append(f"{variable}={word}" if variable else word)
     if script.is_file():
         sys.stdout.flush()
@@ -317,22 +344,20 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def bundle(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Write a run or a matrix into one archive."""
+    from kharness.config.output import say
     from kharness.runs.bundle.archive import write_bundle
-    from kharness.runs.files import LATEST
-    from kharness.runs.latest import asked_directory, shown
+    from kharness.runs.latest import shown
     from monitoring.counts import counted
 
-    asked = str(options.directory or options.results / LATEST)
-    written = write_bundle(
-        asked_directory({"RUN": asked}, Path.cwd()), options.output, weights=options.weights
-    )
+    written = write_bundle(_asked(options), options.output, weights=options.weights)
     left = f"; without {counted(written.left_out, 'file')} of weights (--weights)" if written.left_out else ""
-    print(f"{shown(written.path)}: {counted(written.files, 'file')}, {written.bytes / 1e6:.1f} MB{left}")
+    say(f"{shown(written.path)}: {counted(written.files, 'file')}, {written.bytes / 1e6:.1f} MB{left}")
     return 0
 
 
 def note(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Give a run tags and a note, which ls, conditions and the page know."""
+    from kharness.config.output import say
     from kharness.runs.latest import asked_directory, shown
     from monitoring.notes import changed, read_notes, write_notes
 
@@ -340,7 +365,7 @@ def note(options: argparse.Namespace, words: Sequence[str]) -> int:
     notes = read_notes(directory)
     kept = changed(notes, add=options.tag, remove=options.untag, text=options.message)
     write_notes(directory, kept)
-    print(f"{shown(directory)}: {', '.join(kept.tags) or 'no tag'}{f'; {kept.text}' if kept.text else ''}")
+    say(f"{shown(directory)}: {', '.join(kept.tags) or 'no tag'}{f'; {kept.text}' if kept.text else ''}")
     return 0
 
 
@@ -469,7 +494,17 @@ def _running(options: argparse.Namespace, *, is_program: bool) -> dict[str, Valu
 
 
 def _judging(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings of the report that were typed."""
+    """Return the settings of the report that were typed. MatrixError for no direction of a metric."""
+    from monitoring.journal.fields.directions import read_directions
+
+    for text in options.better:
+        try:
+            read_directions(text)
+        except ValueError as error:
+            raise MatrixError(
+                f"--better {text} does not say which way a metric is better",
+                hint="--better wer=down, or up; once for each metric",
+            ) from error
     asked = {
         "REPORT_BETTER": "; ".join(options.better),
         "REPORT_METRIC": options.metric,
@@ -483,12 +518,12 @@ CALLS = {
     "run": run,
     "matrix": matrix,
     "sweep": sweep,
-    "ls": ls,
-    "bundle": bundle,
-    "import": import_,
-    "note": note,
     "continue": resume,
     "report": report,
+    "ls": ls,
+    "note": note,
+    "import": import_,
+    "bundle": bundle,
 }
 
 

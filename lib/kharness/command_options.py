@@ -1,8 +1,10 @@
-"""The options of the command `kharness`."""
+"""The options of the command `kharness`, and what its help says."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +23,8 @@ OF_MATRIX = (
     *("--axis", "--baseline", "--better", "--budget", "--jobs", "--keep-going", "--metric", "--retries"),
     "--timeout",
 )
+# Targets of make that judge.
+JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
@@ -42,17 +46,78 @@ def command_parser(
     """Return the parser of these commands; of the targets of make it knows the names alone, and of the
     commands but for the `asked` one too: to make all options takes longer than the rest.
     """
-    parser = _Commands(prog="kharness", description=about, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Commands)
-    for name, text in targets.items():
-        commands.add_parser(name, help=text)
+    texts = {name: (call.__doc__ or "").splitlines()[0] for name, call in calls.items()}
+    told = {**{name: f"{text[0].lower()}{text[1:-1]}" for name, text in texts.items()}, **targets}
+    parser = _Commands(
+        prog="kharness",
+        usage="kharness COMMAND …, kharness COMMAND --help",
+        description=about,
+        epilog=_table("commands:", told),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(
+        required=True, prog="kharness", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=_Commands
+    )
+    for name in targets:
+        commands.add_parser(name)
     for name, call in calls.items():
-        one = commands.add_parser(name, help=(call.__doc__ or "").splitlines()[0])
+        usage = f"kharness {name} [options] -- PROGRAM …" if name in OF_PROGRAMS else None
+        one = commands.add_parser(name, description=texts[name], usage=usage)
         one.set_defaults(call=call)
-        one.add_argument("--results", type=Path, default=Path("results"), help="folder of run directories")
+        one.add_argument("--results", type=Path, default=Path("results"), metavar="DIR",
+                         help="folder of run directories")  # fmt: skip
         if name == asked:
             _TAKES[name](one)
     return parser
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    """Return the names with their texts beside them; argparse puts the text of a long name below it."""
+    import textwrap
+
+    columns, width = shutil.get_terminal_size().columns - 2, max(map(len, rows))
+    lines = [
+        textwrap.fill(f"{name:{width}}  {text}", columns, initial_indent="  ",
+                      subsequent_indent=" " * (width + 4), break_on_hyphens=False)
+        for name, text in rows.items()
+    ]  # fmt: skip
+    return "\n".join([title, *lines])
+
+
+def places_of(name: str) -> Sequence[str]:
+    """Return the variables of a target of make that are given without their names."""
+    return {"compare": ("A", "B"), "test-rerun": ("TARGET",)}.get(name, ("RUN",))
+
+
+def judging_options(name: str, words: Sequence[str]) -> tuple[argparse.Namespace | None, list[str]]:
+    """Return the options by which a target of make judges, None for others, and the words that are none."""
+    if name not in JUDGES:
+        return None, list(words)
+    parser = _Commands(prog=f"kharness {name}", add_help=False, allow_abbrev=False)
+    _takes_judging(parser)
+    return parser.parse_known_args(words)
+
+
+def target_help(name: str, about: str, variables: Sequence[str], columns: int) -> str:
+    """Return the help of a target of make that reads `variables`; `about` is the docstring of its script,
+    which begins with how to call that.
+    """
+    import textwrap
+
+    places = places_of(name)
+    words = [place if name == "compare" else f"[{place}]" for place in places]
+    if name in JUDGES:
+        words += ["[--metric NAME]", "[--better METRIC=up|down]", "[--baseline NAME]", "[--budget UNIT]"]
+    words += [f"[{variable}]" for variable in variables if variable.partition("=")[0] not in places]
+    first, *rest = (" ".join(part.split()) for part in about.split("\n\n"))
+    sentence = re.split(r"\.$|: \w+\.py| \(`make", first)[0]
+    if "RUN" in places and "RUN" not in " ".join(rest):
+        rest.insert(0, "RUN is a run or a matrix; without it the newest.")
+    usage = " ".join([f"usage: kharness {name}", *words])
+    wrapped = textwrap.TextWrapper(columns, break_long_words=False, break_on_hyphens=False)
+    parts = [wrapped.fill(part) for part in (f"{sentence}.", *rest)]
+    wrapped.subsequent_indent = " " * len("usage: ")
+    return "\n\n".join([wrapped.fill(usage), *parts])
 
 
 def _takes_condition(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +141,8 @@ def _takes_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _takes_directory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, nargs="?", help="a run or a matrix; default: the newest")
+    parser.add_argument("directory", type=Path, nargs="?", metavar="RUN",
+                        help="a run or a matrix; default: the newest")  # fmt: skip
 
 
 def _takes_bundle(parser: argparse.ArgumentParser) -> None:
@@ -86,13 +152,15 @@ def _takes_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _takes_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", default="", help="default: the name of this folder")
-    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--project", default="", metavar="NAME", help="default: the name of this folder")
+    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE",
+                        help="an environment variable of the program; {lr} is filled in")  # fmt: skip
     parser.add_argument("--follow", action="append", default=[], metavar="PATH",
                         help="a file or folder that the program writes metrics into")  # fmt: skip
     parser.add_argument("--pattern", action="append", default=[], metavar="REGEX",
                         help="metrics in a line of output, one named group each")  # fmt: skip
-    parser.add_argument("--tracker", action="append", default=[], help="deliver to wandb, trackio, …")
+    parser.add_argument("--tracker", action="append", default=[], metavar="NAME",
+                        help="deliver to wandb, trackio, …")  # fmt: skip
     parser.add_argument("--render", type=Path, action="append", default=[], metavar="FILE",
                         help="a file with placeholders: each run has a copy, {NAME} is its path")  # fmt: skip
     parser.add_argument("--resume-with", default="", metavar="WORDS",
@@ -109,23 +177,29 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
 
 def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
-    parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V")
+    parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V",
+                        help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
     _takes_running(parser, "1, in a queue all", "none", "1")
     _takes_judging(parser)
 
 
 def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, retries: str) -> None:
-    parser.add_argument("--jobs", type=_whole, help=f"runs at once, 0 for as many as fit; default: {jobs}")
-    parser.add_argument("--timeout", type=_whole, help=f"seconds per attempt, 0 for none; default: {timeout}")
-    parser.add_argument("--retries", type=_whole, help=f"after a kill or a lost device; default: {retries}")
+    parser.add_argument("--jobs", type=_whole, metavar="N",
+                        help=f"runs at once, 0 for as many as fit; default: {jobs}")  # fmt: skip
+    parser.add_argument("--timeout", type=_whole, metavar="S",
+                        help=f"seconds per attempt, 0 for none; default: {timeout}")  # fmt: skip
+    parser.add_argument("--retries", type=_whole, metavar="N",
+                        help=f"after a kill or a lost device; default: {retries}")  # fmt: skip
     parser.add_argument("--keep-going", action="store_true",
                         help="start all, also where the first ones fail alike")  # fmt: skip
 
 
 def _takes_judging(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--metric", default="", help="what decides")
-    parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down")
-    parser.add_argument("--baseline", default="", help="the variant that others are compared with")
+    parser.add_argument("--metric", default="", metavar="NAME", help="what decides")
+    parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down",
+                        help="which way a metric of your own is better")  # fmt: skip
+    parser.add_argument("--baseline", default="", metavar="NAME",
+                        help="the variant that others are compared with; default: the first")  # fmt: skip
     parser.add_argument(
         "--budget", choices=("auto", *COUNTS, "time"), default="", help="what is equal of all"
     )
@@ -149,8 +223,8 @@ def _takes_more_seeds(parser: argparse.ArgumentParser) -> None:
 def _takes_note(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="RUN")
     parser.add_argument("-m", "--message", metavar="TEXT", help="the note; '' takes it away")
-    parser.add_argument("--tag", action="append", default=[], metavar="TAG")
-    parser.add_argument("--untag", action="append", default=[], metavar="TAG")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="give it this tag")
+    parser.add_argument("--untag", action="append", default=[], metavar="TAG", help="take this tag away")
 
 
 def _takes_grid(parser: argparse.ArgumentParser) -> None:
@@ -165,8 +239,8 @@ def _takes_sweep(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
     parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
                         help="default: tpe where a range has no grid, else grid")  # fmt: skip
-    parser.add_argument("--trials", type=_count, default=20, help="of a search")
-    parser.add_argument("--search-seed", type=int, default=0, help="of the search itself")
+    parser.add_argument("--trials", type=_count, default=20, metavar="N", help="of a search; default: 20")
+    parser.add_argument("--search-seed", type=int, default=0, metavar="N", help="of the search itself")
 
 
 def _whole(text: str) -> int:

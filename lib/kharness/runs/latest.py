@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.errors import ConfigError
+from kharness.config.make.typed import typed_setting
 from kharness.config.places import CONFIG_PY, asked_folder, asked_path
 from kharness.runs.bundle import opened
 from kharness.runs.files import LATEST
@@ -22,12 +23,17 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
         directory = opened(asked_path(name, asked).absolute())
         if not directory.is_dir():
             what = "is a file, no run or matrix" if directory.exists() else "does not exist"
-            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/{LATEST}")
+            example = typed_setting(f"{name}=results/{LATEST}", f"results/{LATEST}")
+            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {example}")
         return directory.resolve()
     latest = latest_link(variables, output)
     if not latest.exists():
         raise ConfigError(
-            f"{shown(latest)} does not exist", hint=f"run `make test_matrix` first, or say {name}=dir"
+            f"{shown(latest)} does not exist",
+            hint=typed_setting(
+                f"run `make test_matrix` first, or say {name}=dir",
+                "`kharness run` or `kharness matrix` makes it; or name a run",
+            ),
         )
     return latest.resolve()
 

@@ -496,7 +496,17 @@ REFUSED = [
         "one named group per metric",
     ),
     (["run", "--pattern", "x", "--", "true"], "--pattern x names no metric", "one named group per metric"),
-    (["status", "a", "b"], "b is one name too many", "kharness status [NAME=value …]"),
+    (["status", "a", "b"], "b is one name too many", "kharness status --help"),
+    (["compare", "a", "--nope"], "unrecognized argument: --nope", "kharness compare --help"),
+    *(
+        (
+            [*words, "--better", "val_loss=dwn"],
+            "--better val_loss=dwn does not say which way a metric is better",
+            "--better wer=down, or up; once for each metric",
+        )
+        for words in (["report"], ["compare", "a", "b"], ["summary"])
+    ),
+    (["reproduce", "ANYWAY=yes"], "ANYWAY=yes is neither y nor n", "write ANYWAY=y, or leave it out"),
 ]
 
 
