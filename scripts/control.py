@@ -15,6 +15,7 @@ from pathlib import Path
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.make.typed import typed
+from kharness.config.output import say
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     except RequestError as error:
         name, equals, value = str(error).partition("=")
         raise ConfigError(f"{name.upper()}{equals}{value}", hint="make help has an example") from None
-    print(f"run: {shown(run)}")
+    say(f"run: {shown(run)}")
     return wait_for_answer(journal, request, run)
 
 
@@ -125,23 +126,23 @@ def wait_for_answer(
             if record.get("request") != request.name or record.get("replayed"):
                 continue
             if record["event"] == "control_refused":
-                print(f"refused after step {record['global_step']}: {record['reason']}")
+                say(f"refused after step {record['global_step']}: {record['reason']}")
                 return EXIT_FAILED
-            print(applied(record))
+            say(applied(record))
             missing.pop(str(record["control"]), None)
         if not missing:
             return 0
         if ended and withdraw(run, request):
-            print(f"not applied: {', '.join(missing)}: the training has ended before: {ended}")
+            say(f"not applied: {', '.join(missing)}: the training has ended before: {ended}")
             return EXIT_FAILED
         if not runs:
-            print(
+            say(
                 f"pending: {', '.join(missing)}: the training process has died; the next attempt applies it, "
                 f"unless you remove {shown(path_of(run, request))}"
             )
             return EXIT_STOPPED
         if not in_time:
-            print(
+            say(
                 f"pending: {', '.join(missing)}: not answered in {seconds:g} s; it is applied after a step, "
                 f"a setting {DEBOUNCE_SECONDS:g} s after its last change, unless you remove "
                 f"{shown(path_of(run, request))}"

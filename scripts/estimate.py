@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.matrix.overview import estimate_lines, look
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.selected_runs import find
@@ -26,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     running = len(overview.having(RUNNING)) if overview.holder else 0
     jobs = running or num_jobs(with_command_line(found.settings, variables, ROOT))
     expected = expected_seconds(found.launches, found.directory.parent)
-    print("\n".join(estimate_lines(overview, expected, jobs)))
+    say("\n".join(estimate_lines(overview, expected, jobs)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.report.graphs import draw_all, warnings_of
 from kharness.report.summary import collect
 from kharness.runs.latest import asked_directory, shown
@@ -20,7 +21,7 @@ def main(argv: Sequence[str]) -> None:
     summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     _ = summary.conclusions  # a BASELINE or a metric that cannot be used is the user's to fix
     pictures = draw_all(summary)
-    print("\n".join([*map(shown, pictures), *(f"warning: {line}" for line in warnings_of(summary))]))
+    say("\n".join([*map(shown, pictures), *(f"warning: {line}" for line in warnings_of(summary))]))
 
 
 if __name__ == "__main__":

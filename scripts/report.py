@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.report.compare_page import write_comparison
 from kharness.report.errors import ReportError
 from kharness.report.graphs import warnings_of
@@ -30,28 +31,25 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: Sequence[str]) -> int:
     """Return 0 once everything is written; what failed is a line `warning: …`."""
     variables = make_variables.given(argv, os.environ, "report", root=ROOT)
-    wants_paper(variables)
     if variables.get("A") or variables.get("B"):
         return _comparison(variables)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary, written = write_everything(directory, variables)
     own = [path for path in written if path.parent == directory]
-    print("\n".join(map(shown, own)))
+    say("\n".join(map(shown, own)))
     graphs = sorted((directory / GRAPHS).glob("*.png"))
     if graphs:
-        print(f"{shown(directory / GRAPHS)}: {counted(len(graphs), 'graph')}, each with its numbers as CSV")
+        say(f"{shown(directory / GRAPHS)}: {counted(len(graphs), 'graph')}, each with its numbers as CSV")
     if len(written) > len(own):
         runs = counted(len(written) - len(own), "run")
-        print(f"{shown(directory)}/*/{REPORT_HTML}: the page of each, {runs}")
+        say(f"{shown(directory)}/*/{REPORT_HTML}: the page of each, {runs}")
     elif summary.plan:
-        print(f"one run: make report RUN={shown(directory / summary.cells[0].name)}")
-    if wants_paper(variables):
+        say(f"one run: make report RUN={shown(directory / summary.cells[0].name)}")
+    if make_variables.is_yes(variables, "PAPER"):
         files = write_paper(summary)
-        print(
-            f"{shown(files[0].parent)}: {counted(len(files), 'file')}; its {files[0].name} is yours to edit"
-        )
+        say(f"{shown(files[0].parent)}: {counted(len(files), 'file')}; its {files[0].name} is yours to edit")
     for line in warnings_of(summary):
-        print(f"warning: {line}")
+        say(f"warning: {line}")
     return 0
 
 
@@ -59,20 +57,12 @@ def _comparison(variables: Mapping[str, str]) -> int:
     """Write the page of `make compare`."""
     if not (variables.get("A") and variables.get("B")):
         raise ReportError("a comparison needs two places, A= and B=", hint=EXAMPLE)
-    if variables.get("RUN") or wants_paper(variables):
+    if variables.get("RUN") or make_variables.is_yes(variables, "PAPER"):
         raise ReportError(
             "RUN= and PAPER=y are for one run or matrix", hint="leave them out beside A= and B="
         )
-    print(shown(write_comparison(variables["A"], variables["B"], variables)))
+    say(shown(write_comparison(variables["A"], variables["B"], variables)))
     return 0
-
-
-def wants_paper(variables: Mapping[str, str]) -> bool:
-    """Whether PAPER=y was given; ReportError for what is neither y nor n."""
-    asked = variables.get("PAPER", "n")
-    if asked not in ("y", "n"):
-        raise ReportError(f"PAPER={asked} is neither y nor n", hint="leave out PAPER or set it to y")
-    return asked == "y"
 
 
 if __name__ == "__main__":

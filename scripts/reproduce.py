@@ -1,6 +1,6 @@
 """Run a past run again and say whether it is bit-equal: reproduce.py [RUN=dir] [ANYWAY=y] [TRACKER=…].
 
-Without RUN= the newest; of a matrix or a sweep its first complete run.
+Without RUN the newest; of a matrix or a sweep its first complete run.
 
 Exit codes: 0 bit-equal, 3 not, 2 if the run cannot be rebuilt.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.matrix.commands.reproduce import reproduce_command
 from kharness.matrix.planning.single import withdraw_refused
 from kharness.matrix.reproduce.reproduce import ReproducedRun, model_code, prepare_again
@@ -34,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: Sequence[str]) -> int:
     """Rebuild, run, compare."""
     variables = make_variables.given(argv, os.environ, "reproduce", root=ROOT)
-    anyway, trackers = variables.get("ANYWAY", "n") == "y", variables.get("TRACKER", "none")
+    anyway, trackers = make_variables.is_yes(variables, "ANYWAY"), variables.get("TRACKER", "none")
     asked = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     directory = complete_run(asked, ROOT)
     if read_command(directory) is not None:
@@ -44,13 +45,13 @@ def main(argv: Sequence[str]) -> int:
         code_of(past.git, ROOT, anyway=anyway, run=past.directory) as code,
         model_code(past, anyway=anyway) as model,
     ):
-        print("\n".join([code.description, *[model] * bool(model)]))
+        say("\n".join([code.description, *[model] * bool(model)]))
         for difference in differences_here(past.start):
-            print(f"differs: {difference}", flush=True)
+            say(f"differs: {difference}")
         if not past.has_config:
-            print("config: that of the start record, for .config is gone")
+            say("config: that of the start record, for .config is gone")
         launch = prepare_again(past, code, root=ROOT, trackers=trackers, anyway=anyway)
-        print(f"run: {shown(launch.directory)}", flush=True)
+        say(f"run: {shown(launch.directory)}")
         # The training and its agent take the code from there, and as many threads as the run had.
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]
         os.environ["PYTHONPATH"] = os.pathsep.join([str(code.root / "lib"), *before])
@@ -71,9 +72,9 @@ def verdict(past: ReproducedRun, again: Path, exit_code: int) -> int:
     if not has_ended_alike(past.directory, again, exit_code):
         return say_not_compared(past.directory, again, exit_code)
     for difference in machine_differences(past.directory, again):
-        print(f"differs: {difference}")
+        say(f"differs: {difference}")
     if past.unpromised:
-        print(f"not promised: {past.unpromised}")
+        say(f"not promised: {past.unpromised}")
     return say_verdict(past.directory, again)
 
 

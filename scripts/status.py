@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.matrix.overview import look, status_lines
 from kharness.matrix.planning.begin import what_is_unplanned
 from kharness.matrix.selected_runs import find
@@ -23,8 +24,8 @@ def main(argv: Sequence[str]) -> None:
     directory = asked_directory(variables, output)
     found = find(directory, ROOT, variables.get("FILTER", ""), only_look=True)
     if unplanned is not None:
-        print(f"note: {unplanned}")
-    print("\n".join(status_lines(look(found), shown(found.directory))))
+        say(f"note: {unplanned}")
+    say("\n".join(status_lines(look(found), shown(found.directory))))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write the report but its graphs again: summary.py [RUN=dir] [BASELINE=…] [NAME=value…].
 
-Without RUN= the newest. CONFIG_REPORT_METRIC=…, CONFIG_REPORT_CONFIDENCE=… and CONFIG_REPORT_TARGET=… judge
+Without RUN the newest. CONFIG_REPORT_METRIC=…, CONFIG_REPORT_CONFIDENCE=… and CONFIG_REPORT_TARGET=… judge
 again by other options than those the matrix was begun with.
 """
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     told, code = told_regressions(summary, variables)
     say("\n".join([f"{summary.title}:", *report_lines(summary), *told]))
     written = write_files(summary)
-    print("\n".join([*map(shown, written), *(f"warning: {line}" for line in warnings_of(summary))]))
+    say("\n".join([*map(shown, written), *(f"warning: {line}" for line in warnings_of(summary))]))
     return code
 
 

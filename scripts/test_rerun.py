@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.planning.begin import refuse_unplanned
 from kharness.matrix.planning.needs import refuse_unrunnable
@@ -52,12 +53,9 @@ def main(argv: Sequence[str]) -> int:
         report = partial(told_report, given=variables)
         where = shown(found.directory)
         if not again:
-            print(f"no run in {where} has failed; FILTER=… runs others again")
+            say(f"no run in {where} has failed; FILTER=… runs others again")
             return tell(found.directory, report)
-        print(
-            f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}",
-            flush=True,
-        )
+        say(f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}")
         refuse_unrunnable(again, settings)
         expected = expected_seconds(again, found.directory.parent)
         return supervise(

@@ -13,6 +13,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.options import Options
+from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         project=f"{options.TRACKER_PROJECT}-test",
     )
     points = counted(len(rehearsal.sent), "made-up point")
-    print(f"sent {points} in {counted(rehearsal.records, 'record')}: run {name}")
+    say(f"sent {points} in {counted(rehearsal.records, 'record')}: run {name}")
     if rehearsal.error is not None:
         print_error(f"{tracker}: {rehearsal.error}", rehearsal.hint())
         return 3
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     if not rehearsal.is_exact:
         print_error(f"{tracker}: {rehearsal.difference()}", look)
         return 3
-    print(f"read back: every one of them, once\nlook: {look}")
+    say(f"read back: every one of them, once\nlook: {look}")
     return 0
 
 

@@ -177,15 +177,24 @@ def columns_of(stream: TextIO) -> int:
 
 
 def folded(line: str, columns: int) -> list[str]:
-    """Return the line in parts of at most `columns`, further ones indented by two more; words stay whole."""
+    """Return the line in parts of at most `columns`, further ones indented by two more; words stay whole.
+
+    A command at its end, as in `resume with: make continue RUN=x`, is a line of its own that can be copied.
+    """
     if len(line) <= columns:
         return [line]
+    import re
     import textwrap
 
     indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    wrapper = textwrap.TextWrapper(
+        columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    command = re.search(r"(?<=: )(make|kharness|\S*wandb) [^:]*$", line)
+    before = line[: command.start()].rstrip() if command else ""
+    if command and " " in before.lstrip() and len(indent + command[0]) <= columns:
+        return [*wrapper.wrap(before), indent + command[0]]
+    return wrapper.wrap(line)
 
 
 def report_error(error: UserError) -> int:

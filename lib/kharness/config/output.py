@@ -79,7 +79,14 @@ def in_columns(text: str, columns: int) -> str:
         if len(line) > columns and number and not line.strip("- "):
             end = next((at for at in range(number, len(lines)) if not lines[at]), len(lines))
             lines[number - 1 : end] = _narrow_table(lines[number - 1 : end], columns)
-    return "\n".join(part for line in lines for part in folded(line, columns))
+    return "\n".join(part for line in lines for part in _parts(line, columns))
+
+
+def _parts(line: str, columns: int) -> list[str]:
+    """Return a line in parts; a command by itself is one for a shell, too."""
+    words = line.split(maxsplit=2)
+    is_command = words[:1] in (["make"], ["kharness"]) and len(words) > 2 and "=" in words[2].split(" ")[0]
+    return command_lines(line, columns) if is_command else folded(line, columns)
 
 
 def command_lines(line: str, columns: int) -> list[str]:

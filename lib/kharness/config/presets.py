@@ -10,6 +10,7 @@ from pathlib import Path
 from kharness.config.assignment import Layer
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
+from kharness.config.output import say
 from kharness.config.places import asked_path, home, shown_from
 from kharness.config.refused import did_you_mean
 from kharness.config.tree import CONFIG, Tree
@@ -102,7 +103,7 @@ def starting_layer(tree: Tree, directory: Path) -> Layer:
     if path.exists():
         return tree.base(directory)
     preset = default_preset(tree)
-    print(f"no {tree.shown(path)} yet: starting from {tree.shown(preset) if preset else 'the defaults'}")
+    say(f"no {tree.shown(path)} yet: starting from {tree.shown(preset) if preset else 'the defaults'}")
     return tree.read(preset, "preset") if preset else []
 
 

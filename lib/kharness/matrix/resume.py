@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.make.typed import typed
+from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.commands.sweep import CommandSpace
 from kharness.matrix.planning.needs import refuse_unrunnable
@@ -84,10 +85,7 @@ def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: P
     space = partial(CommandSpace.of, plan) if plan.template else partial(TreeSpace.of, plan, root)
     source = source_for(plan, space, left.launches)
     waiting = source.waiting()
-    print(
-        f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}",
-        flush=True,
-    )
+    say(f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}")
     _tell_left(found, left)
     bring_for(launch.asked for launch in plan.launches)
     if source.done():
@@ -111,20 +109,20 @@ def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) ->
     for _, process in left.alive:
         raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
     for _, reason in left.left:
-        print(f"{where} would only fail again: {reason}")
-        print(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
+        say(f"{where} would only fail again: {reason}")
+        say(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
         return EXIT_FAILED
     adopted = left.adopted[0][1] if left.adopted else None
     if adopted is not None:
-        print(f"taken over: {where}, which the scheduler runs or has in its queue", flush=True)
+        say(f"taken over: {where}, which the scheduler runs or has in its queue")
     if adopted is None and not left.launches:
-        print(f"{where} is complete")
+        say(f"{where} is complete")
         return 0
     run = on_cluster(left.launches[0] if left.launches else launch, settings)
     if adopted is None:
         refuse_unrunnable([run], settings)
         bring_for([run.asked])
-        print(f"run: {where}", flush=True)
+        say(f"run: {where}")
     return supervise_single(
         run, root=root, settings=settings, adopted=adopted, complete=lambda: next_lines(run, None)
     )
@@ -136,13 +134,13 @@ def _introduce(found: SelectedRuns, left: Remaining) -> None:
     total = len(found.launches)
     runs = counted(total, "run")
     if left.launches:
-        print(f"matrix: {len(left.launches)} of {runs} left in {where}", flush=True)
+        say(f"matrix: {len(left.launches)} of {runs} left in {where}")
     elif left.adopted:
-        print(f"matrix: {runs} in {where}", flush=True)
+        say(f"matrix: {runs} in {where}")
     elif len(left.complete) == total:
-        print(f"matrix: complete: {runs} in {where}")
+        say(f"matrix: complete: {runs} in {where}")
     else:
-        print(f"matrix: nothing is left to run of {runs} in {where}")
+        say(f"matrix: nothing is left to run of {runs} in {where}")
     _tell_left(found, left)
 
 
@@ -150,10 +148,10 @@ def _tell_left(found: SelectedRuns, left: Remaining) -> None:
     """The cells that are not complete and are not run either."""
     if left.adopted:
         adopted = counted(len(left.adopted), "run")
-        print(f"taken over: {adopted} that the scheduler runs or has in its queue", flush=True)
+        say(f"taken over: {adopted} that the scheduler runs or has in its queue")
     for name, reason in left.left:
-        print(f"left: {name} would only fail again: {reason}")
+        say(f"left: {name} would only fail again: {reason}")
     if left.left:
-        print(f"hint: to try them all the same: {typed('test-rerun', shown(found.directory), 'TARGET')}")
+        say(f"hint: to try them all the same: {typed('test-rerun', shown(found.directory), 'TARGET')}")
     for name, process in left.alive:
-        print(f"left: {name} still runs without its runner, as {process}")
+        say(f"left: {name} still runs without its runner, as {process}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from kharness.config.config_py import ConfigValues
 from kharness.config.make.typed import typed, typed_setting
+from kharness.config.output import say
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
@@ -106,7 +107,7 @@ def complete_run(directory: Path, root: Path) -> Path:
     found = find(directory, root)
     for member in found.members:
         if read_status(member.launch.directory).status == COMPLETE:
-            print(f"of {shown(directory)} the first complete run, {member.name}", flush=True)
+            say(f"of {shown(directory)} the first complete run, {member.name}")
             return member.launch.directory
     raise MatrixError(
         f"{directory} has no complete run", hint=f"finish it: {typed('continue', shown(directory))}"

@@ -61,12 +61,12 @@ def supervise_single(
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
-        print(f"resume with: {typed('continue', launch.shown_directory)}")
+        say(f"resume with: {typed('continue', launch.shown_directory)}")
     for line in told:
-        print(line)
+        say(line)
     if outcome.status == COMPLETE:
         for line in complete():
-            print(line)
+            say(line)
     return _exit_code(outcome)
 
 

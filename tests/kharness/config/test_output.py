@@ -44,6 +44,29 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
     assert in_columns(TEXT, 80) == TEXT
 
 
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        (
+            "  matrix: not running; resume with: make continue RUN=x",
+            ["  matrix: not running; resume with:", "    make continue RUN=x"],
+        ),
+        (
+            "csv: 5 records; later: kharness sync results/a/b/c/d/e/f/g/h/i",
+            ["csv: 5 records; later: kharness sync", "  results/a/b/c/d/e/f/g/h/i"],
+        ),
+        (
+            "  make test_matrix SEED=1..5 CONFIG_A=b 'X=1 2'",
+            ["  make test_matrix SEED=1..5 \\", "      CONFIG_A=b 'X=1 2'"],
+        ),
+        ("hint: make help lists them, and names what", ["hint: make help lists them, and names", "  what"]),
+    ],
+)
+def test_command_that_ends_a_line_stays_in_one_piece(line: str, parts: list[str]) -> None:
+    """Where there is room for it."""
+    assert in_columns(line, 40).split("\n") == parts
+
+
 COMMAND = (
     "      make test_matrix CONFIG_LENET5_QUICK=y 'CONFIG_MATRIX_AXES=A=1|2 SEED=1..5' "
     "CONFIG_NOTE='it'\"'\"'s on'  # better?"

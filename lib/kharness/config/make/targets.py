@@ -53,10 +53,10 @@ class Request:
         for assignment in resolved.set_aside:
             if not self.tree.kconf.syms[assignment.symbol].choice:
                 reason = self.tree.unmet(assignment.symbol)
-                print(f"note: {assignment} ({assignment.origin.where}) is set aside: {reason}")
+                say(f"note: {assignment} ({assignment.origin.where}) is set aside: {reason}")
         asked_now = dict.fromkeys(a.origin.where for a in layers[-1]) if len(layers) > 1 else ()
         made_from = ", ".join([source, *asked_now])
-        print(f"{self.tree.shown(self.directory / CONFIG)}{'' if changed else ' (unchanged)'}: {made_from}")
+        say(f"{self.tree.shown(self.directory / CONFIG)}{'' if changed else ' (unchanged)'}: {made_from}")
 
 
 def run(argv: Sequence[str], root: Path) -> int:
@@ -82,7 +82,7 @@ def defconfig(request: Request) -> None:
     if models[0] != models[1] and not axes_given:
         for axes in (assignment for assignment in base if assignment.symbol == "MATRIX_AXES"):
             told = "make test_matrix compares by them; MATRIX_AXES= leaves them out"
-            print(f"note: {axes} ({axes.origin.where}) stays with another model: {told}")
+            say(f"note: {axes} ({axes.origin.where}) stays with another model: {told}")
 
 
 def olddefconfig(request: Request) -> None:
@@ -124,12 +124,12 @@ def savedefconfig(request: Request) -> None:
     resolved = request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
     path = request.directory / "defconfig"
     write_file(path, resolved.minimal.encode())
-    print(f"{request.tree.shown(path)}: {counted(len(resolved.minimal.splitlines()), 'line')}")
+    say(f"{request.tree.shown(path)}: {counted(len(resolved.minimal.splitlines()), 'line')}")
 
 
 def list_defconfigs(request: Request) -> None:
     """Every preset: what it is and what it needs."""
-    print("\n".join(listing(request.tree, typed_make("test_matrix"))))
+    say("\n".join(listing(request.tree, typed_make("test_matrix"))))
 
 
 def listnewconfig(request: Request) -> None:
@@ -220,7 +220,7 @@ def _start(request: Request) -> tuple[str, Layer]:
     dropped: list[str] = []
     base = request.tree.base(request.directory, dropped=dropped)
     for name in dropped:
-        print(f"note: {name} is gone from the option tree and dropped")
+        say(f"note: {name} is gone from the option tree and dropped")
     return "as before", base
 
 
@@ -229,9 +229,9 @@ def _list_new(request: Request, *, with_help: bool) -> None:
 
     request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
     for option in questions.new_options(request.tree, questions.mentioned_symbols(request.directory)):
-        print(f"CONFIG_{option.name}={request.tree.current(option.name)}")
+        say(f"CONFIG_{option.name}={request.tree.current(option.name)}")
         if with_help:
-            print(f"  {option.explanation}\n  {option.type_text}; default {option.default_text}\n")
+            say(f"  {option.explanation}\n  {option.type_text}; default {option.default_text}\n")
 
 
 def all_bools(tree: Tree, value: str, origin: Origin) -> Layer:

@@ -224,7 +224,7 @@ def _check_symbol(name: str, value: str, environ: Mapping[str, str], root: Path)
 
     The Kconfig of a model outside of the tree may source files that are not known here.
     """
-    symbols = _symbols(root)
+    symbols = _read_symbols(root, home(root))
     symbol = name.removeprefix("CONFIG_")
     if name == symbol or not symbols or OUTSIDE in environ.get("KHARNESS_MAKE_VARS", "").split():
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 from kharness.config.assignment import tracker_list
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.matrix.commands.given import own_values, write_command_run
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.single import withdraw_refused
@@ -50,7 +51,7 @@ def reproduce_asked(given: Sequence[str]) -> int:
         raise MatrixError(
             f"{directory} has no command to run again", hint="a training of a checkout: make reproduce there"
         )
-    trackers, anyway = variables.get("TRACKER", "none"), variables.get("ANYWAY", "n") == "y"
+    trackers, anyway = variables.get("TRACKER", "none"), make_variables.is_yes(variables, "ANYWAY")
     return reproduce_command(directory, trackers=trackers, anyway=anyway)
 
 
@@ -64,19 +65,19 @@ def reproduce_command(directory: Path, *, trackers: str = "none", anyway: bool =
     states = [state if isinstance(state := start.get("git"), Mapping) else None for start in lineage.starts]
     with _code(command, states, directory, anyway=anyway) as code:
         Template(template["words"], template["environment"], _rendered(directory)).check([], code.root)
-        print(f"{code.description}\nfolder: {shown(code.root)}")
+        say(f"{code.description}\nfolder: {shown(code.root)}")
         for line in (
             *_differences(directory, command, lineage, code.root),
             *_unknown(directory, lineage),
         ):
-            print(line, flush=True)
+            say(line)
         place, again = _prepared(directory, command, template, code.root, trackers)
-        print(f"run: {shown(place)}\ncommand: {again.shown}", flush=True)
+        say(f"run: {shown(place)}\ncommand: {again.shown}")
         os.environ.update(_slot(directory).environment())
         with RunnerLock(place):
             exit_code = supervise_single(command_launch(place, again, root=code.root), root=Path.cwd())
     if withdraw_refused(place):
-        print(f"{shown(place)} is removed: nothing was run")
+        say(f"{shown(place)} is removed: nothing was run")
         return exit_code
     if not has_ended_alike(directory, place, exit_code):
         return say_not_compared(directory, place, exit_code)

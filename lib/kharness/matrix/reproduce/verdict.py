@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kharness.config.output import say
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import shown
 from monitoring.counts import counted
@@ -24,7 +25,7 @@ def has_ended_alike(past: Path, again: Path, exit_code: int) -> bool:
 
 def say_not_compared(past: Path, again: Path, exit_code: int) -> int:
     """Say why nothing is compared; the exit code of the command."""
-    print(f"not compared: {shown(again)} did not end as {past.name} did")
+    say(f"not compared: {shown(again)} did not end as {past.name} did")
     return exit_code if exit_code >= EXIT_STOPPED else EXIT_FAILED
 
 
@@ -32,14 +33,14 @@ def say_verdict(past: Path, again: Path, *, names: bool = False) -> int:
     """Say what is equal and what is not; 0 if all is. With `names` also of which metrics."""
     compared = compare(past, again)
     if compared.on_request:
-        print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
+        say(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
     if not compared.difference:
-        print(f"bit-equal: {counted(compared.equal, 'record')}")
+        say(f"bit-equal: {counted(compared.equal, 'record')}")
         return 0
-    print(f"bit-equal up to there: {counted(compared.equal, 'record')}")
+    say(f"bit-equal up to there: {counted(compared.equal, 'record')}")
     if names and compared.others:
-        print(f"equal in all records: {_listed(compared.same)}; not equal: {_listed(compared.others)}")
-    print(f"first difference: {compared.difference}")
+        say(f"equal in all records: {_listed(compared.same)}; not equal: {_listed(compared.others)}")
+    say(f"first difference: {compared.difference}")
     return EXIT_FAILED
 
 
