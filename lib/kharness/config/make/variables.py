@@ -30,6 +30,7 @@ from kharness.config.make.known_variables import (
     target_of,
     words_of,
 )
+from kharness.config.make.typed import typed_setting
 from kharness.config.places import (
     KCONFIG,
     asked_folder,
@@ -170,7 +171,7 @@ def _read_as(name: str, value: str, goals: Sequence[str], root: Path | None) -> 
         return in_case
     if in_case in symbols and in_case not in own and any(one.symbol(in_case) for one in reads):
         return f"CONFIG_{in_case}"
-    calls = f"make {' '.join(goals)}" if goals else "any target"
+    calls = f"{_program()} {' '.join(goals)}" if goals else "any target"
     raise ConfigError(
         f"{show(name, value)} means nothing to {calls}", hint=_hint(name, value, reads, goals, symbols)
     )
@@ -195,14 +196,20 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return "leave it out: that is about this checkout alone"
     elsewhere = readers(name)
     if elsewhere and not name.startswith("CONFIG_"):
-        return f"{name}= is for make {', '.join(elsewhere)}"
+        return f"{name}= is for {_program()} {', '.join(elsewhere)}"
     if name.removeprefix("CONFIG_") in symbols and any(one.symbols == ("",) for one in reads):
         return "leave it out: it has no effect here"
     known = {symbol: symbol for symbol in symbols if any(one.symbol(symbol) for one in reads)}
     known |= {word: word for one in reads for word in one.words() if not word.endswith("…")}
     if near := nearest(bare, known):
         return f"did you mean {known[near[0]]}?"
-    return f"make {' '.join(goals)} reads {words_of(reads)}" if goals else "`make help` names the variables"
+    if not goals:
+        return "`make help` names the variables"
+    return f"{_program()} {' '.join(goals)} reads {words_of(reads)}"
+
+
+def _program() -> str:
+    return typed_setting("make", "kharness")
 
 
 def _typed(symbol: str, value: str) -> str:

@@ -497,6 +497,7 @@ REFUSED = [
     ),
     (["run", "--pattern", "x", "--", "true"], "--pattern x names no metric", "one named group per metric"),
     (["status", "a", "b"], "b is one name too many", "kharness status --help"),
+    (["compare", "a", "b", "C=1"], "C=1 means nothing to kharness compare", "kharness compare reads A, B, "),
     (["compare", "a", "--nope"], "unrecognized argument: --nope", "kharness compare --help"),
     *(
         (
