@@ -67,6 +67,8 @@ MAX_TAILS = 100
 MAX_SAMPLES = 24
 # Pieces of the template that are written at a time.
 _PIECES = 500
+# A word that a column of names has no room for on a phone.
+_LONG_WORD = re.compile(r"\S{23,}")
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
 
@@ -214,10 +216,10 @@ def _emphasised(text: str) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Escaped; where it is narrow, `learning_rate=0.0005` is broken before its number, and never within."""
+    """Escaped; on a phone `optimizer_sgd_momentum=0.95` is broken before its number, and not within."""
     from markupsafe import Markup, escape
 
-    return Markup(str(escape(text)).replace("=", "=<wbr>"))
+    return Markup(_LONG_WORD.sub(lambda found: found[0].replace("=", "=<wbr>"), str(escape(text))))
 
 
 def _without_emphasis(text: str) -> str:

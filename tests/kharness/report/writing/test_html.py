@@ -162,6 +162,17 @@ def test_a_matrix_before_its_first_run_has_a_page(tmp_path: Path, make: Make) ->
     assert "Not complete: 2 of 2" in page.text
 
 
+def test_a_long_name_may_be_broken_before_its_number(tmp_path: Path, make: Make) -> None:
+    axes = {"LEARNING_RATE": ["0.0005"], "OPTIMIZER_SGD_MOMENTUM": ["0.9", "0.95"]}
+    made = make.matrix(tmp_path / "m", axes, ["OPTIMIZER_SGD_MOMENTUM"])
+    for momentum in axes["OPTIMIZER_SGD_MOMENTUM"]:
+        values = {"LEARNING_RATE": "0.0005", "OPTIMIZER_SGD_MOMENTUM": momentum}
+        made.add(values, make.training([2.0, 1.0], [0.5], 0.5))
+    content = as_html(collect(made.directory))
+    assert '<th scope="row">optimizer_sgd_momentum=<wbr>0.95</th>' in content
+    assert "learning_rate=<wbr>" not in content
+
+
 def test_refused_cells_and_known_failures_have_their_reasons(matrix: MatrixDirectory) -> None:
     path = matrix.directory / "matrix.json"
     plan = json.loads(path.read_text())
