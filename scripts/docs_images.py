@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import pty
@@ -61,7 +62,9 @@ KEY, PAUSE, LAST = 0.06, 1.2, 6.0
 READ = 4.0
 """Seconds that it shows the verdict, and the page of all runs."""
 
-LOSSES = "kharness.shown.board?.charts.get('train_loss')?.lines.length"
+LOSSES = (
+    "kharness.shown.board?.isBusy === false && kharness.shown.board.charts.get('train_loss')?.lines.length"
+)
 ALL_RUNS = f"{LOSSES} >= 8 && document.querySelector('.matrix-card .line') !== null"
 MATRIX = "document.querySelectorAll('.cells .cell').length && document.querySelectorAll('.verdict').length"
 WIDE = (1440, 900)
@@ -340,7 +343,23 @@ def palette_of(frames: Sequence[Frame], pictures: Sequence[Image.Image]) -> Imag
     together = Image.new("RGB", (width, height * len(shown)))
     for place, one in enumerate(shown):
         together.paste(one, (0, place * height))
-    return together.quantize(160, method=Image.Quantize.MAXCOVERAGE)  # else lines of runs have others' colors
+    return palette_with(together, 160)
+
+
+def palette_with(image: Image.Image, count: int) -> Image.Image:
+    """Half of it what most of the picture has, as it is; half what is nearest to all the rest.
+
+    Else either the paper has a hue, or a line of few pixels the color of another run.
+    """
+    from PIL import Image
+
+    colors: list[tuple[int, tuple[int, int, int]]] = image.getcolors(image.width * image.height)  # type: ignore[assignment]
+    common = [color for _, color in sorted(colors, reverse=True)[: count // 2]]
+    covering = image.quantize(count - len(common), method=Image.Quantize.MAXCOVERAGE)
+    found = Image.new("P", (1, 1))
+    rest = (covering.getpalette() or [])[: 3 * (count - len(common))]
+    found.putpalette([*itertools.chain(*common), *rest])
+    return found
 
 
 def picture(frame: Frame) -> Image.Image:
@@ -397,7 +416,8 @@ def smaller(png: bytes) -> bytes:
 
     written = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        few = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        whole = image.convert("RGB")
+        few = whole.quantize(palette=palette_with(whole, 256), dither=Image.Dither.NONE)
         few.save(written, "PNG", optimize=True)
     return written.getvalue()
 

@@ -49,11 +49,12 @@ def test_session_is_recorded_as_it_was_typed_killed_and_printed(
 
 
 def test_lines_of_few_pixels_keep_their_colors(tmp_path: Path) -> None:
-    """Of sixteen runs, on a page that is mostly of grays."""
+    """Those of sixteen runs, on a page of one bright color with many grays, and the page its own."""
     colors = [(red, green, blue) for red in (30, 200) for green in (20, 110, 150, 240) for blue in (60, 220)]
     rows: Rows = ((("better", "#7ee787", True),),) * 20
     terminal = Frame(0, 1, (rows,))
-    page = Image.linear_gradient("L").resize(docs_images.picture(terminal).size).convert("RGB")
+    page = Image.new("RGB", docs_images.picture(terminal).size, "#f5f6f9")
+    page.paste(Image.linear_gradient("L").convert("RGB"), (700, 0))
     for place, color in enumerate(colors):
         page.paste(color, (40 * place, 100, 40 * place + 6, 106))
     written = io.BytesIO()
@@ -65,6 +66,7 @@ def test_lines_of_few_pixels_keep_their_colors(tmp_path: Path) -> None:
         moving = image.convert("RGB")
     small = Image.open(io.BytesIO(docs_images.smaller(written.getvalue()))).convert("RGB")
     for drawn in (moving, small):
+        assert drawn.getpixel((20, 300)) == (0xF5, 0xF6, 0xF9)
         for place, color in enumerate(colors):
             spot = drawn.crop((40 * place + 3, 103, 40 * place + 4, 104))
             difference = ImageChops.difference(spot, Image.new("RGB", (1, 1), color))
