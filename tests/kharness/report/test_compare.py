@@ -13,6 +13,7 @@ from kharness.config.output import in_columns
 from kharness.report.compare import compare, compare_lines
 from kharness.report.compare_page import summary_of
 from kharness.report.judging.baseline import baseline_of
+from kharness.report.overview.headline import human_title
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_csv, as_json, as_markdown
@@ -179,6 +180,13 @@ def test_single_runs_are_compared_and_not_judged(script: Script, matrices: Matri
         "hint: train more seeds with the same budget, or give TOLERANCE= for a single run of each"
     )
     assert script("compare.py", f"A={old}", f"B={new}")[0] == 0
+
+
+def test_two_runs_of_a_program_are_the_title_of_their_page(tmp_path: Path, make: Make) -> None:
+    for name in ("old", "new"):
+        make.journal(tmp_path / name, make.training([2.0, 1.0], [0.5], 0.5))
+    found = compare(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert human_title(summary_of(found)) == "old, new"
 
 
 def with_steps(make: Make, place: Path, losses: list[float], seeds: tuple[str, ...] = ("1",)) -> Path:

@@ -185,6 +185,20 @@ def test_a_cell_is_trained_again_as_this_variant_and_a_matrix_by_its_own_axes(
     )
 
 
+def test_a_run_alone_says_all_that_its_optimizer_was_set_to(tmp_path: Path, make: Make) -> None:
+    summary = compared_optimizers(tmp_path / "m", make, {"sgd": [0.5], "adamw": [0.9]})
+    options = compared(collect(summary.run_directories[0])).options
+    assert options is not None
+    assert dict(zip(options.header, options.rows[0], strict=True)) == {
+        "run": "optimizer-sgd_seed-1",
+        "learning rate": "0.05",
+        "weight decay": "0.0005",
+        "schedule": "cosine, warmup fraction 0.25",
+        "optimizer": "sgd",
+        "other settings": "momentum 0.9, nesterov",
+    }
+
+
 def test_what_was_compared_has_what_each_optimizer_was_set_to(tmp_path: Path, make: Make) -> None:
     summary = compared_optimizers(tmp_path / "m", make, {"sgd": [0.5], "adamw": [0.55]})
     run = {

@@ -92,7 +92,11 @@ def options_table(summary: Summary, settings: Mapping[str, Mapping[str, str]]) -
     others = [name for name in named if name not in _ALWAYS]
     columns = [
         *(name for name in _ALWAYS if name in named),
-        *(name for name in others if len({of.get(name) for of in settings.values()}) > 1),
+        *(
+            name
+            for name in others
+            if len(settings) == 1 or len({of.get(name) for of in settings.values()}) > 1
+        ),
     ]
     if columns and all(of.get("optimizer") in (None, label) for label, of in settings.items()):
         columns = [name for name in columns if name != "optimizer"]

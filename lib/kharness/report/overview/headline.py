@@ -69,7 +69,8 @@ def human_title(summary: Summary) -> str:
         each = " each" if len(summary.variants) > 1 else ""
         parts.append(f"{number} {'seed' if seeds == {1} else 'seeds'}{each}")
     rest = "; ".join(filter(None, parts))
-    return f"{about or summary.title}: {rest}" if rest else about or summary.title
+    about = about or ("" if summary.is_comparison and rest else summary.title)
+    return ": ".join(filter(None, (about, rest)))
 
 
 def _title_of_run(summary: Summary, known: Sequence[str]) -> str:
