@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from kharness.runs.budget import COUNTS
 from kharness.runs.errors import MatrixError
 
 Call = Callable[[argparse.Namespace, Sequence[str]], int]
@@ -43,8 +42,9 @@ class _Commands(argparse.ArgumentParser):
 def command_parser(
     about: str, calls: Mapping[str, Call], targets: Mapping[str, str], asked: str
 ) -> argparse.ArgumentParser:
-    """Return the parser of these commands; of the targets of make it knows the names alone, and of the
-    commands but for the `asked` one too: to make all options takes longer than the rest.
+    """Return the parser of these commands; of the targets of make it knows the names alone.
+
+    Of an `asked` command it has that one: a program waits for it, and all of them take longer than the rest.
     """
     texts = {name: (call.__doc__ or "").splitlines()[0] for name, call in calls.items()}
     told = {**{name: f"{text[0].lower()}{text[1:-1]}" for name, text in texts.items()}, **targets}
@@ -58,9 +58,9 @@ def command_parser(
     commands = parser.add_subparsers(
         required=True, prog="kharness", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=_Commands
     )
-    for name in targets:
+    for name in () if asked in calls else targets:
         commands.add_parser(name)
-    for name, call in calls.items():
+    for name, call in ({asked: calls[asked]} if asked in calls else calls).items():
         usage = f"kharness {name} [options] -- PROGRAM …" if name in OF_PROGRAMS else None
         one = commands.add_parser(name, description=texts[name], usage=usage)
         one.set_defaults(call=call)
@@ -195,6 +195,8 @@ def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, ret
 
 
 def _takes_judging(parser: argparse.ArgumentParser) -> None:
+    from kharness.runs.budget import COUNTS  # a single run has none of it
+
     parser.add_argument("--metric", default="", metavar="NAME", help="what decides")
     parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down",
                         help="which way a metric of your own is better")  # fmt: skip

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kharness.config.affects import Affects
 from kharness.config.dotconfig import assigned, parse_lines
+from kharness.config.output import printable
 from kharness.config.values import Value
 
 AUTO = "auto"
@@ -127,12 +128,6 @@ def at(origin: Origin, name: str, value: str) -> str:
 def at_assignment(a: Assignment) -> str:
     """`where: ` of an assignment."""
     return at(a.origin, a.symbol, a.value)
-
-
-def printable(value: str) -> str:
-    """A value on one line, cut where it is long."""
-    shown = value if value and value.isprintable() else ascii(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}…"
 
 
 def value_text(value: object) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.affects import Affects
-from kharness.config.assignment import printable
 from kharness.config.dotconfig import CONFIG, ConfigLine, parse_lines, read_text, unquote
 from kharness.config.errors import ConfigError
+from kharness.config.output import printable
 from kharness.config.places import CONFIG_PY
 from kharness.config.record import read_record
 from kharness.config.values import Value

@@ -56,6 +56,12 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, 79, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
+def printable(value: str) -> str:
+    """A value on one line, cut where it is long."""
+    shown = value if value and value.isprintable() else ascii(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+
+
 def say(text: str) -> None:
     """Print `text`, fitted to the terminal, and flush."""
     print(fitted(text), flush=True)

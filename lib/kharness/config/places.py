@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kharness.config.assignment import printable
-from kharness.config.dotconfig import check_storable
 from kharness.config.errors import ConfigError
+from kharness.config.output import printable
 from monitoring.outside import enter, outside
 
 # Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
@@ -149,6 +148,8 @@ def _runs_at(text: str) -> Path | None:
 
 def _path(text: str) -> Path:
     """ValueError, as the end of a sentence, for what the system refuses to look at."""
+    from kharness.config.dotconfig import check_storable  # a program that is started names none
+
     check_storable(text)
     try:
         path = Path(text).expanduser()

@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kharness.config.assignment import Assignment, Layer, Origin, printable
+from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
+from kharness.config.output import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration

@@ -21,12 +21,12 @@ from kharness.config.assignment import (
     at,
     at_assignment,
     merged,
-    printable,
     show,
     tracker_list,
 )
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, shadowed
+from kharness.config.output import printable
 from kharness.config.places import KCONFIG, kconfig_environment, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import LATEST, MATRIX_JSON
-from monitoring.host import libc
 from monitoring.journal.atomic_file import name_beside
 
 
@@ -29,9 +28,9 @@ def plan_path(directory: Path) -> Path:
     return directory / MATRIX_JSON
 
 
-def stamp(now: datetime | None = None) -> str:
-    """UTC time as 20260131T235959Z."""
-    return f"{now or datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+def stamp(now: float | None = None) -> str:
+    """UTC time, that of epoch seconds or now, as 20260131T235959Z."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
 
 
 def create_exclusively(parent: Path, name: str) -> Path | None:
@@ -63,6 +62,8 @@ def sync_filesystem(folder: Path) -> None:
     One call for thousands of files: flushing each takes longer than writing them all.
     """
     if sys.platform == "linux":
+        from monitoring.host import libc  # it loads ctypes, for which a program that is started would wait
+
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             if libc.sync_filesystem(descriptor):

@@ -7,7 +7,6 @@ training starts has it too. A launcher of several ranks exports the variable bef
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable
 
 CORRELATION_ID = "MONITORING_CORRELATION_ID"
@@ -29,7 +28,7 @@ LAUNCHERS = (
 
 def correlation_id() -> str:
     """Return the environment's id, else a new one of 16 hexadecimal digits."""
-    return os.environ.get(CORRELATION_ID) or secrets.token_hex(8)
+    return os.environ.get(CORRELATION_ID) or os.urandom(8).hex()
 
 
 def own_local_rank() -> int | None:

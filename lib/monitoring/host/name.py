@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 
 # Its value is the name where hosts have none of their own, as containers that are all called `localhost`.
@@ -15,7 +14,7 @@ LONGEST = 64
 
 def host_name() -> str:
     """Return the environment's name for this host, else the system's."""
-    return os.environ.get(HOST_NAME) or platform.node()
+    return os.environ.get(HOST_NAME) or os.uname().nodename
 
 
 def in_file_names(host: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import _thread
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a program that is started would wait for it
+    import threading
 
 SAME_WITHIN = 2.0
 """Seconds after a request to stop in which another signal is the same request."""

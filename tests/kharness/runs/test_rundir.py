@@ -13,7 +13,7 @@ from kharness.runs.status import Attempt, RunStatus, read_status, write_status
 
 
 def test_a_stamp_is_utc() -> None:
-    assert stamp(datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)) == "20260131T235959Z"
+    assert stamp(datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC).timestamp()) == "20260131T235959Z"
 
 
 def test_a_relative_results_folder_starts_at_the_output_directory(tmp_path: Path) -> None:

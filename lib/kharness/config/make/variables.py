@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from kharness.config.assignment import Layer, Origin, printable, show
+from kharness.config.assignment import Layer, Origin, show
 from kharness.config.errors import ConfigError
 from kharness.config.make.known_variables import (
     EVERYWHERE,
@@ -31,6 +31,7 @@ from kharness.config.make.known_variables import (
     words_of,
 )
 from kharness.config.make.typed import typed_setting
+from kharness.config.output import printable
 from kharness.config.places import (
     KCONFIG,
     asked_folder,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kharness.config.assignment import printable
+from kharness.config.output import printable
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.manifest import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, good_cut
 
