@@ -29,12 +29,12 @@ from functools import partial
 from pathlib import Path
 
 from kharness.matrix.launchers import open_launcher
-from kharness.matrix.launchers.local import HUGE_PAGES as HUGE_PAGES
 from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
 from kharness.matrix.running.runner import run_all
 from kharness.matrix.running.signals import Signals
+from kharness.runs.launch import HUGE_PAGES as HUGE_PAGES
 from kharness.runs.launch import Launch
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,6 @@ Words after `--` are the program's, letter for letter.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import re
 import shlex
@@ -133,7 +132,6 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     settings = _settings_of_job(options)
     bridge = None if options.dry_run or settings else EarlyBridge()
     from kharness.matrix.commands.given import prepare_run, preview_run
-    from kharness.matrix.supervise_single import supervise_single
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
@@ -142,15 +140,25 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
         return dry_run(preview_run(given))
     if bridge is None:
         from kharness.matrix.commands.planned import prepare_job
+        from kharness.matrix.supervise_single import supervise_single
 
-        launch, launcher = prepare_job(given), None
-    else:
-        from kharness.matrix.commands.forked import LocalForked
-
-        launch, launcher = prepare_run(given), LocalForked(bridge)
+        launch = prepare_job(given)
+        print(f"run: {shown(launch.directory)}", flush=True)
+        with RunnerLock(launch.directory):
+            return supervise_single(launch, root=Path.cwd(), settings=settings)
+    launch = prepare_run(given)
     print(f"run: {shown(launch.directory)}", flush=True)
-    with RunnerLock(launch.directory):
-        return supervise_single(launch, root=Path.cwd(), settings=settings, launcher=launcher)
+    from kharness.matrix.running.signals import Signals
+
+    with RunnerLock(launch.directory), Signals() as signals:
+        status = bridge.begin(launch)
+        from kharness.matrix.commands.forked import LocalForked  # the program starts, and waits for nothing
+        from kharness.matrix.supervise_single import supervise_single
+        from monitoring.journal.atomic_file import sync_folder
+
+        sync_folder(launch.directory.parent)
+        launcher = LocalForked(bridge)
+        return supervise_single(launch, root=Path.cwd(), adopted=status, launcher=launcher, signals=signals)
 
 
 def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
@@ -264,6 +272,8 @@ def _asked(options: argparse.Namespace) -> Path:
 
 def about(name: str) -> int:
     """Print what a target takes."""
+    import ast  # programs do not wait for it
+
     from kharness.config.make.known_variables import SHORT, TARGETS, YES_OR_NO
 
     reads = TARGETS[name]

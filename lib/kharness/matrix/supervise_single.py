@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
@@ -37,16 +37,17 @@ def supervise_single(
     adopted: RunStatus | None = None,
     complete: Callable[[], Sequence[str]] = list,
     launcher: Launcher | None = None,
+    signals: Signals | None = None,
 ) -> int:
     """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
 
     75 where it was stopped, wherever it was then; 128 + n after signal n. The caller holds the RunnerLock of
     its directory. By `settings` it is a job of a scheduler; `adopted` is the status of one that is already.
     Lines of `complete` are printed at the end of one that is complete. `launcher` is another
-    than the configured one.
+    than the configured one, which has begun the run of `adopted`; `signals` have been counted since then.
     """
     clock = SteadyClock()
-    with Signals() as signals:
+    with nullcontext(signals) if signals else Signals() as signals:
         try:
             outcome = _outcome_of_single(launch, signals, settings, adopted, launcher)
         except Detached as left:
@@ -80,7 +81,7 @@ def _outcome_of_single(
     if not schedules(settings):
         # For one run there is nothing to share, so that a process of its own starts sooner.
         with closing(own or open_launcher("local", STARTS_NO_SERVERS, say)) as launcher:
-            return run_one(launch, launcher, signals, sys.stdout)
+            return run_one(launch, launcher, signals, sys.stdout, begun=adopted)
     from kharness.matrix.machine.resources import Elsewhere
     from kharness.matrix.running.printed_run import PrintedJob, PrintedRun
     from kharness.matrix.running.protocols import Queue

@@ -18,6 +18,16 @@ from kharness.runs.exit_codes import EXIT_STOPPED
 FROM_SCRATCH = "--from-scratch"
 """The flag of every training for a new attempt that takes nothing over from the ones before it."""
 
+# Make's own, and the word that make variables were given: a cell has them in its .config already.
+NOT_FOR_RUNS = (
+    *("KHARNESS_GOALS", "KHARNESS_MAKE_VARS"),
+    *("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"),
+)
+
+# torch then asks for pages of 2 MB for large tensors, of which a short run would else touch thousands of 4 KB
+# for the first time: a sixth of its CPU time.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+
 
 def copied_model(path: Path) -> Path:
     """Where copied sources have a file in the folder of a model outside of the tree."""
@@ -108,6 +118,12 @@ class Slot:
         elif self.gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         return variables
+
+
+def environment_of_runs(slot: Slot) -> dict[str, str]:
+    """The environment of this process as a run gets it."""
+    ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
+    return {**HUGE_PAGES, **ours, "PYTHONUNBUFFERED": "1", **slot.environment()}
 
 
 @dataclass(frozen=True)

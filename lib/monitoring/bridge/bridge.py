@@ -45,19 +45,20 @@ TELL_AFTER = 60.0
 IF = "if:"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Return the program's exit code, 128 plus the signal that has ended it, or 2 if it cannot be run."""
+def main(argv: Sequence[str] | None = None, guard: Guard | None = None) -> int:
+    """Return the program's exit code, 128 plus the signal that has ended it, or 2 if it cannot be run.
+
+    The `guard` is this process's, if it has one already.
+    """
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(
-            _parser().parse_args(given[: given.index("--")] if "--" in given else given), _command(given)
-        )
+        options = _parser().parse_args(given[: given.index("--")] if "--" in given else given)
+        return _run(options, _command(given), guard or Guard())
     except UserError as error:
         return report_error(error)
 
 
-def _run(options: argparse.Namespace, command: Sequence[str]) -> int:
-    guard = Guard()
+def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> int:
     # that of a bridge around this one: this run is none of its program's
     os.environ.pop(SPOOL, None)
     neighbors = Neighbors(options.cwd.absolute())

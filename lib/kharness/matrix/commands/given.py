@@ -152,7 +152,7 @@ def prepare_run(given: Given) -> CommandLaunch:
     command = given.command(planning.place.name, planning.place, {})
     with planning:
         given.write_run(command, planning.directory, {})
-        planning.publish()
+        planning.publish(durable=False)  # the program would wait for the disk
     return command_launch(planning.place, command, root=given.cwd)
 
 

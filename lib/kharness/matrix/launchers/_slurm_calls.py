@@ -14,8 +14,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from kharness.matrix.launchers.local import environment_of_runs
-from kharness.runs.launch import Slot
+from kharness.runs.launch import Slot, environment_of_runs
 
 # Where munged listens unless it is told another place.
 MUNGE_SOCKET = "/run/munge/munge.socket.2"

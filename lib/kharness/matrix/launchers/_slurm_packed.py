@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.runs.jobs import slurm_task
-from kharness.runs.launch import Job, Launch, Slot
+from kharness.runs.launch import Job, Launch, Slot, environment_of_runs
 
 if TYPE_CHECKING:  # imported once signals to the job are noted, which a preemption does not wait for
     from kharness.matrix.launchers._forking import Forking
@@ -69,8 +69,6 @@ class JobRoom:
 
     def start(self, launch: ListedLaunch, slot: Slot) -> PackedTraining:
         """Start a training; MatrixError if that cannot be done."""
-        from kharness.matrix.launchers.local import environment_of_runs
-
         assert self._forking is not None
         assert self._fresh is not None
         environment = {**environment_of_runs(slot), **self._forking.environment}
@@ -97,7 +95,6 @@ class JobRoom:
     def _open(self, header: Mapping[str, Any]) -> MachineResources:
         from kharness.matrix.launchers._forking import Forking
         from kharness.matrix.launchers._processes import FreshProcesses
-        from kharness.matrix.launchers.local import environment_of_runs
         from kharness.matrix.machine.gpu_places import GpuPlaces
         from kharness.matrix.machine.resources import MachineResources
 

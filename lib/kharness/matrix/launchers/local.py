@@ -6,7 +6,6 @@ kernel kills it when this process dies, however that happens.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -16,20 +15,10 @@ from pathlib import Path
 from kharness.matrix.launchers._forking import Forking
 from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.exit_codes import OUT_OF_MEMORY
-from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
+from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot, environment_of_runs
 from monitoring.host.cgroup import CgroupLimits
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
-
-# Make's own, and the word that make variables were given: a cell has them in its .config already.
-NOT_FOR_RUNS = (
-    *("KHARNESS_GOALS", "KHARNESS_MAKE_VARS"),
-    *("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"),
-)
-
-# torch then asks for pages of 2 MB for large tensors, of which a short run would else touch thousands of 4 KB
-# for the first time: a sixth of its CPU time.
-HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 
 
 @dataclass(frozen=True)
@@ -112,12 +101,6 @@ class Local:
     def _holder(self, job: Job) -> tuple[Holder, int]:
         pid = int(job.id)
         return self._forking.holder(pid) or self._fresh, pid
-
-
-def environment_of_runs(slot: Slot) -> dict[str, str]:
-    """The environment of this process as a run gets it."""
-    ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
-    return {**HUGE_PAGES, **ours, "PYTHONUNBUFFERED": "1", **slot.environment()}
 
 
 class OomKills:

@@ -59,10 +59,14 @@ class Planning:
         self._lock.__exit__(kind, error, traceback)
         shutil.rmtree(self._workshop, ignore_errors=True)
 
-    def publish(self, *, newest: bool = True) -> None:
-        """Give it its name at once and for good; the `newest` is what `latest` means from now on."""
+    def publish(self, *, newest: bool = True, durable: bool = True) -> None:
+        """Give it its name at once and for good; the `newest` is what `latest` means from now on.
+
+        A `durable` name survives a loss of power from here on, for which one waits.
+        """
         os.rename(self.directory, self.place)
-        sync_folder(self.place.parent)
+        if durable:
+            sync_folder(self.place.parent)
         if newest:
             link_latest(self.place)
 

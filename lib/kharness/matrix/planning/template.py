@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kharness.config.assignment import value_text
 from kharness.config.places import COMMAND
 from kharness.runs.errors import MatrixError
 
@@ -195,4 +194,6 @@ def _script(words: Sequence[str]) -> str | None:
 
 def option_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Return the options of a configuration by their placeholders: `{learning_rate}`."""
+    from kharness.config.assignment import value_text  # no program waits for it
+
     return {name.lower(): value_text(value) for name, value in values.items()}

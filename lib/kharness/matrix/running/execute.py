@@ -77,7 +77,7 @@ class ActiveRun:
         """Launch it; NotStarted if that cannot be done, which is then in its status.json too.
 
         `machine` measures what else the machine does, where the runs are processes of it. `adopted` is the
-        status of one whose job is in the hands of a scheduler already.
+        status of one whose job is in the hands of a scheduler already, or whose process was begun earlier.
         """
         self.launch = launch
         self.slot = slot
@@ -107,30 +107,40 @@ class ActiveRun:
             self._read_from(end_of_journal(launch.directory))
             self._follow()
             return
-        has_status = (launch.directory / STATUS_JSON).exists()
-        self._before = list(read_status(launch.directory).attempts) if has_status else []
-        self._attempt = self._submitted = Attempt(
-            started=time.time(),
-            pid=None,
-            slot=_as_json(slot),
-            arguments=tuple(launch.arguments),
-            journal_offset=end_of_journal(launch.directory),
-            output_offset=self._log_begins,
-        )
-        try:
-            # Before there is a process: should this one be killed in between, the attempt is not forgotten.
-            if self._scheduler is None:
-                self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
-            self.job = launcher.submit(launch, slot)
-        except (MatrixError, OSError) as error:
-            raise self._not_started(error) from error
+        if adopted is not None:
+            *self._before, self._attempt = adopted.attempts
+            self._log_begins = 0  # its first attempt
+            self.job = Job(**(self._attempt.job or {}))
+        else:
+            self._submit()
+        self._submitted = self._attempt
         self._read_from(self._attempt.journal_offset)
         # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
         self._begun = time.monotonic()
         # Only local processes can be distinguished from other work.
         self._machine = machine if machine is not None and launcher.name == "local" else None
         self._work_before = self._machine.read(newest=AT_ONCE) if self._machine else None
-        self._attempt = self._submitted = replace(
+
+    def _submit(self) -> None:
+        """Have the launcher start it; NotStarted if it cannot."""
+        has_status = (self.launch.directory / STATUS_JSON).exists()
+        self._before = list(read_status(self.launch.directory).attempts) if has_status else []
+        self._attempt = Attempt(
+            started=time.time(),
+            pid=None,
+            slot=_as_json(self.slot),
+            arguments=tuple(self.launch.arguments),
+            journal_offset=end_of_journal(self.launch.directory),
+            output_offset=self._log_begins,
+        )
+        try:
+            # Before there is a process: should this one be killed in between, the attempt is not forgotten.
+            if self._scheduler is None:
+                self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
+            self.job = self._launcher.submit(self.launch, self.slot)
+        except (MatrixError, OSError) as error:
+            raise self._not_started(error) from error
+        self._attempt = replace(
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )
         with contextlib.suppress(OSError):  # a full disk: what counts is the status at the end

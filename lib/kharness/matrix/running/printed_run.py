@@ -64,10 +64,12 @@ class PrintedRun:
     What the terminal does not take stays in output.log until it does; the rest is shown at the end.
     """
 
-    def __init__(self, directory: Path, stream: TextIO) -> None:
+    def __init__(self, directory: Path, stream: TextIO, *, is_begun: bool = False) -> None:
+        """One that `is_begun` has been launched for the first time, and all that is there is its own."""
         self._output, self._encoding = Unblocked(stream), stream.encoding
-        self._copier = Copier(directory / OUTPUT_LOG, self._output)
-        self._directory, self._stream, self._since = directory, stream, end_of_journal(directory)
+        self._copier = Copier(directory / OUTPUT_LOG, self._output, from_start=is_begun)
+        self._directory, self._stream = directory, stream
+        self._since = 0 if is_begun else end_of_journal(directory)
         self._next = 0.0
         self._drawn = ""
         self._is_line = True

@@ -344,11 +344,16 @@ class FreeAttempts:
         return count < self.MOST
 
 
-def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO) -> Outcome:
-    """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar."""
-    with PrintedRun(launch.directory, stream) as view:
+def run_one(
+    launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO, *, begun: RunStatus | None = None
+) -> Outcome:
+    """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar.
+
+    `begun` is the status of one whose first attempt has been started already.
+    """
+    with PrintedRun(launch.directory, stream, is_begun=begun is not None) as view:
         machine = MachineWork(os.getpid())
-        run = ActiveRun(launch, launcher, Slot(), machine)
+        run = ActiveRun(launch, launcher, Slot(), machine, adopted=begun)
         stopper = Stopper(signals, view.say)
         while True:
             if isinstance(launcher, Guarded):

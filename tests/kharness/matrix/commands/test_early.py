@@ -1,0 +1,73 @@
+"""A program starts before what follows its run is imported: a runner may end at any moment meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ....waiting import wait_until
+from ..conftest import Command
+from .test_commands import TRAINS, folder, steps_of
+
+__all__ = ["folder"]
+
+# `kharness run` that waits, where it imports a module, until a signal comes.
+WAITS = """
+import signal, sys
+
+class Waits:
+    def find_spec(self, name, *_):
+        if name == at:
+            sys.meta_path.remove(self)
+            print("waits", flush=True)
+            signal.pause()
+
+at = sys.argv.pop(1)
+sys.meta_path.insert(0, Waits())
+from kharness.cli import entry
+entry()
+"""
+# What it imports between a run's plan and the start of its program, and what it imports then to follow it.
+PLANNED, BEGUN = "kharness.matrix.running.signals", "kharness.matrix.commands.forked"
+
+
+@pytest.mark.parametrize(
+    ("at", "number", "code", "status"),
+    [
+        (PLANNED, signal.SIGKILL, -signal.SIGKILL, "pending"),
+        (PLANNED, signal.SIGINT, 130, "pending"),
+        (BEGUN, signal.SIGKILL, -signal.SIGKILL, "running"),
+        (BEGUN, signal.SIGINT, 75, "interrupted"),
+    ],
+)
+def test_run_whose_runner_ends_before_it_can_follow_it(
+    folder: Path, kharness: Command, at: str, number: signal.Signals, code: int, status: str
+) -> None:
+    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--pause", "0.05"]
+    command = [sys.executable, "-c", WAITS, at, "run", "--", *program]
+    runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert runner.stdout is not None
+    (said,) = iter(runner.stdout.readline, b"waits\n")
+    assert said.startswith(b"run: results/trains_")
+    run = folder / "results" / "latest"
+    if at == BEGUN:
+        wait_until(lambda: "iter 5" in (run / "output.log").read_text())
+    below = psutil.Process(runner.pid).children(recursive=True)
+    assert (run / "output.log").exists() == (at == BEGUN)
+    os.kill(runner.pid, number)
+    assert runner.wait() == code
+    runner.stdout.close()
+    wait_until(lambda: not any(process.is_running() for process in below))
+    assert json.loads((run / "status.json").read_text())["status"] == status
+    place = f"results/{run.resolve().name}"
+    first = kharness(folder, "status").stdout.splitlines()[0]
+    assert first == f"run {place}: not running; resume with: kharness continue {place}"
+    assert kharness(folder, "continue").returncode == 0
+    assert steps_of(run) == list(range(1, 41))
