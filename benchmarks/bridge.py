@@ -2,11 +2,14 @@
 
 python benchmarks/bridge.py [PAIRS] [STEPS]
 
-Of a program that prints a date: from the command to that date, CPU time and memory of the bridge (its agent,
-a process of its own, left out). Of one that computes and prints STEPS (20,000) lines as nanoGPT does: its own
-CPU time. Then how long a journal of STEPS records takes to be made of a file of JSON lines. Medians of PAIRS
-(10). At last the bridge's CPU time per second of a program that prints a step per second, once it has run for
-a minute.
+Of a program that prints a date: from `kharness run`, and from a bridge's own command, to that date; CPU
+time and memory of the bridge (its agent, a process of its own, left out). How long `kharness --help` takes.
+Of a program that computes and prints STEPS (20,000) lines as nanoGPT does: its own CPU time. Then how long a
+journal of STEPS records takes to be made of a file of JSON lines. Medians of PAIRS (10), of times of the wall
+the least, too. At last the CPU time per second of WATCHED bridges whose programs print a step per second,
+once they have run for a minute.
+
+Modules are compiled beforehand, as where a package is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PAIRS, STEPS = 10, 20_000
-SETTLED, WATCHED = 65.0, 20.0
+WATCHED, SETTLED, SECONDS = 4, 75.0, 60.0
+
+COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+DATE = ["date", "+%s.%N"]
+KHARNESS = [sys.executable, "-m", "kharness"]
 
 PRINTS = """
 import resource, sys
@@ -46,25 +53,28 @@ def main(arguments: Sequence[str]) -> None:
     pairs, steps = (*map(int, arguments), *(PAIRS, STEPS)[len(arguments) :])[:2]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        starts, alone, cpu, memory, ratios = [], [], [], [], []
+        starts: dict[str, list[float]] = {}
+        cpu, memory, ratios = [], [], []
+        run(place), helped()  # which compiles
         for number in range(pairs):
             started, used, megabytes = dated(place / f"date{number}")
-            starts.append(started)
+            found = {"kharness run": run(place), "the bridge alone": started, "nothing": since(DATE)}
+            for name, seconds in {**found, "kharness --help": helped()}.items():
+                starts.setdefault(name, []).append(seconds)
             cpu.append(used)
             memory.append(megabytes)
-            alone.append(dated(None)[0])
             bare, bridged = printing(None, steps), printing(place / f"prints{number}", steps)
             ratios.append(bridged / bare)
         median = statistics.median
-        print(
-            f"the program starts after  {1000 * median(starts):6.0f} ms; alone {1000 * median(alone):.0f} ms"
-        )
+        for name, taken in starts.items():
+            what = "takes" if "--help" in name else "starts a program after"
+            print(f"{name} {what} {1000 * median(taken):.0f} ms (at least {1000 * min(taken):.0f})")
         print(f"CPU of the bridge         {1000 * median(cpu):6.0f} ms")
         print(f"memory of the bridge      {median(memory):6.1f} MB")
         print(f"CPU of a program that prints {steps} lines: {median(ratios):.3f} of that alone")
         seconds = imported(place, steps)
         print(f"import of {steps} records   {seconds:6.2f} s CPU, {1e6 * seconds / steps:.0f} us per record")
-        print(f"CPU of the bridge of a log at 1 Hz {1e3 * watching(place / 'watched'):.2f} ms per second")
+        print(f"CPU of the bridge of a log at 1 Hz {1e3 * watching(place / 'watched'):.3f} ms per second")
 
 
 def bridge(directory: Path, *command: str) -> tuple[float, float]:
@@ -72,6 +82,7 @@ def bridge(directory: Path, *command: str) -> tuple[float, float]:
     process = subprocess.Popen(
         [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command],
         stderr=subprocess.DEVNULL,
+        env=COMPILED,
     )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -79,21 +90,45 @@ def bridge(directory: Path, *command: str) -> tuple[float, float]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def dated(directory: Path | None) -> tuple[float, float, float]:
-    """Seconds from the command to the date that it prints; CPU seconds and MB of the bridge."""
+def dated(directory: Path) -> tuple[float, float, float]:
+    """Seconds from the bridge's command to the date that it prints; its CPU seconds and MB."""
     begun = time.time()
-    if directory is None:
-        printed = subprocess.run(["date", "+%s.%N"], capture_output=True, text=True, check=True).stdout
-        return float(printed) - begun, 0.0, 0.0
-    cpu, memory = bridge(directory, "date", "+%s.%N")
+    cpu, memory = bridge(directory, *DATE)
     return float((directory / "output.log").read_text()) - begun, cpu, memory
+
+
+def run(folder: Path) -> float:
+    """Seconds from `kharness run` to the date that its program prints."""
+    return since([*KHARNESS, "run", "--", *DATE], folder)
+
+
+def since(command: Sequence[str], folder: Path | None = None) -> float:
+    """Seconds from a command to the date that it prints, on a line of its own."""
+    begun = time.time()
+    printed = subprocess.run(
+        command,
+        cwd=folder,
+        env=COMPILED,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    ).stdout
+    return next(float(line) for line in printed.splitlines() if line[0].isdigit()) - begun
+
+
+def helped() -> float:
+    """Seconds that `kharness --help` takes."""
+    begun = time.time()
+    subprocess.run([*KHARNESS, "--help"], env=COMPILED, stdout=subprocess.DEVNULL, check=True)
+    return time.time() - begun
 
 
 def printing(directory: Path | None, steps: int) -> float:
     """CPU seconds of a program that prints steps, by its own account."""
     command = [sys.executable, "-c", PRINTS, str(steps)]
     if directory is None:
-        unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        unbuffered = {**COMPILED, "PYTHONUNBUFFERED": "1"}
         with tempfile.TemporaryFile("w+") as log:
             subprocess.run(command, stdout=log, env=unbuffered, check=True)
             log.seek(0)
@@ -106,18 +141,24 @@ def printing(directory: Path | None, steps: int) -> float:
 
 def watching(directory: Path) -> float:
     """CPU seconds of a bridge per second of a program that prints once a second."""
-    command = [sys.executable, "-c", SLOWLY]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command],
-        stderr=subprocess.DEVNULL,
-    )
+    command = ["--", sys.executable, "-c", SLOWLY]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "monitoring.bridge", str(directory / str(number)), *command],
+            stderr=subprocess.DEVNULL,
+            env=COMPILED,
+        )
+        for number in range(WATCHED)
+    ]
     time.sleep(SETTLED)
-    before = cpu_of(process.pid)
-    time.sleep(WATCHED)
-    used = cpu_of(process.pid) - before
-    process.terminate()
-    process.wait()
-    return used / WATCHED
+    before = sum(cpu_of(process.pid) for process in processes)
+    time.sleep(SECONDS)
+    used = sum(cpu_of(process.pid) for process in processes) - before
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+    return used / SECONDS / WATCHED
 
 
 def cpu_of(pid: int) -> float:

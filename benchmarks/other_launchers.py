@@ -93,7 +93,8 @@ def launched(command: Sequence[str], place: Path) -> tuple[float, float]:
     """Seconds from a command to the first line of its program, and CPU seconds of both."""
     started = place / "started"
     started.unlink(missing_ok=True)
-    environment = {**os.environ, "STARTED": str(started), "GUILD_HOME": str(place / "guild")}
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**compiled, "STARTED": str(started), "GUILD_HOME": str(place / "guild")}
     begun = time.time()
     process = subprocess.Popen(
         command, cwd=place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -20,9 +20,10 @@ from monitoring.journal.journal import say
 
 # Seconds between two looks at the sources, and between two searches for new ones: in the first minute, in
 # which stores are made and people watch, and later, where a hundred programs are to cost next to nothing.
+# Most of a look's CPU time goes into code and data that others have driven out of the caches meanwhile.
 LOOK_EVERY, FIND_EVERY = 1.0, 2.0
 SETTLED_AFTER = 60.0
-LOOK_LATER, FIND_LATER = 3.0, 12.0
+LOOK_LATER, FIND_LATER = 5.0, 15.0
 # Seconds that the sources have after the program's end; and, where something may still write them (what the
 # program has left running, W&B's own process), without anything new before the end is believed.
 DRAIN, QUIET = 20.0, 1.0
