@@ -2,25 +2,30 @@
 
 python benchmarks/other_launchers.py [PAIRS] [RUNS]
 
-In turns: the program alone, `kharness run` and `matrix`; and those of these that are found: Guild AI's
+In turns: the program alone, `kharness run` and `matrix`; and those of these that are named: Guild AI's
 `guild` (GUILD=path of the command), Hydra with its own and joblib's launcher (HYDRA=path of a Python that
-has hydra-core and hydra-joblib-launcher). `wandb agent` takes its runs from a server, so it is not among
-them. Medians of PAIRS (5): milliseconds from the command to the program's first line, and the CPU
-milliseconds that each of RUNS (8) runs, one at a time, adds to those of one, the program's own among them.
+has hydra-core and hydra-joblib-launcher), `wandb agent` (WANDB=path of a Python that has wandb), which takes
+its runs from a server: one of this process, that answers what an agent asks. Medians of PAIRS (5):
+milliseconds from the command to the program's first line, and the CPU milliseconds that each of RUNS (8)
+runs, one at a time, adds to those of one, the program's own among them.
 """
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 PAIRS, RUNS = 5, 8
+SWEEP = "entity/project/sweep"
 
 PROGRAM = """
 import argparse, os, time
@@ -51,6 +56,10 @@ def main(arguments: Sequence[str]) -> None:
         (place / "program.py").write_text(PROGRAM)
         (place / "of_hydra.py").write_text(OF_HYDRA)
         (place / "guild").mkdir()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SweepServer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        os.environ |= {"WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}", "WANDB_API_KEY": "0" * 40}
+        os.environ["WANDB_ERROR_REPORTING"] = "false"
         rows = commands(runs)
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
         for _ in range(pairs):
@@ -62,6 +71,9 @@ def main(arguments: Sequence[str]) -> None:
         for name, measured in found.items():
             first, each = (1000 * statistics.median(column) for column in zip(*measured, strict=True))
             print(f"{name:16}  {first:17.0f}  {each:14.0f}")
+        for name in ("GUILD", "HYDRA", "WANDB"):
+            if not os.environ.get(name):
+                print(f"not measured: {name}= names none")
 
 
 def commands(runs: int) -> dict[str, tuple[list[str], list[str]]]:
@@ -86,7 +98,39 @@ def commands(runs: int) -> dict[str, tuple[list[str], list[str]]]:
         for name in ("basic", "joblib"):
             of = [*run, f"hydra/launcher={name}", *(["hydra.launcher.n_jobs=1"] if name == "joblib" else [])]
             rows[f"hydra {name}"] = ([*of, "+x=1"], [*of, f"+x={values}"])
+    if wandb := os.environ.get("WANDB"):
+        agent = [wandb, "-m", "wandb", "agent", "--count"]
+        rows["wandb agent"] = ([*agent, "1", SWEEP], [*agent, str(runs), SWEEP])
     return rows
+
+
+class SweepServer(http.server.BaseHTTPRequestHandler):
+    """Answers an agent of W&B (GraphQL over HTTP): a run whenever it has none."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        agent = {"id": "agent"}
+        if "createAgent" in asked["query"]:
+            answer: dict[str, object] = {"createAgent": {"agent": agent}}
+        elif "agentHeartbeat" in asked["query"]:
+            run = {"type": "run", "run_id": "run", "args": {"x": {"value": 1}}, "program": "program.py"}
+            commands = [run] if asked["variables"]["runState"] == "{}" else []
+            answer = {"agentHeartbeat": {"agent": agent, "commands": json.dumps(commands)}}
+        elif "sweep(" in asked["query"]:
+            answer = {"project": {"sweep": {"id": "sweep", "config": "{}", "runs": {"edges": []}}}}
+        else:
+            answer = {"viewer": {"id": "user", "entity": "e", "username": "e", "teams": {"edges": []}}}
+        data = json.dumps({"data": answer}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def launched(command: Sequence[str], place: Path) -> tuple[float, float]:
