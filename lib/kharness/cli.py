@@ -452,6 +452,14 @@ def _given(
         patterns=options.pattern,
         trackers={name: {} for name in options.tracker},
         hook=options.hook,
+        monitors=[
+            name
+            for name, is_asked in (
+                ("gpu-monitor", options.gpu_monitor),
+                ("machine-monitor", options.machine_monitor or options.gpu_monitor),
+            )
+            if is_asked
+        ],
         settings=settings or {},
     )
 

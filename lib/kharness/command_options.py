@@ -15,8 +15,8 @@ Call = Callable[[argparse.Namespace, Sequence[str]], int]
 
 # Options of `run`, `matrix` and `sweep`: kharness.toml has them all.
 OF_RUN = (
-    *("--detach", "--env", "--follow", "--hook", "--launcher", "--launcher-option", "--offline"),
-    *("--pattern", "--project", "--render", "--resume-with", "--tracker"),
+    *("--detach", "--env", "--follow", "--gpu-monitor", "--hook", "--launcher", "--launcher-option"),
+    *("--machine-monitor", "--offline", "--pattern", "--project", "--render", "--resume-with", "--tracker"),
 )
 OF_MATRIX = (
     *("--axis", "--baseline", "--better", "--budget", "--jobs", "--keep-going", "--metric", "--retries"),
@@ -168,6 +168,8 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="W&B keeps the program's runs on this disk")
     parser.add_argument("--hook", action="store_true",
                         help="record calls of wandb, trackio and others in the program")  # fmt: skip
+    parser.add_argument("--gpu-monitor", action="store_true", help="sample GPUs and the machine meanwhile")
+    parser.add_argument("--machine-monitor", action="store_true", help="sample the machine alone")
     parser.add_argument("--launcher", default="local", metavar="NAME", help="slurm: each run is a job of it")
     parser.add_argument("--launcher-option", action="append", default=[], metavar="NAME=VALUE",
                         help="partition=gpu, time_limit=2:00:00 …")  # fmt: skip

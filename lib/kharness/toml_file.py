@@ -25,7 +25,7 @@ from typing import Any
 from kharness.command_options import OF_PROGRAMS
 from kharness.runs.errors import MatrixError
 
-FLAGS = ("detach", "hook", "keep-going", "offline")
+FLAGS = ("detach", "gpu-monitor", "hook", "keep-going", "machine-monitor", "offline")
 SEVERAL = ("exclude", "follow", "include", "launcher-option", "pattern", "render", "tracker")
 PAIRS = ("axis", "env", "better")
 COMMAND = "command"

@@ -30,6 +30,7 @@ _SHAPE = {
     "trackers": dict,
     "resume?": [str],
     "hook?": bool,
+    "monitors?": [str],
     "settings?": dict,
     "template?": {"words": [str], "environment": {"*": str}, "follow": [str], "resume": [str]},
 }
@@ -54,6 +55,8 @@ class Command:
     """Words that attempts after the first have in addition."""
     hook: bool = False
     """Whether calls of trackers are recorded in the program itself."""
+    monitors: Sequence[str] = ()
+    """What is sampled meanwhile: `gpu-monitor`, `machine-monitor`."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run; none for one on this machine."""
     template: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +102,7 @@ class CommandLaunch(Launch):
         options += [word for pair in self.of.environment.items() for word in ("--set", "=".join(pair))]
         options += [f"--resume-with={word}" for word in self.of.resume]
         options += ["--hook"] if self.of.hook else []
+        options += [f"--{name}" for name in self.of.monitors]
         return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
 
     @property

@@ -54,6 +54,7 @@ _SHAPE = {
             "files": {"*": str},
             "resume": [str],
             "hook?": bool,
+            "monitors?": [str],
         },
         type(None),
     ),

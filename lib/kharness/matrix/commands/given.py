@@ -34,6 +34,7 @@ class Given:
     patterns: Sequence[str] = ()
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     hook: bool = False
+    monitors: Sequence[str] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run."""
 
@@ -50,6 +51,7 @@ class Given:
             patterns=content["patterns"],
             trackers=content["trackers"],
             hook=content.get("hook", False),
+            monitors=content.get("monitors", ()),
         )
 
     def content(self) -> dict[str, Any]:
@@ -64,6 +66,7 @@ class Given:
             "follow": list(self.follow),
             "patterns": list(self.patterns),
             "hook": self.hook,
+            "monitors": list(self.monitors),
             "trackers": {name: dict(options) for name, options in self.trackers.items()},
         }
 
@@ -98,6 +101,7 @@ class Given:
             trackers=self.trackers,
             resume=self.template.resumed(known),
             hook=self.hook,
+            monitors=list(self.monitors),
             settings=self.settings,
             template={
                 "words": of_run.words,
