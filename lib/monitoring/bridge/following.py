@@ -141,6 +141,10 @@ class Bridge:
             left_out[
                 f"{where} is not read, for another run is in this folder: give each a place of its own"
             ] = None
+        for path in self.watched.follow:
+            if not path.exists():
+                where = os.path.relpath(path, self.watched.cwd)
+                left_out[f"{where} is not there, which --follow names"] = None
         if found or left_out:
             return f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}"
         line = self.last_line()

@@ -326,6 +326,11 @@ def test_nothing_found_shows_what_was_printed(run_dir: Path, bridged: Bridged) -
     assert records(run_dir, "end") == [{"status": "complete"}]
 
 
+def test_a_named_file_that_is_not_there_is_told(run_dir: Path, bridged: Bridged) -> None:
+    ended = bridged(run_dir, "true", options=["--follow", "metrics.csv"])
+    assert ended.stderr == "recorded from nothing; metrics.csv is not there, which --follow names\n"
+
+
 def test_what_another_program_has_just_written_is_its_own(results: Path, bridged: Bridged) -> None:
     """As in a matrix, whose next run begins when the last has ended."""
     assert bridged(results / "one", *ours("tensorboard", 3)).returncode == 0
