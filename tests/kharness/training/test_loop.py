@@ -140,10 +140,10 @@ def test_training_ends_with_the_command_that_uploads_what_is_offline(
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     train("--max-steps", "1", tracker="wandb")
     run = tmp_path / "run"
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"wandb: this run is on this disk, not uploaded; to upload it: wandb sync {run}/wandb/offline-run-*, "
-        f"or make sync RUN={run}"
-    )
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "wandb: this run is on this disk, not uploaded; to upload it:",
+        f"  wandb sync {run}/wandb/offline-run-*, or make sync RUN={run}",
+    ]
 
 
 def test_an_epoch_ends_with_its_evaluation_then_its_record_then_the_checkpoint(

@@ -182,7 +182,7 @@ class KeptSteps(Purpose):
     def _print_uploads(self) -> None:
         if self.world.is_main:
             for tracker, command in upload_commands(self._run.directory).items():
-                say(f"{tracker}: this run is on this disk, not uploaded; to upload it: {command}")
+                say(f"{tracker}: this run is on this disk, not uploaded; to upload it:\n  {command}")
 
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
         if self.world.is_main:
