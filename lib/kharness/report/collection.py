@@ -103,13 +103,20 @@ class Variant:
     def complete(self) -> Sequence[CellResult]:
         return [cell for cell in self.cells if cell.run.complete]
 
+    @cached_property
+    def _statistics(self) -> dict[str, Statistic]:
+        """Statistics taken so far: conclusions, graphs and files each ask for all of them."""
+        return {}
+
     def statistic(self, metric: Metric) -> Statistic:
-        numbers = [number for cell in self.complete if (number := cell.number(metric)) is not None]
-        return Statistic(
-            n=len(numbers),
-            mean=statistics.fmean(numbers) if numbers else None,
-            std=statistics.stdev(numbers) if len(numbers) > 1 else None,
-        )
+        if metric.name not in self._statistics:
+            numbers = [number for cell in self.complete if (number := cell.number(metric)) is not None]
+            self._statistics[metric.name] = Statistic(
+                n=len(numbers),
+                mean=statistics.fmean(numbers) if numbers else None,
+                std=statistics.stdev(numbers) if len(numbers) > 1 else None,
+            )
+        return self._statistics[metric.name]
 
 
 @dataclass(frozen=True)
