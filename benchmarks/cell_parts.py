@@ -92,6 +92,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         from kharness.training import loop
         from kharness.training.forkserver.forked import become, run_script
         from kharness.training.setup import Setup
+        from kharness.training.steps.kept import KeptSteps
         from monitoring.agent.process import AgentProcess
 
         about: dict[str, Any] = {
@@ -106,13 +107,13 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         parts: dict[str, float] = {}
         inner = [
             *((loop, name, "run") for name in ("write_files", "Run")),
-            *((loop, "parse", "parse"), (Setup, "of", "prepare"), (loop.Training, "_save", "save")),
+            *((loop, "parse", "parse"), (Setup, "of", "prepare"), (KeptSteps, "_save", "save")),
         ]
         run_command = errors.run_command
 
         def timed_command(script_main: Callable[..., int]) -> None:
-            names = script_main.__globals__
-            names["load_splits"] = timed(names["load_splits"], "load_splits", parts)
+            data = script_main.__globals__["data"]
+            data.load_splits = timed(data.load_splits, "load_splits", parts)
             for owner, name, part in inner:
                 setattr(owner, name, timed(getattr(owner, name), part, parts))
             parts["begin"] = cpu_ms() - begun

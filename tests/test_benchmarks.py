@@ -67,7 +67,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
 """Name -> constants, and arguments; of others the arguments are `1`."""
 
 WHOLE = {
-    *("cell_parts", "everything_on", "launch_cells", "lenet5_epoch", "log_step", "resnet50_step"),
+    *("everything_on", "launch_cells", "lenet5_epoch", "log_step", "resnet50_step"),
     *("disturbed_slurm", "gpu_dashboard", "many_nodes_slurm", "packed_cells", "run_matrix", "tracker_down"),
     "verbose_logging",
 }
