@@ -529,7 +529,7 @@ def test_the_slider_shows_runs_as_they_stood(page: Browser) -> None:
     page.until("document.activeElement.type === 'range' && document.activeElement.max === '1000'")
     page.press("Home")
     page.until(f"document.body.classList.contains('past') && {NAMES}.join() === 'spiky'")  # the first of all
-    assert page.value("kharness.store.rows.get('results/spiky').status") == "waiting"
+    assert page.value("kharness.store.rows.get('results/spiky').status") == "running"
     show(page, "run=results/spiky")
     page.until(READY)
     middle = page.value(

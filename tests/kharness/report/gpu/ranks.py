@@ -11,6 +11,8 @@ from ....warm_python import WarmPython
 
 def run_ranks(python: WarmPython, script: Path, folder: Path, size: int) -> None:
     """Run `script folder` in so many processes; AssertionError with what one has said that fails."""
+    # What is left of an earlier round has addresses at which nobody listens: both would wait to be connected.
+    (folder / "meeting").unlink(missing_ok=True)
     ranks = [
         python.start(
             [script, folder],
