@@ -233,6 +233,7 @@ def test_what_was_compared_has_what_each_optimizer_was_set_to(tmp_path: Path, ma
         "host": "lab",
         "versions": "torch 2.13.0",
         "code": "0123abcd, with uncommitted changes fedcba987654",
+        "command": "make test_matrix",
         "begun": "2026-11-21 11:53:22 UTC",
         "alerts": "none",
     }

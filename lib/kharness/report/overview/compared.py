@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.config_py import read_affects
-from kharness.config.make.typed import typed_make
 from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
@@ -239,8 +238,7 @@ def _command(summary: Summary, attempt: Mapping[str, object]) -> str:
         return _text(attempt["command"]) if attempt.get("command") else ""
     if summary.plan.get("kind") != "matrix":
         return ""
-    command = matrix_command(summary)
-    return "" if command == typed_make("test_matrix") else command
+    return matrix_command(summary)
 
 
 def _alerts(summary: Summary) -> str:
