@@ -63,6 +63,7 @@ def main(arguments: Sequence[str]) -> None:
                 starts.setdefault(name, []).append(seconds)
             cpu.append(used)
             memory.append(megabytes)
+        for number in range(pairs):  # after the starts, which its agents would hold up
             bare, bridged = printing(None, steps), printing(place / f"prints{number}", steps)
             ratios.append(bridged / bare)
         median = statistics.median
