@@ -32,6 +32,8 @@ for line in sys.stdin:
     print(json.dumps([item._asdict() for item in found] if found is not None else None), flush=True)
 """
 
+UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
+
 
 class Sampling:
     """A process with a sampler of its own: NVML is loaded once a process."""

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,12 @@ from ...ports import free_port
 SPIKE_STEP, SPIKE = 12_345, 50.0
 MARKUP = "<img src=x onerror=document.title='owned'>"
 MODEL = {"name": "none", "parameters": 0, "architecture": {}}
+
+WIDE = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+NAMES = "[...document.querySelectorAll('.runs tbody td.pinned a')].map(one => one.innerText)"
+CHART = "kharness.shown.board.charts.get('train_loss')"
+READY = f"{CHART}?.plot && {CHART}.lines.length"
 
 
 @dataclass
@@ -131,3 +137,37 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     started = Browser(tmp_path_factory.mktemp("chromium"))
     yield started
     started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Browser]:
+    """The page of all runs, opened by the address that the terminal has printed."""
+    browser.call("Emulation.setDeviceMetricsOverride", **WIDE)
+    browser.open(server.url)
+    browser.until(f"{NAMES}.length >= 3")
+    yield browser
+    # nothing was refused by the policy, and no script failed
+    bad = [event for event in browser.events if event["method"] == "Runtime.exceptionThrown"]
+    assert bad == []
+    assert [event for event in browser.events if "Content Security" in json.dumps(event)] == []
+    assert browser.value("document.title") != "owned"
+
+
+def show(page: Browser, address: str) -> None:
+    page.value(f"location.hash = {address!r}")
+
+
+def click(page: Browser, selector: str, text: str = "", meanwhile: Callable[[], object] = str) -> None:
+    """Click the first element with a text, in its middle, with the mouse; `meanwhile` it is pressed."""
+    found = f"[...document.querySelectorAll({selector!r})].find(one => one.innerText.includes({text!r}))"
+    page.until(f"{found} !== undefined", f"{selector} {text}")
+    page.value(f"{found}.scrollIntoView({{block: 'nearest'}})")
+    box: dict[str, float] = page.value(f"{found}.getBoundingClientRect().toJSON()")
+    place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    for kind, then in (("mousePressed", meanwhile), ("mouseReleased", str)):
+        page.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        then()
+
+
+def type_text(page: Browser, text: str) -> None:
+    page.call("Input.insertText", text=text)
