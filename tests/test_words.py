@@ -24,7 +24,7 @@ ENDINGS = "e[drs]?|ing|ations?|ers?"
 BRITISH = re.compile(
     rf"\b\w*(?:optimis|initialis|normalis|orthogonalis|tokenis|quantis|summaris|recognis|synchronis|serialis"
     rf"|parallelis|regularis|visualis)(?:{ENDINGS})\b|\b\w+metres?\b"
-    r"|\b(?:artefact|behaviour|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b",
+    r"|\b(?:artefact|behavior|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b",
     re.IGNORECASE,
 )
 

@@ -85,7 +85,7 @@ config NUM_STEPS
     int "Steps"
     default 3
 
-config BEHAVIOUR
+config BEHAVIOR
     string "What becomes of the training"
     default "good"
 
@@ -111,7 +111,7 @@ source "lib/kharness/report/Kconfig"
 """
 
 TRAIN = '''\
-"""Writes a journal like a training; BEHAVIOUR says what goes wrong: `what`, `what@seed` for one seed, and
+"""Writes a journal like a training; BEHAVIOR says what goes wrong: `what`, `what@seed` for one seed, and
 `once-what` for the first attempt only. It goes on from the last step that it noted in `checkpoint`."""
 
 import json
@@ -130,10 +130,10 @@ from monitoring.run import Run
 
 directory = Path(sys.argv[sys.argv.index("--run-dir") + 1])
 values = read_values(directory / "config.py")
-what, _, seed = values["BEHAVIOUR"].partition("@")
-behaviour = what if seed in ("", str(values["SEED"])) else "good"
-if behaviour.startswith("once-"):
-    behaviour = "good" if (directory / "once").exists() else behaviour.removeprefix("once-")
+what, _, seed = values["BEHAVIOR"].partition("@")
+behavior = what if seed in ("", str(values["SEED"])) else "good"
+if behavior.startswith("once-"):
+    behavior = "good" if (directory / "once").exists() else behavior.removeprefix("once-")
     (directory / "once").touch()
 stopping = []
 signal.signal(signal.SIGINT, lambda *_: stopping.append(1))
@@ -141,22 +141,22 @@ signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
 print("training with", values["OPTIMIZER"], values["LEARNING_RATE"], "in", os.getcwd())
 if "CUDA_VISIBLE_DEVICES" in os.environ:
     print("on", os.environ["CUDA_VISIBLE_DEVICES"])
-if behaviour == "no-journal":
+if behavior == "no-journal":
     sys.exit(0)
-if behaviour == "crash":
+if behavior == "crash":
     raise RuntimeError("the loss is a banana")
-if behaviour == "cuda-memory":
+if behavior == "cuda-memory":
     raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
-if behaviour == "cuda-error":
+if behavior == "cuda-error":
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
-if behaviour == "no-space":
+if behavior == "no-space":
     raise OSError(28, "No space left on device")
-if behaviour == "refused":
+if behavior == "refused":
     print("error: DATA_DIR=data holds no \\x1b[31mimages\\nhint: make data", file=sys.stderr)
     sys.exit(2)
-if behaviour.startswith("exit-"):
-    sys.exit(int(behaviour.removeprefix("exit-")))
-if behaviour == "lie":
+if behavior.startswith("exit-"):
+    sys.exit(int(behavior.removeprefix("exit-")))
+if behavior == "lie":
     values["LEARNING_RATE"] = 0.5
 checkpoint = directory / "checkpoint"
 lineage = Lineage.read(directory / "metrics.jsonl")
@@ -173,7 +173,7 @@ run = Run(
     project="p",
     config=values,
     gpu_monitor=values["GPU_MONITOR"],
-    agent=behaviour != "no-agent",
+    agent=behavior != "no-agent",
 )
 num_steps = values["NUM_STEPS"]
 run.start(
@@ -183,41 +183,41 @@ run.start(
     supersedes=supersedes,
 )
 rate = 0.5 if values["OPTIMIZER"] == "sgd" else 0.25
-if behaviour == "forks":
+if behavior == "forks":
     child = subprocess.Popen(["sleep", "600"])
     (directory / "grandchild").write_text(str(child.pid))
-    behaviour = "deaf"
+    behavior = "deaf"
 for step in range(done + 1, num_steps + 1):
     loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
-    memory = {"gpu_mem_reserved": 20.0} if behaviour == "gpu" else {}
+    memory = {"gpu_mem_reserved": 20.0} if behavior == "gpu" else {}
     run.log_step(step, train_loss=loss, sec_per_step=0.001 * step, **memory)
     state = {"checkpoint": "c", "attempt": run.attempt, "global_step": step, "journal_seq": run.last_seq()}
     (directory / "checkpoint.tmp").write_text(json.dumps(state))
     os.replace(directory / "checkpoint.tmp", checkpoint)
-    if behaviour == "slow":
+    if behavior == "slow":
         time.sleep(0.01)
-    if behaviour == "gpu":  # keeps its memory until everybody is let go
+    if behavior == "gpu":  # keeps its memory until everybody is let go
         run.log_eval(step, split="val", val_loss=loss)
         while not Path("let-go").exists():
             time.sleep(0.01)
-    if behaviour.startswith("meet-"):  # until so many of the checkout are there
+    if behavior.startswith("meet-"):  # until so many of the checkout are there
         Path(f"met-{values['SEED']}").touch()
-        while not stopping and len(list(Path().glob("met-*"))) < int(behaviour.removeprefix("meet-")):
+        while not stopping and len(list(Path().glob("met-*"))) < int(behavior.removeprefix("meet-")):
             time.sleep(0.01)
-    if behaviour == "held":  # until it is let go or stopped
+    if behavior == "held":  # until it is let go or stopped
         while not stopping and not Path("let-go").exists():
             time.sleep(0.01)
-    while behaviour == "deaf":
+    while behavior == "deaf":
         time.sleep(0.5)
-    if behaviour == "hang":
+    if behavior == "hang":
         while not stopping:
             time.sleep(0.01)
-    if behaviour == "sigkill":
+    if behavior == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if behaviour == "vanish":
+    if behavior == "vanish":
         directory.rename("vanished")  # in one step: its agent may just write another file there
         sys.exit(0)
-    if behaviour == "non-finite":
+    if behavior == "non-finite":
         run.log_step(step + 1, train_loss=float("nan"))
         run.finish("failed", error="NonFiniteError: step 2: loss nan", cause="non_finite")
         sys.exit(65)
@@ -226,10 +226,10 @@ for step in range(done + 1, num_steps + 1):
         run.finish("interrupted", steps_done=step)
         sys.exit(75)
 val_loss = 2.0 * (1 - rate) ** num_steps
-if behaviour == "bowl":  # with its bottom at a learning rate of 0.01
+if behavior == "bowl":  # with its bottom at a learning rate of 0.01
     val_loss = (math.log10(values["LEARNING_RATE"]) + 2) ** 2
 run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=val_loss)
-if behaviour == "no-end":
+if behavior == "no-end":
     os._exit(0)
 run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=num_steps / 2, steps_done=num_steps)
 '''
@@ -342,12 +342,12 @@ def printed(process: StartedPython) -> IO[str]:
     return process.stdout
 
 
-def behaviour(what: str) -> str:
+def behavior(what: str) -> str:
     """The variable that tells the pretending model what to do."""
-    return f"CONFIG_BEHAVIOUR={what}"
+    return f"CONFIG_BEHAVIOR={what}"
 
 
-SLOW = behaviour("slow")
+SLOW = behavior("slow")
 
 
 def status(run: Path) -> dict[str, Any]:

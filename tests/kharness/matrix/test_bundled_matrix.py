@@ -8,11 +8,11 @@ from pathlib import Path
 from kharness.runs.bundle.archive import write_bundle
 from kharness.runs.files import BUNDLE
 
-from .conftest import Checkout, attempts, behaviour
+from .conftest import Checkout, attempts, behavior
 
 
 def test_it_is_continued_reported_and_compared(checkout: Checkout, tmp_path: Path) -> None:
-    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", behaviour("once-crash@2"))
+    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", behavior("once-crash@2"))
     assert code == 3, output
     original = checkout.latest
     before = {path: path.read_bytes() for path in original.rglob("*") if path.is_file()}

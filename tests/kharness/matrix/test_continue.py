@@ -20,7 +20,7 @@ from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.host.process import process_started
 
-from .conftest import Checkout, attempts, behaviour, records, status
+from .conftest import Checkout, attempts, behavior, records, status
 
 THREE = "CONFIG_MATRIX_AXES=SEED=1|2|3"
 Wait = Callable[[Callable[[], bool]], None]
@@ -76,11 +76,11 @@ def edit(run: Path, **values: str) -> None:
 
 
 def test_exactly_the_missing_cells_are_run(checkout: Checkout, wait_until: Wait) -> None:
-    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    matrix = interrupted(checkout, wait_until, behavior("hang@2"), THREE)
     # The agent of a run lives on without its runner, and brings the trackers up to date meanwhile.
     wait_until(lambda: not undelivered(matrix / "seed-1") and not is_followed(matrix / "seed-1"))
     complete = everything(matrix / "seed-1")
-    edit(matrix / "seed-2", BEHAVIOUR="good")
+    edit(matrix / "seed-2", BEHAVIOR="good")
     code, output = checkout.run("continue")
     assert code == 0, output
     assert f"matrix: 2 of 3 runs left in results/{matrix.name}\n" in output
@@ -95,12 +95,12 @@ def test_exactly_the_missing_cells_are_run(checkout: Checkout, wait_until: Wait)
 
 
 def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Checkout, wait_until: Wait) -> None:
-    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    matrix = interrupted(checkout, wait_until, behavior("hang@2"), THREE)
     for run in matrix.glob("seed-*"):
-        edit(run, BEHAVIOUR="good")
+        edit(run, BEHAVIOR="good")
     checkout.run("continue")
     rows = [line for line in (matrix / "summary.csv").read_text().splitlines() if "seed-" in line]
-    checkout.run("test_matrix", behaviour("good"), THREE)
+    checkout.run("test_matrix", behavior("good"), THREE)
     same = [line for line in (checkout.latest / "summary.csv").read_text().splitlines() if "seed-" in line]
     losses = [[float(field) for field in row.split(",") if field.startswith("0.2")] for row in rows]
     assert losses == [[float(field) for field in row.split(",") if field.startswith("0.2")] for row in same]
@@ -117,7 +117,7 @@ def test_a_complete_matrix_says_so_and_reports_again(complete: Checkout) -> None
 
 
 def test_what_would_only_fail_again_is_left(checkout: Checkout) -> None:
-    checkout.run("test_matrix", behaviour("non-finite@2"), THREE)
+    checkout.run("test_matrix", behavior("non-finite@2"), THREE)
     code, output = checkout.run("continue")
     where = f"results/{checkout.latest.name}"
     assert code == 3, output
@@ -130,7 +130,7 @@ def test_what_would_only_fail_again_is_left(checkout: Checkout) -> None:
 
 
 def test_other_failures_are_tried_again(checkout: Checkout) -> None:
-    checkout.run("test_matrix", behaviour("once-crash@2"), THREE)
+    checkout.run("test_matrix", behavior("once-crash@2"), THREE)
     assert checkout.statuses()["seed-2"] == "failed"
     code, output = checkout.run("continue")
     assert code == 0, output
@@ -173,8 +173,8 @@ def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Chec
 
 
 def test_a_filter_chooses_among_the_missing(checkout: Checkout, wait_until: Wait) -> None:
-    matrix = interrupted(checkout, wait_until, behaviour("hang@1"), THREE, seed=1)
-    edit(matrix / "seed-1", BEHAVIOUR="good")
+    matrix = interrupted(checkout, wait_until, behavior("hang@1"), THREE, seed=1)
+    edit(matrix / "seed-1", BEHAVIOR="good")
     code, output = checkout.run("continue", "FILTER=SEED=2", f"RUN={matrix}")
     assert code == 0, output
     assert checkout.statuses() == {"seed-1": "running", "seed-2": "complete", "seed-3": "pending"}
@@ -186,7 +186,7 @@ def test_a_filter_chooses_among_the_missing(checkout: Checkout, wait_until: Wait
 
 
 def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: Checkout) -> None:
-    checkout.run("test_matrix", "RETRIES=0", behaviour("once-sigkill"), THREE)
+    checkout.run("test_matrix", "RETRIES=0", behavior("once-sigkill"), THREE)
     assert set(checkout.statuses().values()) == {"killed"}
     code, output = checkout.run("continue", "CONFIG_NUM_STEPS=9")
     assert (code, output.splitlines()) == (
@@ -206,8 +206,8 @@ def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: 
 
 
 def test_cells_never_see_the_configuration_as_it_is_now(checkout: Checkout, wait_until: Wait) -> None:
-    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
-    edit(matrix / "seed-2", BEHAVIOUR="good")
+    matrix = interrupted(checkout, wait_until, behavior("hang@2"), THREE)
+    edit(matrix / "seed-2", BEHAVIOR="good")
     config = checkout.root / ".config"
     config.write_text(config.read_text().replace("CONFIG_NUM_STEPS=3", "CONFIG_NUM_STEPS=30"))
     code, output = checkout.run("continue")
@@ -262,8 +262,8 @@ def test_a_lost_status_of_a_complete_run_is_that_of_its_journal(complete: Checko
 def test_a_lost_status_of_a_run_that_is_half_done_lets_it_resume(
     checkout: Checkout, wait_until: Wait
 ) -> None:
-    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
-    edit(matrix / "seed-2", BEHAVIOUR="good")
+    matrix = interrupted(checkout, wait_until, behavior("hang@2"), THREE)
+    edit(matrix / "seed-2", BEHAVIOR="good")
     (matrix / "seed-2" / "status.json").unlink()
     code, output = checkout.run("continue")
     assert code == 0, output
@@ -289,12 +289,12 @@ def test_a_cell_whose_directory_is_gone_is_named(complete: Checkout) -> None:
 
 
 def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) -> None:
-    process = checkout.start("train", behaviour("hang"), "CONFIG_TRACKER_RUN_NAME=mine")
+    process = checkout.start("train", behavior("hang"), "CONFIG_TRACKER_RUN_NAME=mine")
     run = checkout.root / "results/mine"
     wait_until(lambda: '"step"' in text(run / "metrics.jsonl"))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=600)
-    edit(run, BEHAVIOUR="good")
+    edit(run, BEHAVIOR="good")
     code, output = checkout.run("continue")
     assert code == 0, output
     assert output.splitlines()[0] == "run: results/mine"
@@ -306,7 +306,7 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
 
 
 def test_a_training_that_diverged_is_left(checkout: Checkout) -> None:
-    checkout.run("train", behaviour("non-finite"), "CONFIG_TRACKER_RUN_NAME=mine")
+    checkout.run("train", behavior("non-finite"), "CONFIG_TRACKER_RUN_NAME=mine")
     code, output = checkout.run("continue", "RUN=results/mine")
     assert (code, output.splitlines()) == (
         3,
@@ -331,7 +331,7 @@ def test_a_directory_without_runs_is_refused(checkout: Checkout, tmp_path: Path)
 
 
 def test_rerun_takes_the_failed_ones_from_scratch(checkout: Checkout) -> None:
-    checkout.run("test_matrix", behaviour("once-non-finite@2"), THREE)
+    checkout.run("test_matrix", behavior("once-non-finite@2"), THREE)
     before = records(checkout.latest / "seed-2")
     code, output = checkout.run("test_rerun")
     assert code == 0, output
@@ -357,10 +357,10 @@ def test_rerun_takes_what_the_filter_means_and_keeps_the_old(complete: Checkout)
 
 def test_a_rerun_that_died_before_it_began_begins_anew_again(complete: Checkout) -> None:
     run = complete.latest / "seed-2"
-    edit(run, BEHAVIOUR="exit-2")
+    edit(run, BEHAVIOR="exit-2")
     complete.run("test_rerun", "FILTER=SEED=2")
     assert status(run)["status"] == "failed"
-    edit(run, BEHAVIOUR="good")
+    edit(run, BEHAVIOR="good")
     code, output = complete.run("continue")
     assert code == 0, output
     assert resumed(run) == [None, None]
@@ -376,7 +376,7 @@ def test_rerun_of_a_single_training(checkout: Checkout) -> None:
 
 def test_a_runner_that_is_killed_lets_go_of_its_matrix(checkout: Checkout, wait_until: Wait) -> None:
     """Also where a child of its own outlives it."""
-    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    matrix = interrupted(checkout, wait_until, behavior("hang@2"), THREE)
     assert json.loads((matrix / ".runner.lock").read_text())["pid"] not in psutil.pids()
     assert "not running; resume with" in checkout.run("status")[1]
     assert os.access(matrix / ".runner.lock", os.W_OK)

@@ -65,7 +65,7 @@ def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout
             "one cell alone: make train CONFIG_SEED=1",
             "estimate: 5.0 s, 2 at once",
             "  each cell is judged by the 2 complete runs in results most like it, which differ in "
-            "LEARNING_RATE, BEHAVIOUR, DEVICE",
+            "LEARNING_RATE, BEHAVIOR, DEVICE",
             "nothing was started or written",
         ],
     )
@@ -110,7 +110,7 @@ def test_what_is_left_out_is_told(checkout: Checkout) -> None:
         "CONFIG_MATRIX_SKIP_REFUSED=y",
         "CONFIG_MATRIX_QUARANTINE=known.txt",
         "FILTER=SEED=1|2",
-        "CONFIG_BEHAVIOUR=good",
+        "CONFIG_BEHAVIOR=good",
     )
     assert code == 0, output
     refused = "ADAM_BETAS='0.9 0.9': ADAM_BETAS=0.9 0.9 has no effect: needs OPTIMIZER_ADAM=y, which is n"

@@ -15,7 +15,7 @@ from .conftest import Checkout, attempts
 
 Wait = Callable[[Callable[[], bool]], None]
 
-TWO_SLOW = ("CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=150")
+TWO_SLOW = ("CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=150")
 
 
 class OnTerminal:
@@ -101,7 +101,7 @@ def with_reader_gone(checkout: Checkout, script: str, *arguments: str) -> int:
 
 
 def test_a_matrix_outlives_its_reader(checkout: Checkout) -> None:
-    given = ("CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
+    given = ("CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOR=crash@2")
     assert with_reader_gone(checkout, "test_matrix", *given) == 3
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
     assert (checkout.latest / "report.html").exists()
@@ -117,7 +117,7 @@ def trained(make_checkout: Callable[[], Checkout]) -> Checkout:
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("train", "CONFIG_BEHAVIOUR=exit-7"), 7),
+        (("train", "CONFIG_BEHAVIOR=exit-7"), 7),
         (("sweep", "RANGE_CONFIG=my.ranges"), 0),
         (("continue", "RUN=matrix"), 0),
         (("test_rerun", "TARGET=matrix", "FILTER=SEED=1"), 0),
@@ -141,7 +141,7 @@ def test_a_reader_that_is_gone_changes_no_exit_code(
 
 
 def test_who_follows_a_log_ends_with_its_reader(checkout: Checkout, wait_until: Wait) -> None:
-    runner = checkout.start("train", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=100000")
+    runner = checkout.start("train", "CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=100000")
     wait_until(lambda: any(checkout.root.glob("results/*/output.log")))
     try:
         assert with_reader_gone(checkout, "logs", "FOLLOW=y") == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from .conftest import Checkout, attempts, behaviour
+from .conftest import Checkout, attempts, behavior
 
 
 def test_cells_train_from_what_was_planned_or_are_marked(checkout: Checkout) -> None:
@@ -16,7 +16,7 @@ def test_cells_train_from_what_was_planned_or_are_marked(checkout: Checkout) -> 
         subprocess.run(command, cwd=checkout.root, check=True)
     train = checkout.root / "pretender/train.py"
     original = train.read_text()
-    twice = ("CONFIG_MATRIX_AXES=SEED=1|2", behaviour("once-crash@2"))
+    twice = ("CONFIG_MATRIX_AXES=SEED=1|2", behavior("once-crash@2"))
 
     assert checkout.run("test_matrix", *twice, "CONFIG_MATRIX_SNAPSHOT=y")[0] == 3
     planned = json.loads((checkout.latest / "matrix.json").read_text())

@@ -17,7 +17,7 @@ from kharness.runs.lock import RunnerLock
 from monitoring import Run
 from monitoring.host.process import process_started
 
-from .conftest import Checkout, behaviour, printed
+from .conftest import Checkout, behavior, printed
 
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -26,7 +26,7 @@ Wait = Callable[[Callable[[], bool]], None]
 def finished(make_checkout: Callable[[], Checkout]) -> Checkout:
     """A matrix of which one cell is complete, one failed and one was complete at its second attempt."""
     checkout = make_checkout()
-    axes = "CONFIG_MATRIX_AXES=BEHAVIOUR=good|once-sigkill|non-finite|crash"
+    axes = "CONFIG_MATRIX_AXES=BEHAVIOR=good|once-sigkill|non-finite|crash"
     assert checkout.run("test_matrix", axes)[0] == 3
     return checkout
 
@@ -71,26 +71,26 @@ def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
         [
             f"matrix {where}: not running; resume with: make continue RUN={where}",
             "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
-            "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
-            "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
-            "  behaviour-once-sigkill: complete, unstable, resumed at step 1 after a kill (attempt 2)",
+            "  behavior-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
+            "  behavior-crash: failed: exit code 1: RuntimeError: the loss is a banana",
+            "  behavior-once-sigkill: complete, unstable, resumed at step 1 after a kill (attempt 2)",
             "  error: nonfinite: train_loss is not a finite number (1 of 4 runs: "
-            "behaviour-non-finite at step 2)",
+            "behavior-non-finite at step 2)",
         ],
     )
 
 
 def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Checkout, tmp_path: Path) -> None:
     copied = finished.copy(tmp_path / "copy")
-    path = copied.latest / "behaviour-crash" / "status.json"
+    path = copied.latest / "behavior-crash" / "status.json"
     content = json.loads(path.read_text())
     content["attempts"][-1]["reason"] = "\x1b[2Jall\tis\n  well\x9b1m"
     path.write_text(json.dumps(content))
-    assert "  behaviour-crash: failed: all is well\ufffd1m" in copied.run("status")[1].splitlines()
+    assert "  behavior-crash: failed: all is well\ufffd1m" in copied.run("status")[1].splitlines()
 
 
 def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
-    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=good|non-finite")[0] == 3
+    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOR=good|non-finite")[0] == 3
     code, output = checkout.run("status")
     where = f"results/{checkout.latest.name}"
     assert (code, output.splitlines()) == (
@@ -98,20 +98,20 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
         [
             f"matrix {where}: ended; retry the failed runs with: make test-rerun TARGET={where}",
             "2 runs: 1 complete, 1 failed (non_finite)",
-            "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
+            "  behavior-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  error: nonfinite: train_loss is not a finite number (1 of 2 runs: "
-            "behaviour-non-finite at step 2)",
+            "behavior-non-finite at step 2)",
         ],
     )
 
 
 def test_a_refusal_says_what_the_training_said(checkout: Checkout) -> None:
-    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=refused")[0] == 3
+    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOR=refused")[0] == 3
     reason = "exit code 2: DATA_DIR=data holds no ?[31mimages"
     output = checkout.run("status")[1]
     assert output.splitlines()[1:] == [
         "1 run: 1 failed (refused)",
-        f"  behaviour-refused: failed: {reason}",
+        f"  behavior-refused: failed: {reason}",
     ]
     summary = json.loads((checkout.latest / "summary.json").read_text())
     assert [run["reason"] for run in summary["runs"]] == [reason]
@@ -131,35 +131,35 @@ def test_a_run_that_lives_on_is_not_taken_up(checkout: Checkout) -> None:
 
 
 def test_status_says_what_a_tracker_has_put_aside(finished: Checkout) -> None:
-    followers = finished.latest / "behaviour-good" / "followers.json"
+    followers = finished.latest / "behavior-good" / "followers.json"
     before = followers.read_bytes() if followers.exists() else None
     refused = {"offset": 1, "seq": 9, "refused": 2, "refusal": "record 8 (step): ValueError: x"}
     followers.write_text(json.dumps({"trackio": refused, "csv": {"offset": 1, "seq": 9}}))
-    _, output = finished.run("status", "FILTER=BEHAVIOUR=good")
+    _, output = finished.run("status", "FILTER=BEHAVIOR=good")
     followers.unlink() if before is None else followers.write_bytes(before)
     assert output.splitlines()[2:] == [
-        "  behaviour-good: trackio refused 2 records, last record 8 (step): ValueError: x"
+        "  behavior-good: trackio refused 2 records, last record 8 (step): ValueError: x"
     ]
 
 
 def test_status_of_some_cells(finished: Checkout) -> None:
-    code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
+    code, output = finished.run("status", "FILTER=BEHAVIOR=good")
     where = f"results/{finished.latest.name}"
     assert (code, output) == (0, f"matrix {where}: complete\n1 run: 1 complete\n")
 
 
 def test_the_log_of_a_cell(finished: Checkout) -> None:
-    code, output = finished.run("logs", "CELL=behaviour-crash")
+    code, output = finished.run("logs", "CELL=behavior-crash")
     assert code == 0
-    assert output == (finished.latest / "behaviour-crash" / "output.log").read_text()
+    assert output == (finished.latest / "behavior-crash" / "output.log").read_text()
     assert output.endswith("RuntimeError: the loss is a banana\n")
-    assert finished.run("logs", f"RUN={finished.latest}/behaviour-crash") == (code, output)
+    assert finished.run("logs", f"RUN={finished.latest}/behavior-crash") == (code, output)
 
 
 def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Checkout) -> None:
-    code, output = finished.run("logs", "CELL=behaviour-crush")
-    assert (code, output.splitlines()[0]) == (2, "error: CELL=behaviour-crush matches none of 4 names")
-    assert output.splitlines()[1].startswith("hint: perhaps behaviour-crash, ")
+    code, output = finished.run("logs", "CELL=behavior-crush")
+    assert (code, output.splitlines()[0]) == (2, "error: CELL=behavior-crush matches none of 4 names")
+    assert output.splitlines()[1].startswith("hint: perhaps behavior-crash, ")
     code, output = finished.run("logs", "CELL=../../lib")
     assert (code, output.splitlines()[0]) == (2, "error: CELL=../../lib matches none of 4 names")
     code, output = finished.run("logs")
@@ -172,13 +172,13 @@ def test_an_estimate_is_from_what_such_cells_took(finished: Checkout) -> None:
     lines = output.splitlines()
     assert re.fullmatch(r"complete: 2 of 4 runs, \d+\.\d s each", lines[0])
     assert re.fullmatch(r"time left: about \d+\.\d s with 2 at once", lines[-1])
-    code, output = finished.run("estimate", "FILTER=BEHAVIOUR=good")
+    code, output = finished.run("estimate", "FILTER=BEHAVIOR=good")
     assert output.splitlines()[-1] == "nothing is left"
 
 
 def test_a_running_matrix_is_looked_at_from_outside(checkout: Checkout, wait_until: Wait) -> None:
     process = checkout.start(
-        "test_matrix", "JOBS=2", behaviour("slow"), "CONFIG_NUM_STEPS=100000", "CONFIG_MATRIX_AXES=SEED=1|2|3"
+        "test_matrix", "JOBS=2", behavior("slow"), "CONFIG_NUM_STEPS=100000", "CONFIG_MATRIX_AXES=SEED=1|2|3"
     )
     journals = [checkout.root / f"results/latest/seed-{seed}/metrics.jsonl" for seed in (1, 2)]
     wait_until(lambda: all(path.exists() and path.read_bytes().count(b"\n") > 60 for path in journals))
@@ -200,7 +200,7 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Checkout, wait_unt
 
 
 def test_a_runner_that_died_is_told(checkout: Checkout, wait_until: Wait) -> None:
-    process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    process = checkout.start("test_matrix", behavior("hang"), "CONFIG_MATRIX_AXES=SEED=1|2")
     run = checkout.root / "results/latest/seed-1"
     wait_until(lambda: '"process_started"' in (run / "status.json").read_text())
     wait_until(lambda: '"step"' in (run / "metrics.jsonl").read_text())
@@ -248,7 +248,7 @@ def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Checkout) -> None:
 
 
 def test_a_status_that_cannot_be_read_is_told(checkout: Checkout) -> None:
-    checkout.run("train", behaviour("crash"), "CONFIG_TRACKER_RUN_NAME=mine")
+    checkout.run("train", behavior("crash"), "CONFIG_TRACKER_RUN_NAME=mine")
     path: Path = checkout.root / "results/mine/status.json"
     path.write_text(json.dumps({"status": "complete"}))
     assert "  mine: unreadable: status.json: " in checkout.run("status")[1]

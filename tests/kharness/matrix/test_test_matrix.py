@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from ...processes import is_gone
-from .conftest import Checkout, behaviour, printed, records
+from .conftest import Checkout, behavior, printed, records
 from .test_dry_run import put_run
 
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
@@ -193,7 +193,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Checko
 def test_a_run_that_goes_wrong_takes_no_other_along(
     checkout: Checkout, what: str, status: str, reason: str
 ) -> None:
-    code, output = checkout.run("test_matrix", behaviour(f"{what}@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    code, output = checkout.run("test_matrix", behavior(f"{what}@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
     name = checkout.latest.name
     assert code == 3, output
     assert checkout.statuses() == {"seed-1": status, "seed-2": "complete"}
@@ -206,14 +206,14 @@ def test_a_run_that_goes_wrong_takes_no_other_along(
 
 
 def test_a_crash_shows_the_end_of_its_output(checkout: Checkout) -> None:
-    _, output = checkout.run("test_matrix", behaviour("crash"), "CONFIG_MATRIX_AXES=SEED=1")
+    _, output = checkout.run("test_matrix", behavior("crash"), "CONFIG_MATRIX_AXES=SEED=1")
     assert "  | RuntimeError: the loss is a banana\n" in output
 
 
 def test_ctrl_c_saves_and_reports_what_is_there(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start("test_matrix", behaviour("hang@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3")
+    process = checkout.start("test_matrix", behavior("hang@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3")
     run = checkout.root / "results" / "latest" / "seed-2" / "metrics.jsonl"
     wait_until(lambda: run.exists() and '"step"' in run.read_text())
     process.send_signal(signal.SIGINT)
@@ -235,7 +235,7 @@ def test_ctrl_c_saves_and_reports_what_is_there(
 
 
 def test_a_second_ctrl_c_kills(checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]) -> None:
-    process = checkout.start("test_matrix", behaviour("deaf@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    process = checkout.start("test_matrix", behavior("deaf@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
     run = checkout.root / "results" / "latest" / "seed-1" / "metrics.jsonl"
     wait_until(lambda: run.exists() and '"step"' in run.read_text())
     process.send_signal(signal.SIGINT)
@@ -252,7 +252,7 @@ def test_a_second_ctrl_c_kills(checkout: Checkout, wait_until: Callable[[Callabl
 def test_runs_die_with_a_runner_that_is_killed(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start("test_matrix", behaviour("deaf"), "CONFIG_MATRIX_AXES=SEED=1")
+    process = checkout.start("test_matrix", behavior("deaf"), "CONFIG_MATRIX_AXES=SEED=1")
     status = checkout.root / "results" / "latest" / "seed-1" / "status.json"
     wait_until(lambda: status.exists() and '"process_started"' in status.read_text())
     pid = json.loads(status.read_text())["attempts"][0]["pid"]
@@ -275,7 +275,7 @@ def test_matrices_started_together_share_no_directory(checkout: Checkout) -> Non
 
 
 def test_points_that_did_not_arrive_are_named_with_the_way_to_send_them(checkout: Checkout) -> None:
-    code, output = checkout.run("test_matrix", behaviour("no-agent"), "CONFIG_MATRIX_AXES=SEED=1")
+    code, output = checkout.run("test_matrix", behavior("no-agent"), "CONFIG_MATRIX_AXES=SEED=1")
     run = f"results/{checkout.latest.name}/seed-1"
     assert code == 0, output
     assert f"warning: {run}: csv lacks 6 records; later: make sync RUN={run}\n" in output

@@ -48,14 +48,14 @@ def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Checkou
     ],
 )
 def test_the_exit_code_is_that_of_the_training(checkout: Checkout, what: str, code: int, said: str) -> None:
-    got, output = checkout.run("train", f"CONFIG_BEHAVIOUR={what}")
+    got, output = checkout.run("train", f"CONFIG_BEHAVIOR={what}")
     assert (got, said in output.splitlines()) == (code, True), output
 
 
 def test_ctrl_c_is_passed_on_and_the_training_saves(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start("train", "CONFIG_BEHAVIOUR=hang", "CONFIG_TRACKER_RUN_NAME=mine")
+    process = checkout.start("train", "CONFIG_BEHAVIOR=hang", "CONFIG_TRACKER_RUN_NAME=mine")
     journal = checkout.root / "results/mine/metrics.jsonl"
     wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
     process.send_signal(signal.SIGINT)
@@ -80,7 +80,7 @@ def test_a_training_that_is_refused_late_leaves_nothing(checkout: Checkout) -> N
         "hint: make data",
         "results/mine is removed: nothing was trained",
     ]
-    asked = ("train", "CONFIG_BEHAVIOUR=refused", "CONFIG_TRACKER_RUN_NAME=mine")
+    asked = ("train", "CONFIG_BEHAVIOR=refused", "CONFIG_TRACKER_RUN_NAME=mine")
     code, output = checkout.run(*asked)
     assert (code, output.splitlines()[-3:]) == (2, said)
     assert list((checkout.root / "results").iterdir()) == []
@@ -108,7 +108,7 @@ def test_a_wrong_name_for_the_run_is_refused(checkout: Checkout) -> None:
 
 
 def test_the_output_is_passed_on_while_it_is_printed(checkout: Checkout) -> None:
-    process = checkout.start("train", "CONFIG_BEHAVIOUR=hang")
+    process = checkout.start("train", "CONFIG_BEHAVIOR=hang")
     for line in printed(process):
         if line.startswith("training with"):
             break

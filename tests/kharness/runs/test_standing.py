@@ -179,3 +179,4 @@ def test_row_is_read_again_once_somebody_else_says_how_it_ended(tmp_path: Path) 
     (run / "status.json").write_text(json.dumps({"status": "timeout", "attempts": attempts}))
     wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == "timeout")
     index.close()
+    assert {run_id: row.facts["status"] for run_id, row in index.rows.items()} == {"results/run": "timeout"}

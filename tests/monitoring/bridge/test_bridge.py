@@ -115,6 +115,7 @@ def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path) -
     bridge.wait()
     for pid in map(int, pids):
         wait_until(lambda pid=pid: not _runs(pid))  # type: ignore[misc]
+    assert [bridge.returncode, *map(_runs, map(int, pids))] == [-signal.SIGKILL, False, False, False]
 
 
 def test_children_go_along_with_a_bridge_killed_as_soon_as_its_program_runs(tmp_path: Path) -> None:

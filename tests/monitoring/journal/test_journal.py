@@ -83,6 +83,8 @@ def test_lock_that_a_child_of_a_killed_process_still_shares_is_waited_for(
     monkeypatch.setattr("monitoring.host.file_locks.time.sleep", ends_meanwhile)
     try:
         Journal(path).close()
+        with pytest.raises(ProcessLookupError):  # it was opened only after the child's end
+            os.kill(child, 0)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

@@ -281,6 +281,7 @@ def test_a_server_that_is_killed_and_restarted_is_caught_up_with(
         server.start()
         page.until(f"{CHART}.lines[0].x.length === 3")
         page.until("!document.getElementById('live').classList.contains('off')")
+        assert page.value(f"[...{CHART}.lines[0].last]") == [1.0, 0.5, 0.25]
     finally:
         run.finish()
 
@@ -296,6 +297,7 @@ def test_a_run_that_is_deleted_is_a_sentence_and_the_others_go_on(page: Browser,
     )
     show(page, "")
     page.until(f"{NAMES}.includes('spiky') && !{NAMES}.includes('short')")
+    assert {"spiky", "failed"} <= set(page.value(NAMES))
 
 
 def test_the_differences_between_runs(page: Browser) -> None:

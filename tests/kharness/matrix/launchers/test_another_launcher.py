@@ -109,7 +109,7 @@ def test_a_matrix_begun_on_the_queue_is_finished_locally(
     extended: Extended, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     checkout = extended.checkout
-    arguments = ["LAUNCHER=spool", f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}", "CONFIG_BEHAVIOUR=held"]
+    arguments = ["LAUNCHER=spool", f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}", "CONFIG_BEHAVIOR=held"]
     arguments += ["CONFIG_MATRIX_AXES=SEED=1|2"]
     runner = checkout.start("test_matrix", *arguments, env={**os.environ, **extended.environment})
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"

@@ -16,7 +16,7 @@ import kharness
 
 from ....slurm_cluster import SlurmCluster
 from ....waiting import wait_until
-from ..conftest import Checkout, attempts, behaviour, printed, records, status
+from ..conftest import Checkout, attempts, behavior, printed, records, status
 from .conftest import has_stepped, losses, starts
 
 ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5")
@@ -158,7 +158,7 @@ def test_preempted_requeued_and_a_node_lost(
 ) -> None:
     """Each start is an attempt, none costs a retry, and the losses are those of an undisturbed run."""
     run = checkout.root / "results/latest/seed-1"
-    arguments = [*ON_SLURM, "CONFIG_MATRIX_AXES=SEED=1", behaviour("held"), "RETRIES=0"]
+    arguments = [*ON_SLURM, "CONFIG_MATRIX_AXES=SEED=1", behavior("held"), "RETRIES=0"]
     runner = checkout.start("test_matrix", *arguments, "CONFIG_NUM_STEPS=6", env=on_slurm)
     wait_until(lambda: has_stepped(run), "the first attempt")
     slurm.submit("--partition=urgent", "--exclusive", "--nodes=2", command="true")
@@ -196,7 +196,7 @@ def test_stopped_by_ctrl_c_and_finished_on_this_machine(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
     """What runs saves, what waits never begins, and another launcher goes on with both."""
-    arguments = [*ON_SLURM, TWO, behaviour("held"), "JOBS=1"]
+    arguments = [*ON_SLURM, TWO, behavior("held"), "JOBS=1"]
     runner = checkout.start("test_matrix", *arguments, env=on_slurm)
     first, second = (checkout.root / "results/latest" / name for name in ("seed-1", "seed-2"))
     wait_until(lambda: has_stepped(first), "the first")
@@ -219,7 +219,7 @@ def test_stopped_by_ctrl_c_and_finished_on_this_machine(
 def test_cancelled_by_somebody_else(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    arguments = [*ON_SLURM, TWO, behaviour("held"), "JOBS=1", "RETRIES=3"]
+    arguments = [*ON_SLURM, TWO, behavior("held"), "JOBS=1", "RETRIES=3"]
     runner = checkout.start("test_matrix", *arguments, env=on_slurm)
     first, second = (checkout.root / "results/latest" / name for name in ("seed-1", "seed-2"))
     wait_until(lambda: has_stepped(first), "the first")
@@ -317,7 +317,7 @@ def test_a_single_training_is_a_job(
     config = checkout.root / ".config"
     others = [line for line in config.read_text().splitlines() if "CONFIG_LAUNCHER_" not in line]
     config.write_text("\n".join([*others, "CONFIG_LAUNCHER_SLURM=y", ""]))
-    code, output = checkout.run("train", "CONFIG_BEHAVIOUR=crash", environment=on_slurm)
+    code, output = checkout.run("train", "CONFIG_BEHAVIOR=crash", environment=on_slurm)
     assert code == 1, output
     assert "failed: exit code 1: RuntimeError: the loss is a banana" in output.splitlines()
     assert len(starts(checkout.latest)) == 1
@@ -328,7 +328,7 @@ def test_the_controller_is_away_for_a_while(
 ) -> None:
     """It is a note; what ends meanwhile is known from its file, and what runs is watched on."""
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2)]
-    runner = checkout.start("test_matrix", *ON_SLURM, TWO, behaviour("held@2"), env=on_slurm)
+    runner = checkout.start("test_matrix", *ON_SLURM, TWO, behavior("held@2"), env=on_slurm)
     wait_until(lambda: has_stepped(runs[1]), "the second")
     slurm.stop_controller()
     away = next(line for line in printed(runner) if line.startswith("note:"))

@@ -13,9 +13,9 @@ import pytest
 
 from ....slurm_cluster import SlurmCluster, missing
 from ....waiting import wait_until
-from ..conftest import Checkout, attempts, behaviour, printed, status
+from ..conftest import Checkout, attempts, behavior, printed, status
 
-ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5", "RETRIES=0", behaviour("held"))
+ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5", "RETRIES=0", behavior("held"))
 
 
 @pytest.fixture(scope="module")

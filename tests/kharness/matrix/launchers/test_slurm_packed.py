@@ -13,7 +13,7 @@ from kharness.runs.launch import Launch
 
 from ....slurm_cluster import SlurmCluster
 from ....waiting import wait_until
-from ..conftest import Checkout, attempts, behaviour, printed, records, status
+from ..conftest import Checkout, attempts, behavior, printed, records, status
 from .conftest import has_stepped, losses, starts
 
 ON_SLURM = ("LAUNCHER=slurm", "CONFIG_LAUNCHER_SLURM_SIGNAL_SECONDS=5")
@@ -24,7 +24,7 @@ PACKED = "CONFIG_MATRIX_AXES=SEED=1|2|3"
 def test_cells_that_share_a_job(checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]) -> None:
     """Preempted it goes on where it was; what dies costs one attempt of the cell that ran."""
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
-    arguments = [*ON_SLURM, PACKED, "CONFIG_MATRIX_CELLS_PER_JOB=3", behaviour("held@2")]
+    arguments = [*ON_SLURM, PACKED, "CONFIG_MATRIX_CELLS_PER_JOB=3", behavior("held@2")]
     runner = checkout.start("test_matrix", *arguments, env=on_slurm)
     wait_until(lambda: has_stepped(runs[1]), "the second cell")
     assert status(runs[2])["status"] == "queued"
@@ -54,7 +54,7 @@ def test_one_cell_of_a_job_is_ended(
     """By TIMEOUT, also without a runner, and the next begins; by Ctrl-C, and no other does."""
     packed = [*ON_SLURM, TWO, "CONFIG_MATRIX_CELLS_PER_JOB=2"]
     code, output = checkout.run(
-        "test_matrix", *packed, behaviour("hang@1"), "TIMEOUT=1", "DETACH=y", environment=on_slurm
+        "test_matrix", *packed, behavior("hang@1"), "TIMEOUT=1", "DETACH=y", environment=on_slurm
     )
     assert code == 0, output
     run = checkout.latest / "seed-2"
@@ -62,7 +62,7 @@ def test_one_cell_of_a_job_is_ended(
     code, output = checkout.run("status")
     assert "2 runs: 1 complete, 1 timeout" in output
     assert "  seed-1: timeout: over TIMEOUT=1; stopped on request after step 1" in output
-    runner = checkout.start("test_matrix", *packed, behaviour("held"), env=on_slurm)
+    runner = checkout.start("test_matrix", *packed, behavior("held"), env=on_slurm)
     wait_until(lambda: checkout.latest != run.parent, "its folder")
     first, second = (checkout.latest / name for name in ("seed-1", "seed-2"))
     wait_until(lambda: has_stepped(first), "the first")
@@ -97,7 +97,7 @@ def test_cells_of_a_job_run_at_once(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
     """As many as it has cores for: two that wait for each other, then one; equal to those of `local`."""
-    arguments = [PACKED, behaviour("meet-2"), "CONFIG_NUM_STEPS=6"]
+    arguments = [PACKED, behavior("meet-2"), "CONFIG_NUM_STEPS=6"]
     code, output = checkout.run("test_matrix", *ON_SLURM, *AT_ONCE, *arguments, environment=on_slurm)
     assert code == 0, output
     runs = [checkout.latest / f"seed-{seed}" for seed in (1, 2, 3)]
@@ -116,7 +116,7 @@ def test_cells_of_a_job_share_its_gpus(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
     """Each has MATRIX_GPUS_PER_CELL of LAUNCHER_SLURM_GPUS, and the job a CPU for each cell at a time."""
-    asked = ["DEVICE=cuda", "CONFIG_LAUNCHER_SLURM_GPUS=2", *AT_ONCE[:1], PACKED, behaviour("meet-2")]
+    asked = ["DEVICE=cuda", "CONFIG_LAUNCHER_SLURM_GPUS=2", *AT_ONCE[:1], PACKED, behavior("meet-2")]
     code, output = checkout.run("test_matrix_dry_run", *ON_SLURM, *asked, environment=on_slurm)
     assert code == 0, output
     assert "slurm: 1 job array of 1 task, each of up to 3 cells, 2 at a time\n" in output
@@ -141,7 +141,7 @@ def test_cells_at_once_are_killed_and_preempted(
 ) -> None:
     """One that is killed takes no other along; preempted all save, and go on when the job starts again."""
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
-    arguments = [*ON_SLURM, *AT_ONCE, PACKED, behaviour("held"), "RETRIES=0"]
+    arguments = [*ON_SLURM, *AT_ONCE, PACKED, behavior("held"), "RETRIES=0"]
     runner = checkout.start("test_matrix", *arguments, env=on_slurm)
     wait_until(lambda: all(map(has_stepped, runs[:2])), "two at once")
     training(checkout, "/seed-1").kill()
@@ -169,7 +169,7 @@ def test_cells_at_once_outlive_their_runner_and_their_job(
     """A lost terminal leaves them to the next; a job that is killed costs each that ran one attempt, and the
     third none."""
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
-    runner = checkout.start("test_matrix", *ON_SLURM, *AT_ONCE, PACKED, behaviour("held"), env=on_slurm)
+    runner = checkout.start("test_matrix", *ON_SLURM, *AT_ONCE, PACKED, behavior("held"), env=on_slurm)
     wait_until(lambda: all(map(has_stepped, runs[:2])), "two at once")
     runner.send_signal(signal.SIGHUP)
     output = runner.communicate(timeout=600)[0]
@@ -197,7 +197,7 @@ def test_one_of_several_cells_at_once_is_stopped(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
     """As a runner stops one that loses: it saves, the other goes on, and the third has its place."""
-    packed = [*ON_SLURM, *AT_ONCE, PACKED, behaviour("held"), "DETACH=y"]
+    packed = [*ON_SLURM, *AT_ONCE, PACKED, behavior("held"), "DETACH=y"]
     code, output = checkout.run("test_matrix", *packed, environment=on_slurm)
     assert code == 0, output
     runs = [checkout.latest / f"seed-{seed}" for seed in (1, 2, 3)]
@@ -221,12 +221,12 @@ def test_one_of_several_cells_at_once_is_ended(
 ) -> None:
     """By TIMEOUT the others go on; by Ctrl-C those that run save, and the third never begins."""
     packed = [*ON_SLURM, *AT_ONCE, PACKED]
-    over = [behaviour("hang@1"), "TIMEOUT=1"]
+    over = [behavior("hang@1"), "TIMEOUT=1"]
     code, output = checkout.run("test_matrix", *packed, *over, environment=on_slurm)
     assert code == 3, output
     assert checkout.statuses() == {"seed-1": "timeout", "seed-2": "complete", "seed-3": "complete"}
     earlier = checkout.latest
-    runner = checkout.start("test_matrix", *packed, behaviour("held"), env=on_slurm)
+    runner = checkout.start("test_matrix", *packed, behavior("held"), env=on_slurm)
     wait_until(lambda: checkout.latest != earlier, "its folder")
     runs = [checkout.latest / f"seed-{seed}" for seed in (1, 2, 3)]
     wait_until(lambda: all(map(has_stepped, runs[:2])), "two at once")

@@ -36,7 +36,7 @@ class Machine:
         uuids = [f"gpu {index} uuid GPU-{index}" for index in range(gpus)]
         self.simulated.write(f"gpus {gpus}", *MEMORY, *uuids)
         environment = {**os.environ, **self.simulated.environment()}
-        given = ["CONFIG_DEVICE=cuda", "CONFIG_BEHAVIOUR=gpu", "CONFIG_NUM_STEPS=1", *arguments]
+        given = ["CONFIG_DEVICE=cuda", "CONFIG_BEHAVIOR=gpu", "CONFIG_NUM_STEPS=1", *arguments]
         process = self.checkout.start("test_matrix", *given, env=environment)
         watchdog = threading.Timer(600, process.kill)
         watchdog.start()

@@ -66,7 +66,7 @@ def test_threads_are_the_share_of_a_job(device: str, cpus: int, gpus: int, cells
 
 def test_other_jobs_change_no_thread_of_a_planned_matrix(checkout: Checkout) -> None:
     code, output = checkout.run(
-        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2|3", "KEEP_GOING=n", "CONFIG_BEHAVIOUR=once-exit-9@2"
+        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2|3", "KEEP_GOING=n", "CONFIG_BEHAVIOR=once-exit-9@2"
     )
     assert code == 3, output
     plan = json.loads((checkout.latest / "matrix.json").read_text())

@@ -365,4 +365,4 @@ def test_a_quarantine_line_without_name_or_reason_is_refused(tree: Tree, line: s
 
 
 def test_names_that_differ_in_case_alone_are_refused(tree: Tree) -> None:
-    assert refusal(tree, "BEHAVIOUR=good|Good") == ["two cells would be called behaviour-Good"]
+    assert refusal(tree, "BEHAVIOR=good|Good") == ["two cells would be called behavior-Good"]

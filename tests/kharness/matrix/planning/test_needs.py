@@ -75,7 +75,7 @@ def test_what_is_missing_is_said_before_anything_is_made(checkout: Checkout, scr
 
 
 def test_what_is_missing_by_now_is_said_by_continue(checkout: Checkout) -> None:
-    assert checkout.run("test_matrix", "CONFIG_BEHAVIOUR=crash", "CONFIG_MATRIX_AXES=SEED=2")[0] == 3
+    assert checkout.run("test_matrix", "CONFIG_BEHAVIOR=crash", "CONFIG_MATRIX_AXES=SEED=2")[0] == 3
     (checkout.root / "pretender/needs.py").write_text(NEEDS)
     for script in ("continue", "test_rerun"):
         code, output = checkout.run(script)

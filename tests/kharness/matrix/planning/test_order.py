@@ -59,9 +59,7 @@ def test_without_seeds_all_are_one_block_and_cells_left_out_move_no_other() -> N
 
 
 def test_a_matrix_runs_and_goes_on_in_the_order_that_it_records(checkout: Checkout) -> None:
-    code, output = checkout.run(
-        "test_matrix", AXES, BLOCKED, "KEEP_GOING=n", "CONFIG_BEHAVIOUR=once-exit-9@2"
-    )
+    code, output = checkout.run("test_matrix", AXES, BLOCKED, "KEEP_GOING=n", "CONFIG_BEHAVIOR=once-exit-9@2")
     assert code == 3, output
     plan = json.loads((checkout.latest / "matrix.json").read_text())
     listed = [cell["name"] for cell in plan["cells"]]
@@ -108,7 +106,7 @@ def test_seed_by_seed_is_the_default(root: Path) -> None:
 @pytest.mark.parametrize("script", ["test_matrix", "train"])
 def test_every_attempt_says_what_else_the_machine_did(checkout: Checkout, script: str) -> None:
     """Of a run of more than a second: less is too short to tell."""
-    slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=110")
+    slow = ("CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=110")
     axes = ("CONFIG_MATRIX_AXES=SEED=1",) if script == "test_matrix" else ()
     code, output = checkout.run(script, *slow, *axes)
     assert code == 0, output

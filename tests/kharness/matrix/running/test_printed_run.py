@@ -72,7 +72,7 @@ def test_make_train_shows_the_bar_of_each_epoch(
 def test_training_ends_on_a_terminal_that_takes_nothing(checkout: Checkout, warm_python: WarmPython) -> None:
     """After Ctrl-S nothing is shown, a request to stop reaches the training, and its end is noted."""
     script = str(checkout.root / "scripts/train.py")
-    command = [script, "CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_BEHAVIOUR=held"]
+    command = [script, "CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_BEHAVIOR=held"]
     with terminal_of(warm_python, command, cwd=checkout.root, environment=dict(os.environ)) as shown:
         [bar] = [line for line in shown.read_until(has_bar) if line.startswith("Training:")]
         assert TIMES.sub(r" \1", bar) == "Training:  33% 1/3"

@@ -23,7 +23,7 @@ from ....terminal import Terminal
 from ....waiting import wait_until
 from ..conftest import Checkout
 
-HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
+HANGING = ("CONFIG_BEHAVIOR=hang", "CONFIG_NUM_STEPS=120")
 AXES = "CONFIG_MATRIX_AXES=SEED=1|2|3|4|5|6|7|8|9|10|11|12"
 
 OnTerminal = Callable[..., AbstractContextManager[Terminal]]
@@ -78,7 +78,7 @@ def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: OnTerminal)
 
 
 def test_speed_and_time_left_come_when_they_are_measured(on_terminal: OnTerminal) -> None:
-    slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=100000")
+    slow = ("CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=100000")
     with on_terminal(*slow, "CONFIG_MATRIX_AXES=SEED=1|2") as terminal:
         time = r"(\d\.\d s|\d+ s|\d+(:\d\d)+)"
         row = rf"seed-1 +\d+/100000 +\d\.\d{{4}} +{time} +[\d.]+( .*)?"
@@ -126,7 +126,7 @@ def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: OnTerminal
 
 def test_matrix_gets_on_while_its_terminal_takes_nothing(checkout: Checkout, on_terminal: OnTerminal) -> None:
     axes = "CONFIG_MATRIX_AXES=SEED=1|2|3"
-    with on_terminal("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60", axes) as terminal:
+    with on_terminal("CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=60", axes) as terminal:
         terminal.read_until(lambda lines: "0/3 done  1 running  2 waiting" in lines[-1:])
         terminal.hold()  # Ctrl-S
         wait_until(lambda: list(checkout.statuses().values()) == ["complete"] * 3)
@@ -146,7 +146,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines_that_fit(on_terminal:
 
 def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout) -> None:
     _, output = checkout.run(
-        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60"
+        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=60"
     )
     assert "\r" not in output
     assert "\x1b" not in output

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from ....processes import is_gone
-from ..conftest import Checkout, attempts, behaviour, printed, status
+from ..conftest import Checkout, attempts, behavior, printed, status
 
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
 
@@ -26,7 +26,7 @@ def resumed(run: Path) -> list[int | None]:
 
 def test_several_run_at_once(checkout: Checkout) -> None:
     """Each waits until it is stopped, so they can only all be asked to stop if all of them run."""
-    process = checkout.start("test_matrix", "JOBS=3", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
+    process = checkout.start("test_matrix", "JOBS=3", behavior("hang"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
     lines: list[str] = []
     while len([line for line in lines if re.match(r"\[\d/4\]", line)]) < 3:
         lines.append(printed(process).readline())
@@ -55,14 +55,14 @@ def test_several_run_at_once(checkout: Checkout) -> None:
     ],
 )
 def test_causes_are_told_apart(checkout: Checkout, what: str, status_: str, cause: str) -> None:
-    code, output = checkout.run("test_matrix", "RETRIES=0", behaviour(what), "CONFIG_MATRIX_AXES=SEED=1")
+    code, output = checkout.run("test_matrix", "RETRIES=0", behavior(what), "CONFIG_MATRIX_AXES=SEED=1")
     assert code == 3, output
     run = checkout.latest / "seed-1"
     assert (status(run)["status"], attempts(run, "cause")) == (status_, [(cause,)])
 
 
 def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Checkout) -> None:
-    code, output = checkout.run("test_matrix", behaviour("once-sigkill@1"), TWO)
+    code, output = checkout.run("test_matrix", behavior("once-sigkill@1"), TWO)
     assert code == 0, output
     run = checkout.latest / "seed-1"
     assert status(run)["status"] == "complete"
@@ -74,7 +74,7 @@ def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Checkout) -> None:
 
 def test_retries_come_to_an_end(checkout: Checkout) -> None:
     code, output = checkout.run(
-        "test_matrix", "RETRIES=2", behaviour("sigkill"), "CONFIG_NUM_STEPS=9", "CONFIG_MATRIX_AXES=SEED=1"
+        "test_matrix", "RETRIES=2", behavior("sigkill"), "CONFIG_NUM_STEPS=9", "CONFIG_MATRIX_AXES=SEED=1"
     )
     assert code == 3, output
     run = checkout.latest / "seed-1"
@@ -85,12 +85,12 @@ def test_retries_come_to_an_end(checkout: Checkout) -> None:
 
 @pytest.mark.parametrize("what", ["crash", "non-finite", "lie", "exit-74", "exit-2"])
 def test_what_would_only_fail_again_is_not_tried_again(checkout: Checkout, what: str) -> None:
-    checkout.run("test_matrix", "RETRIES=3", behaviour(what), "CONFIG_MATRIX_AXES=SEED=1")
+    checkout.run("test_matrix", "RETRIES=3", behavior(what), "CONFIG_MATRIX_AXES=SEED=1")
     assert len(status(checkout.latest / "seed-1")["attempts"]) == 1
 
 
 def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Checkout) -> None:
-    arguments = ("JOBS=2", behaviour("once-exit-71@1"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
+    arguments = ("JOBS=2", behavior("once-exit-71@1"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
     code, output = checkout.run("test_matrix", *arguments)
     assert code == 0, output
     assert "  seed-1 is tried again, alone\n" in output
@@ -102,7 +102,7 @@ def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Chec
 def test_a_timeout_lets_it_save_and_takes_no_other_along(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start_set_forward("test_matrix", "TIMEOUT=3600", behaviour("hang@1"), TWO)
+    process = checkout.start_set_forward("test_matrix", "TIMEOUT=3600", behavior("hang@1"), TWO)
     wait_until((checkout.root / "results/latest/seed-1/checkpoint").exists)
     (checkout.root / "later").touch()
     output, _ = process.communicate(timeout=600)
@@ -117,7 +117,7 @@ def test_a_timeout_lets_it_save_and_takes_no_other_along(
 
 def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Checkout) -> None:
     code, output = checkout.run(
-        "test_matrix", "KEEP_GOING=n", behaviour("crash@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3"
+        "test_matrix", "KEEP_GOING=n", behavior("crash@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3"
     )
     assert code == 3, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed", "seed-3": "pending"}
@@ -127,7 +127,7 @@ def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Checkou
 def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Checkout) -> None:
     (checkout.root / "known").write_text("seed-1  # bananas\n")
     code, output = checkout.run(
-        "test_matrix", "KEEP_GOING=n", "CONFIG_MATRIX_QUARANTINE=known", behaviour("crash@1"), TWO
+        "test_matrix", "KEEP_GOING=n", "CONFIG_MATRIX_QUARANTINE=known", behavior("crash@1"), TWO
     )
     assert code == 0, output
     assert checkout.statuses() == {"seed-1": "failed", "seed-2": "complete"}
@@ -135,7 +135,7 @@ def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Che
 
 def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) -> None:
     """Its log is in the way."""
-    process = checkout.start("test_matrix", behaviour("held"), TWO)
+    process = checkout.start("test_matrix", behavior("held"), TWO)
     printed(process).readline()
     printed(process).readline()
     (checkout.root / "results/latest/seed-2/output.log").mkdir()
@@ -149,7 +149,7 @@ def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) 
 
 def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Checkout) -> None:
     """As on a full disk: here the cell has removed its own directory."""
-    code, output = checkout.run("test_matrix", behaviour("vanish@1"), TWO)
+    code, output = checkout.run("test_matrix", behavior("vanish@1"), TWO)
     assert code == 3, output
     path = checkout.latest / "seed-1" / "status.json"
     assert f"warning: {path} cannot be written; retrying\n" in output
@@ -159,7 +159,7 @@ def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Checkout
 def test_what_a_training_started_ends_with_it(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start("test_matrix", behaviour("forks"), "CONFIG_MATRIX_AXES=SEED=1")
+    process = checkout.start("test_matrix", behavior("forks"), "CONFIG_MATRIX_AXES=SEED=1")
     noted = checkout.root / "results/latest/seed-1/grandchild"
     wait_until(lambda: noted.exists() and noted.read_text() != "")
     grandchild = psutil.Process(int(noted.read_text()))
@@ -177,7 +177,7 @@ def test_a_signal_that_follows_at_once_is_the_same_request(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None], again: signal.Signals
 ) -> None:
     """As of `timeout` over make: one from each."""
-    process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1")
+    process = checkout.start("test_matrix", behavior("hang"), "CONFIG_MATRIX_AXES=SEED=1")
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
     wait_until(lambda: '"step"' in journal.read_text())
     process.send_signal(signal.SIGTERM)
@@ -192,7 +192,7 @@ def test_a_signal_that_follows_at_once_is_the_same_request(
 def test_a_second_runner_of_a_matrix_is_refused(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    process = checkout.start("test_matrix", behaviour("hang"), TWO)
+    process = checkout.start("test_matrix", behavior("hang"), TWO)
     run = checkout.root / "results/latest/seed-1"
     wait_until(lambda: '"process_started"' in (run / "status.json").read_text())
     wait_until(lambda: '"step"' in (run / "metrics.jsonl").read_text())

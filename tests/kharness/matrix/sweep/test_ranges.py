@@ -37,7 +37,7 @@ CONFIG_SEED=1|2|3
 CONFIG_NUM_STEPS="16..256 log"
 CONFIG_OPTIMIZER="all"
 CONFIG_ADAM_BETAS="0.9 0.999|0.9 0.95"
-CONFIG_BEHAVIOUR="a:b:c"
+CONFIG_BEHAVIOR="a:b:c"
 CONFIG_GPU_MONITOR=y
 # CONFIG_LAUNCHER_LOCAL_FORK_SERVER is not set
 CONFIG_SWEEP_METHOD="random"
@@ -51,7 +51,7 @@ CONFIG_SWEEP_METHOD="random"
         Listed("ADAM_BETAS", "0.9 0.999|0.9 0.95", ["0.9 0.999", "0.9 0.95"], in_order=False),
     ]
     assert [(a.symbol, a.value, a.origin.where) for a in found.fixed] == [
-        ("BEHAVIOUR", "a:b:c", "my.ranges:7"),
+        ("BEHAVIOR", "a:b:c", "my.ranges:7"),
         ("GPU_MONITOR", "y", "my.ranges:8"),
         ("LAUNCHER_LOCAL_FORK_SERVER", "n", "my.ranges:9"),
         ("SWEEP_METHOD_RANDOM", "y", "my.ranges:10"),

@@ -21,7 +21,7 @@ from kharness.matrix.sweep.sweep import prepare_sweep
 from ..conftest import Checkout
 
 # The search has a space of its own in which a random draw is mostly bad.
-SEARCH = 'CONFIG_BEHAVIOUR="bowl"\nCONFIG_LEARNING_RATE="1e-8..1e4 log"\nCONFIG_NUM_STEPS=1\n'
+SEARCH = 'CONFIG_BEHAVIOR="bowl"\nCONFIG_LEARNING_RATE="1e-8..1e4 log"\nCONFIG_NUM_STEPS=1\n'
 
 
 def sweep(checkout: Checkout, ranges: str, *arguments: str) -> tuple[int, str]:
@@ -50,7 +50,7 @@ def start_config(run: Path) -> dict[str, Any]:
 
 
 def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> None:
-    ranges = 'CONFIG_BEHAVIOUR="bowl"\nCONFIG_LEARNING_RATE="1e-3|0.02|1"\nCONFIG_NUM_STEPS="1:1:2"\n'
+    ranges = 'CONFIG_BEHAVIOR="bowl"\nCONFIG_LEARNING_RATE="1e-3|0.02|1"\nCONFIG_NUM_STEPS="1:1:2"\n'
     code, output = sweep(checkout, ranges)
     assert code == 0, output
     lines = output.splitlines()
@@ -69,7 +69,7 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> N
         "6     1              2          2      4          4              learning-rate-1_num-steps-2",
     ]
     assert lines[-2] == (
-        "  make test_matrix CONFIG_BEHAVIOUR=bowl CONFIG_LEARNING_RATE=0.02 CONFIG_NUM_STEPS=1 "
+        "  make test_matrix CONFIG_BEHAVIOR=bowl CONFIG_LEARNING_RATE=0.02 CONFIG_NUM_STEPS=1 "
         "CONFIG_MATRIX_AXES=SEED=101..105"
     )
     assert lines[-5:-3] == [
@@ -90,7 +90,7 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> N
 
 def test_the_files_hold_every_configuration_with_its_seeds(checkout: Checkout) -> None:
     ranges = "CONFIG_OPTIMIZER=all\nCONFIG_SEED=1..2\n"
-    code, output = sweep(checkout, ranges, "CONFIG_BEHAVIOUR=crash@2", "CONFIG_SWEEP_METRIC=val_accuracy")
+    code, output = sweep(checkout, ranges, "CONFIG_BEHAVIOR=crash@2", "CONFIG_SWEEP_METRIC=val_accuracy")
     assert code == 3, output
     board = json.loads((checkout.latest / "leaderboard.json").read_text())
     assert (board["metric"], board["direction"]) == ("val_accuracy", "maximize")
@@ -183,7 +183,7 @@ def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
     wait_until(lambda: checkout.latest != first and (checkout.latest / "trial-0012/metrics.jsonl").exists())
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    (checkout.root / ".config").write_text('CONFIG_BEHAVIOUR="crash"\n')
+    (checkout.root / ".config").write_text('CONFIG_BEHAVIOR="crash"\n')
     assert len(rates(checkout)) in (12, 13)
     code, output = checkout.run("continue")
     assert code == 0, output
