@@ -19,6 +19,7 @@ from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
 from kharness.report.graphs import warnings_of
 from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
@@ -134,23 +135,7 @@ def html_parts(summary: Summary) -> Iterable[str]:
             counts=Counter(cell.run.shown_status for cell in summary.cells),
             conclusions=summary.conclusions,
             judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-            verdicts=part(
-                "verdicts", lambda: [(one, verdicts_table(one).without_empty()) for one in by_metric], []
-            ),
-            effects=part(
-                "main effects",
-                lambda: [effects_table(one).without_empty() for one in by_metric if one.effects],
-                [],
-            ),
-            effects_are=EFFECTS,
-            over_workloads=part("scores over workloads", partial(_over_workloads, summary), None),
-            sentences=part(
-                "sentences",
-                lambda: [comparison_sentence(with_texts(one, _without_emphasis)) for one in said],
-                [],
-            ),
-            prices=part("prices", partial(_prices, summary.conclusions), {}),
-            price_plots=part("prices", partial(_price_plots, summary.conclusions), []),
+            **_judged(summary, by_metric, said),
             row_plots=[
                 *part("the time per step", partial(time_per_step, summary), []),
                 *part("the time to the target", partial(time_to_target, summary), []),
@@ -160,13 +145,7 @@ def html_parts(summary: Summary) -> Iterable[str]:
             explanation=" ".join(
                 [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
             ),
-            gpus=part("GPUs", partial(gpus_table, summary), None),
-            gpu_explanation=GPU_EXPLANATION,
-            said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
-            gpu_plots=of_gpus,
-            gpu_notes=list(
-                dict.fromkeys(said for one in of_gpus if isinstance(one, Plot) for said in one.said)
-            ),
+            **_of_gpus(summary, of_gpus),
             **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
             samples=part("samples", partial(_samples, summary), []),
             inference=part("inference", partial(inference_table, summary), None),
@@ -181,6 +160,43 @@ def html_parts(summary: Summary) -> Iterable[str]:
     )
     page.enable_buffering(_PIECES)
     return page
+
+
+def _judged(
+    summary: Summary, by_metric: Sequence[Conclusions], said: Sequence[Comparison]
+) -> Mapping[str, object]:
+    """What was concluded of each metric, in the page's words."""
+    part = summary.part
+    return {
+        "verdicts": part(
+            "verdicts", lambda: [(one, verdicts_table(one).without_empty()) for one in by_metric], []
+        ),
+        "effects": part(
+            "main effects",
+            lambda: [effects_table(one).without_empty() for one in by_metric if one.effects],
+            [],
+        ),
+        "effects_are": EFFECTS,
+        "over_workloads": part("scores over workloads", partial(_over_workloads, summary), None),
+        "sentences": part(
+            "sentences",
+            lambda: [comparison_sentence(with_texts(one, _without_emphasis)) for one in said],
+            [],
+        ),
+        "prices": part("prices", partial(_prices, summary.conclusions), {}),
+        "price_plots": part("prices", partial(_price_plots, summary.conclusions), []),
+    }
+
+
+def _of_gpus(summary: Summary, plots: Sequence[object]) -> Mapping[str, object]:
+    part = summary.part
+    return {
+        "gpus": part("GPUs", partial(gpus_table, summary), None),
+        "gpu_explanation": GPU_EXPLANATION,
+        "said_of_gpus": part("GPUs", partial(said_of_gpus, summary), []),
+        "gpu_plots": plots,
+        "gpu_notes": list(dict.fromkeys(said for one in plots if isinstance(one, Plot) for said in one.said)),
+    }
 
 
 @cache
