@@ -119,7 +119,7 @@ class Batches:
         # A copy shares the seed and the size, and moves its own position.
         others = copy(self)
         others.upcoming = None
-        taken = self.epoch * self.steps_per_epoch + self.position - 1
+        taken = self.taken - 1
         others.epoch, others.position = divmod(taken, self.steps_per_epoch)
         for number, batch in enumerate(others, taken):
             yield number // self.steps_per_epoch, self.part(batch)

@@ -255,7 +255,7 @@ class Setup(Generic[DataT]):
         tokenizer = getattr(self.data, "tokenizer_sha256", None)
         return {**({"tokenizer_sha256": tokenizer} if tokenizer else {}), "data_sha256": self.data.sha256}
 
-    def _seconds_left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds of MAX_TIME that earlier attempts have not used."""
         return max(0.0, 60 * float(self.options.MAX_TIME) - self.progress.clock.seconds)
 
@@ -265,7 +265,7 @@ class Setup(Generic[DataT]):
             "num_steps": self.schedule.num_steps,
             "num_epochs": self.options.NUM_EPOCHS,
             "steps_per_epoch": self.batches.steps_per_epoch,
-            **({"max_seconds": self._seconds_left()} if self.options.MAX_TIME else {}),
+            **({"max_seconds": self.seconds_left()} if self.options.MAX_TIME else {}),
             "batch_size": self.options.BATCH_SIZE,
             **({"tokens_per_sample": tokens} if (tokens := tokens_per_sample(self.data)) else {}),
             **(

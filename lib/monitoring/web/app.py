@@ -25,7 +25,7 @@ from monitoring.web.alone import dumped, page_of, served
 from monitoring.web.charts import AT_ONCE, SOON, Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.files import NoSuchFile, find_in_log, open_trace, read_log, read_picture
-from monitoring.web.folders import RunIndex, unreadable
+from monitoring.web.folders import RunIndex, StatusJudge, unreadable
 from monitoring.web.kept_view import KeptView
 from monitoring.web.past import is_read_then, row_then
 from monitoring.web.rows import RunRow
@@ -72,7 +72,7 @@ class BadRequest(UserError):
     """A request that no page of ours sends."""
 
 
-class Addition(Protocol):
+class Addition(StatusJudge, Protocol):
     """Pages of another package."""
 
     name: str
@@ -80,11 +80,6 @@ class Addition(Protocol):
     folder: Path
     script: str
     style: str
-    status_files: Sequence[str]
-    """Names of files of a run by which it says how that stands."""
-
-    def status_of(self, directory: Path, found: str) -> str:
-        """Return how a run stands, where more is known than its journal and its process say: `found`."""
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
         """Return what it answers; UserError of a handler is a sentence on the page."""
@@ -116,7 +111,6 @@ class Answers:
         self._scripts, self._styles = ["main.js"], list[str]()
         for addition in additions:
             self._add(addition)
-            index.ask(addition)
         self._served = served(self._files, self._scripts, self._styles)
         self._compressed = {name: gzip.compress(data, 6) for name, (data, _) in self._served.items()}
 

@@ -108,8 +108,9 @@ def serve(
     except ImportError as error:
         raise _missing(error) from error
     keep_large_blocks_apart()  # of ten runs of a million steps the server has 145 MB rather than 175
-    index = RunIndex(folders)
-    answers = Answers(index, read_only=read_only, additions=additions())
+    pages = additions()
+    index = RunIndex(folders, pages)
+    answers = Answers(index, read_only=read_only, additions=pages)
     guard: App = AccessGuard(answers.app(), token=token, port=own_port, hosts=own_names(host))
     config = uvicorn.Config(
         guard,

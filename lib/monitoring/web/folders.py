@@ -32,8 +32,10 @@ class StatusJudge(Protocol):
     """Knows more than its journal of how a run stands, as an addition to the page does."""
 
     status_files: Sequence[str]
+    """Names of files of a run by which it says how that stands."""
 
-    def status_of(self, directory: Path, found: str) -> str: ...
+    def status_of(self, directory: Path, found: str) -> str:
+        """Return how a run stands, where more is known than its journal and its process say: `found`."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class RunIndex:
         """Whether all folders were read once."""
         self.varying: dict[str, None] = {}
         """Options that differ between runs, in the order in which runs name them."""
-        self._judges = list(judges)
+        self._judges = judges
         self._first: dict[str, object] = {}
         self._signatures: dict[str, Signature] = {}
         self._asked = time.monotonic()
@@ -93,11 +95,6 @@ class RunIndex:
     def hangs(self, directory: Path) -> bool:
         """Whether a run, or a folder that it is in, does not answer."""
         return any(_is_in(directory, folder.hung) for folder in self._folders)
-
-    def ask(self, judge: StatusJudge) -> None:
-        """Have somebody say how runs stand who knows more than their journals; rows are read again for it."""
-        if judge not in self._judges:
-            self._judges.append(judge)
 
     def asked(self) -> None:
         """Note that somebody looks: without anybody nothing is read."""
@@ -218,13 +215,12 @@ class RunIndex:
         turn = folder.turn
         folder.at = (directory, time.monotonic())
         try:
-            judges = list(self._judges)
-            now = signature(directory, [name for judge in judges for name in judge.status_files])
+            now = signature(directory, [name for judge in self._judges for name in judge.status_files])
             known = self.rows.get(run_id)
             if self._signatures.get(run_id) == now and known is not None and not known.is_running:
                 return
             row = read_row(run_id, directory)
-            for judge in judges:
+            for judge in self._judges:
                 row.facts["status"] = judge.status_of(directory, row.facts["status"])
             if known is not None and known.facts == row.facts and self._signatures.get(run_id) == now:
                 return

@@ -20,7 +20,7 @@ from monitoring.journal.run_state import (
     RunState,
     patience,
     read_end,
-    status_of,
+    status_before_end,
     superseded,
 )
 from monitoring.journal.tail import first_place
@@ -85,7 +85,7 @@ def _status_then(row: RunRow, state: RunState, moment: float, end: int | None) -
         return state.status
     now = str(row.facts["status"])
     if state.last_time is None:
-        return status_of(state, row.facts, moment)
+        return status_before_end(state, row.facts, moment)
     if moment - state.last_time < patience(state) or _goes_on(row.directory / JOURNAL, end, state.attempt):
         return RUNNING
     if state.attempt != row.facts["attempt"] or now == KILLED:

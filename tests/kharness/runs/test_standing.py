@@ -172,9 +172,8 @@ def test_every_reader_says_the_same_word(tmp_path: Path, case: Case) -> None:
 
 def test_row_is_read_again_once_somebody_else_says_how_it_ended(tmp_path: Path) -> None:
     run = written(tmp_path / "results" / "run", CASES["by itself, gone"])
-    index = RunIndex([tmp_path / "results"])
+    index = RunIndex([tmp_path / "results"], [MatrixPages()])
     wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == "killed")
-    index.ask(MatrixPages())
     attempts = [{"started": LONG_AGO, "ended": NOW}]
     (run / "status.json").write_text(json.dumps({"status": "timeout", "attempts": attempts}))
     wait_until(lambda: (row := index.get("results/run")) and row.facts["status"] == "timeout")

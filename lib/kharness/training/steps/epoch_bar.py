@@ -88,8 +88,7 @@ class EpochBar(NoBar):
     def _draw(self, step: int) -> None:
         batches = self._batches
         # What a training without epochs counts, its batches need not.
-        taken = batches.epoch * batches.steps_per_epoch + batches.position
-        place = self._bars.after(taken if self._bars.num_epochs else step)
+        place = self._bars.after(batches.taken if self._bars.num_epochs else step)
         seconds, record = max(0.0, self._now - self._began), _last_step(self._journal)
         line = bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=record)
         self._write(f"{CLEAR}{line}")

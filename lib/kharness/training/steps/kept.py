@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from kharness.config.output import say
+from kharness.runs.bar_line import Bars
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
@@ -197,8 +198,12 @@ class KeptSteps(Purpose):
         self._parts.bar.end_epoch(self.step)
         said = shown({"loss": train_loss, **validation})
         num_steps = setup.schedule.num_steps
-        entered = -(-num_steps // setup.batches.steps_per_epoch)  # MAX_STEPS may come before NUM_EPOCHS
-        of = f"/{min(self._options.NUM_EPOCHS, entered)}" if self._options.NUM_EPOCHS else ""
+        bars = Bars.of(
+            num_epochs=self._options.NUM_EPOCHS,
+            steps_per_epoch=setup.batches.steps_per_epoch,
+            num_steps=num_steps,
+        )
+        of = f"/{bars.num_epochs}" if bars.num_epochs else ""
         place = (
             f"step {self.step}/{num_steps}"
             if setup.batches.position

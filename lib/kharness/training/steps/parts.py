@@ -79,11 +79,10 @@ class StepParts:
             apart=setup.trained_apart(),
             find_unused=bool(options.DDP_FIND_UNUSED),
         )
-        seconds = 60 * options.MAX_TIME
         agreement = StepAgreement(
             world,
             stop,
-            is_out_of_time=lambda: bool(seconds and setup.progress.clock.seconds >= seconds),
+            is_out_of_time=lambda: bool(options.MAX_TIME) and not setup.seconds_left(),
             between_rounds=BETWEEN_ROUNDS if device.type == "cuda" else 0.0,
         )
         profiler = TorchProfiler(
