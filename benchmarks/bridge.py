@@ -78,13 +78,15 @@ def main(arguments: Sequence[str]) -> None:
         print(f"CPU of the bridge of a log at 1 Hz {1e3 * watching(place / 'watched'):.3f} ms per second")
 
 
+def bridging(directory: Path, *command: str) -> subprocess.Popen[bytes]:
+    """A bridge that has begun with a program."""
+    words = [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command]
+    return subprocess.Popen(words, stderr=subprocess.DEVNULL, env=COMPILED)
+
+
 def bridge(directory: Path, *command: str) -> tuple[float, float]:
     """Run a program under the bridge; CPU seconds and MB of the bridge and what it waited for."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command],
-        stderr=subprocess.DEVNULL,
-        env=COMPILED,
-    )
+    process = bridging(directory, *command)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert not process.returncode
@@ -142,15 +144,8 @@ def printing(directory: Path | None, steps: int) -> float:
 
 def watching(directory: Path) -> float:
     """CPU seconds of a bridge per second of a program that prints once a second."""
-    command = ["--", sys.executable, "-c", SLOWLY]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "monitoring.bridge", str(directory / str(number)), *command],
-            stderr=subprocess.DEVNULL,
-            env=COMPILED,
-        )
-        for number in range(WATCHED)
-    ]
+    command = [sys.executable, "-c", SLOWLY]
+    processes = [bridging(directory / str(number), *command) for number in range(WATCHED)]
     time.sleep(SETTLED)
     before = sum(cpu_of(process.pid) for process in processes)
     time.sleep(SECONDS)

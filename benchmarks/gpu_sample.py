@@ -71,10 +71,10 @@ def main() -> None:
             wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
             cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
             print(f"{contestant:<44}" + "".join(cells), flush=True)
-            for floor in ("alone", "by pynvml"):
+            for floor, words in FLOORS.items():
                 if floor in figures:
                     print(
-                        f"{f'    {FLOORS[floor]}':<44}{figures[floor] * 1e6:>14,.0f}"
+                        f"{f'    {words}':<44}{figures[floor] * 1e6:>14,.0f}"
                         + f"{'a sample is':>16}{figures[f'ratio {floor}']:>7.2f}",
                         flush=True,
                     )

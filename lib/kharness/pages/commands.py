@@ -13,7 +13,7 @@ from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import axis_of_seeds, takes_seeds
-from kharness.runs.seeds_of_run import more_seeds
+from kharness.runs.seeds_of_run import continue_with_seeds, more_seeds
 
 SEED = "SEED"
 
@@ -53,10 +53,8 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     have = axis_of_seeds(plan)
     wanted = more_seeds(have, seeds)
     if takes_seeds(plan):
-        place, listed = shlex.quote(shown(directory)), wanted.replace("|", ",")
-        if is_of_commands(directory, plan):
-            return f"kharness continue {place} -a seed={listed}"
-        return typed_make(f"continue RUN={place} SEED={listed}")
+        place = shlex.quote(shown(directory))
+        return continue_with_seeds(place, wanted, of_commands=is_of_commands(directory, plan))
     if is_of_commands(directory, plan):
         words = [f"-a {shlex.quote(axis.lower().replace('|', ','))}" for axis in axes]
         return f"kharness matrix {' '.join([*words, f'-a seed={wanted}'])} -- …" if have else ""

@@ -14,7 +14,6 @@ from kharness.pages import commands
 from kharness.pages.recorded_look import headlines, next_look, read_look, shown_look
 from kharness.report.judging.interim_looks import Looks
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import LEADERBOARD_JSON, STATUS_JSON, SUMMARY_JSON
 from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
@@ -208,8 +207,7 @@ def _cell(cell: Mapping[str, Any], found: RunStatus, rows: Rows, known: Mapping[
     """Return one cell."""
     name, row = cell["name"], rows.get(cell["name"], {})
     last, attempts = found.last, found.attempts
-    stopped_early = last is not None and last.cause == STOPPED_EARLY and found.status != COMPLETE
-    status = STOPPED if stopped_early else found.status
+    status = STOPPED if found.stopped_early else found.status
     return {
         "name": name,
         "id": row.get("id"),

@@ -247,9 +247,10 @@ def _list(lines: Sequence[str]) -> str:
 
 def _differences(a: Variant, b: Variant) -> Sequence[str]:
     """`LEARNING_RATE 0.05 -> 0.003`, from the start records of the first run of each that has one."""
+    words = _other_words(_command(a), _command(b))
     first, second = _start(a), _start(b)
     if not first or not second:
-        return _other_words(_command(a), _command(b))
+        return words
     affects = _affects([a, b])
     ours, theirs = _flat(first, affects), _flat(second, affects)
     options = [
@@ -257,7 +258,7 @@ def _differences(a: Variant, b: Variant) -> Sequence[str]:
         for name in [*ours, *(name for name in theirs if name not in ours)]
         if ours.get(name) != theirs.get(name)
     ]
-    return [*_other_words(_command(a), _command(b)), *options]
+    return [*words, *options]
 
 
 def _command(variant: Variant) -> Sequence[str]:

@@ -38,12 +38,12 @@ class PlottedMetric:
 
     def curves(self, summary: Summary) -> tuple[Sequence[Curve], int]:
         """Return the curve of every run by variant, then their mean, and of how many steps a point is."""
-        size = bin_size(summary, self.read) if self.binned else 1
-        key = (self.read, self.factor, size)
+        key = (self.read, self.factor, self.binned)
         if key not in summary.drawn:
-            summary.drawn[key] = _curves(summary, self.read, self.factor, size)
-        found: Sequence[Curve] = summary.drawn[key]
-        return found, size
+            size = bin_size(summary, self.read) if self.binned else 1
+            summary.drawn[key] = _curves(summary, self.read, self.factor, size), size
+        found: tuple[Sequence[Curve], int] = summary.drawn[key]
+        return found
 
 
 @dataclass(frozen=True)

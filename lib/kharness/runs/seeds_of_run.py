@@ -83,6 +83,14 @@ def more_seeds(have: Sequence[str], count: int) -> str:
     return "|".join([*have, *(str(highest + further) for further in range(1, missing + 1))])
 
 
+def continue_with_seeds(place: str, axis: str, *, of_commands: bool) -> str:
+    """Return the command that adds the seeds of an axis, as `more_seeds` has it, to a matrix."""
+    listed = axis.replace("|", ",")
+    if of_commands:
+        return f"kharness continue {place} -a seed={listed}"
+    return typed_make(f"continue RUN={place} SEED={listed}")
+
+
 def configured_axes(record: Record) -> Sequence[str]:
     """Return the axes that .config had, a word each."""
     return record.written.get(AXES, "").strip('"').split()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kharness.runs.causes import Ending, judge_unseen
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import ERROR, RUNNER_DIED, SIGNAL, STOPPED_EARLY
+from kharness.runs.exit_codes import ERROR, RUNNER_DIED, SIGNAL
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_status import LINES, after_its_job, by_job_file, is_of_scheduler
 from kharness.runs.launch import Exit
@@ -67,8 +67,7 @@ def standing(directory: Path, asked: Mapping[str, object] = NOTHING_ASKED) -> Ru
 def is_missing(directory: Path) -> bool:
     """Whether a run is not complete, and was not stopped early for others that were better."""
     status = standing(directory)
-    stopped_early = status.last is not None and status.last.cause == STOPPED_EARLY
-    return status.status != COMPLETE and not stopped_early
+    return status.status != COMPLETE and not status.stopped_early
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:

@@ -150,6 +150,11 @@ class RunStatus:
     def last(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
 
+    @property
+    def stopped_early(self) -> bool:
+        """Whether it was ended for others that were better."""
+        return self.status != COMPLETE and self.last is not None and self.last.cause == STOPPED_EARLY
+
 
 def resumed_words(start: Mapping[str, object]) -> str:
     """Say where an attempt went on, by its start record; empty where that does not say it."""

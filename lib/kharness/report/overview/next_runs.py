@@ -18,6 +18,7 @@ from kharness.runs.seeds_of_run import (
     AXES,
     TYPED,
     configured_axes,
+    continue_with_seeds,
     matrix_of_program,
     more_seeds,
     seeds_of_run,
@@ -136,7 +137,5 @@ def _more_seeds(summary: Summary) -> Suggestion | None:
     words = f"The next verdicts are given at {number} seeds. To train them"
     if not takes_seeds(plan):
         return Suggestion(words, matrix_command(summary, axis))
-    listed = axis.replace("|", ",")
-    if plan.get("template"):
-        return Suggestion(words, f"kharness continue {place_of(summary)} -a seed={listed}")
-    return Suggestion(words, typed_make(f"continue RUN={place_of(summary)} SEED={listed}"))
+    is_of_commands = bool(plan.get("template"))
+    return Suggestion(words, continue_with_seeds(place_of(summary), axis, of_commands=is_of_commands))

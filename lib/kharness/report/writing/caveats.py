@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import has_other_sources
 
@@ -24,11 +26,15 @@ def _sources_lines(summary: Summary) -> list[str]:
     names = other_sources(summary)
     if not names:
         return []
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return [
         f"{len(names)} of {len(summary.cells)} runs began with other sources than the matrix was planned "
-        f"with: {', '.join(names[:MOST_NAMED])}{more}"
+        f"with: {_named(names)}"
     ]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def other_work_lines(summary: Summary) -> list[str]:
@@ -46,11 +52,10 @@ def other_work_lines(summary: Summary) -> list[str]:
         return ["other work on the machine was not measured: times may hold it"]
     lines = []
     if crowded:
-        named = ", ".join(f"{name} {known[name]:.0%}" for name in crowded[:MOST_NAMED])
-        more = f" and {len(crowded) - MOST_NAMED} more" if len(crowded) > MOST_NAMED else ""
+        named = _named([f"{name} {known[name]:.0%}" for name in crowded])
         lines.append(
             f"times of {len(crowded)} of {len(begun)} runs do not count: other work kept more than "
-            f"{summary.settings.other_work_limit:.0%} of the processors busy ({named}{more})"
+            f"{summary.settings.other_work_limit:.0%} of the processors busy ({named})"
         )
     else:
         lines.append(f"other work on the machine: at most {max(known.values()):.0%} of the processors")

@@ -125,11 +125,12 @@ def _profiles_caption(conclusions: Conclusions) -> str:
 
 def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
     parts: list[str] = []
-    for workload, fronts in conclusions.fronts_of.items():
+    fronts_of = conclusions.fronts_of
+    for workload, fronts in fronts_of.items():
         variants = len(fronts[0].points) + len(fronts[0].unmeasured)
         if variants < 2 or not any(front.points for front in fronts):
             continue
-        parts += [f"{in_markdown(workload)}:"] if len(conclusions.fronts_of) > 1 else []
+        parts += [f"{in_markdown(workload)}:"] if len(fronts_of) > 1 else []
         parts.append(costs_table(fronts).markdown())
         missing = unmeasured_costs(fronts)
         if missing:
