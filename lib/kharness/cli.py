@@ -146,7 +146,7 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
         print(f"run: {shown(launch.directory)}", flush=True)
         with RunnerLock(launch.directory):
             return supervise_single(launch, root=Path.cwd(), settings=settings)
-    launch = prepare_run(given)
+    launch = prepare_run(given, durable=False)  # the program would wait for the disk
     print(f"run: {shown(launch.directory)}", flush=True)
     from kharness.matrix.running.signals import Signals
 
@@ -417,7 +417,7 @@ def _settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
         return {}
     from kharness.matrix.commands.planned import launcher_settings
 
-    return launcher_settings(options.launcher, options.launcher_option, jobs=None, detach=options.detach)
+    return launcher_settings(options.launcher, options.launcher_option, detach=options.detach)
 
 
 def _given(
@@ -488,9 +488,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         for name, option in (("MATRIX_INCLUDE", "include"), ("MATRIX_EXCLUDE", "exclude"))
     }
     return {
-        **launcher_settings(
-            options.launcher, options.launcher_option, jobs=options.jobs, detach=options.detach
-        ),
+        **launcher_settings(options.launcher, options.launcher_option, detach=options.detach),
         "MATRIX_ORDER": "blocked",
         "MATRIX_TIMEOUT": 0,
         "MATRIX_RETRIES": 1,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_setting
 from kharness.config.writing import on_one_line
-from kharness.matrix.running.alike import FIRST, words_of
+from kharness.matrix.running.alike import FIRST, failure
 from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.selected_runs import Member, SelectedRuns
@@ -318,9 +318,7 @@ def _bad_line(cells: Sequence[CellState], quarantine: Mapping[str, str]) -> str:
 
 
 def _failure(cell: CellState) -> tuple[int | None, str]:
-    """Return what a run has failed with, as others may have, too."""
-    last = cell.last
-    return (last.exit_code, words_of(last.reason or "", cell.member.launch)) if last else (None, "")
+    return failure(cell.last, cell.member.launch) if cell.last else (None, "")
 
 
 def _held_back_lines(overview: Overview) -> list[str]:

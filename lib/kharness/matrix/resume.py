@@ -10,6 +10,7 @@ from kharness.config.make.typed import typed
 from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.commands.sweep import CommandSpace
+from kharness.matrix.launchers import LAUNCHERS
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
@@ -50,9 +51,8 @@ def continue_found(found: SelectedRuns, settings: Mapping[str, object], *, root:
 
 def _is_of_launcher(setting: str) -> bool:
     """Whether it decides how a job is submitted."""
-    return setting.startswith("LAUNCHER") or setting in (
-        *("MATRIX_CELLS_PER_JOB", "MATRIX_GPUS_PER_CELL", "MATRIX_TIMEOUT"),
-    )
+    of_launchers = setting.startswith("LAUNCHER") or setting in LAUNCHERS.symbols.values()
+    return of_launchers and setting != "MATRIX_JOBS"
 
 
 def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: Path, report: Report) -> int:

@@ -131,6 +131,11 @@ def memory_line(output: Sequence[str]) -> str:
     return next((line for line in reversed(output) if re.search(STEPD_MEMORY, line)), "")
 
 
+def after_step(state: RunState) -> str:
+    """Say how far a run was."""
+    return f"after step {state.step}" if state.step else "before a step was recorded"
+
+
 def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[str] = ()) -> Ending:
     """Judge a process that ended unobserved, since its runner died too: from its journal and last output."""
     ended_as = state.end.get("status")
@@ -142,8 +147,7 @@ def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
         return Ending(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
-    after = f"after step {state.step}" if state.step else "before a step was recorded"
-    reason = f"its runner died {after}"
+    reason = f"its runner died {after_step(state)}"
     cause, line = _told(output)
     if cause in _ENDS_BOTH:
         return Ending(KILLED, cause, f"{reason}; the output says: {line}")

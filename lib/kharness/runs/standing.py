@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kharness.runs.causes import Ending, judge_unseen
+from kharness.runs.causes import Ending, after_step, judge_unseen
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR, RUNNER_DIED, SIGNAL
 from kharness.runs.files import STATUS_JSON
@@ -36,7 +36,7 @@ from monitoring.errors import MonitoringError
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import MEASURING, last_record
+from monitoring.journal.records import MEASURING, as_number, last_record
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import patience, read_end, status_before_end
 
@@ -94,7 +94,7 @@ def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatu
     if not state.start or state.status != COMPLETE:
         return None
     verdict = judge_unseen(state, asked)
-    begun, ended = (_number(record.get("time")) for record in (state.start, state.end))
+    begun, ended = (as_number(record.get("time")) for record in (state.start, state.end))
     attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
     return RunStatus(verdict.status, [attempt])
 
@@ -106,7 +106,7 @@ def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunSt
     except MonitoringError:
         last = {}
     state = read_end(directory / JOURNAL)
-    began = last.get("started") or _number(state.start.get("time")) or state.last_time
+    began = last.get("started") or as_number(state.start.get("time")) or state.last_time
     if began is None:
         return RunStatus(PENDING)
     attempt = Attempt(began, last.get("pid"))
@@ -116,11 +116,10 @@ def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunSt
             return RunStatus(RUNNING if word == RUNNING else SILENT, [attempt])
     ending = judge_unseen(state, asked)
     if ending.cause == RUNNER_DIED:
-        after = f"after step {state.step}" if state.step else "before a step was recorded"
-        ending = Ending(KILLED, SIGNAL, f"its process is gone {after}")
+        ending = Ending(KILLED, SIGNAL, f"its process is gone {after_step(state)}")
     elif state.end.get("error"):
         ending = replace(ending, reason=str(state.end["error"]))
-    ended = _number(state.end.get("time"))
+    ended = as_number(state.end.get("time"))
     return RunStatus(ending.status, [replace(attempt, ended=ended, cause=ending.cause, reason=ending.reason)])
 
 
@@ -169,7 +168,3 @@ def _gone_on_by_hand(directory: Path, status: RunStatus, asked: Mapping[str, obj
         return None
     found = status_without_runner(directory, asked)
     return RunStatus(found.status, [*status.attempts, *found.attempts])
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None

@@ -147,8 +147,11 @@ class _Cased(dict[str, str]):
         return self[name.lower()] if name != name.lower() else ""
 
 
-def prepare_run(given: Given) -> CommandLaunch:
-    """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written."""
+def prepare_run(given: Given, *, durable: bool = True) -> CommandLaunch:
+    """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written.
+
+    One that is not `durable` is for a caller who flushes the folder, once the program has begun.
+    """
     given.check(())
     wanted, attempt = f"{given.program}_{stamp()}", 1
     while (planning := Planning.begin(given.results, numbered(wanted, attempt))) is None:
@@ -156,7 +159,7 @@ def prepare_run(given: Given) -> CommandLaunch:
     command = given.command(planning.place.name, planning.place, {})
     with planning:
         given.write_run(command, planning.directory, {})
-        planning.publish(durable=False)  # the program would wait for the disk
+        planning.publish(durable=durable)
     return command_launch(planning.place, command, root=given.cwd)
 
 

@@ -103,14 +103,14 @@ def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], d
     )
 
 
-def launcher_settings(name: str, pairs: Sequence[str], *, jobs: int | None, detach: bool) -> dict[str, Value]:
+def launcher_settings(name: str, pairs: Sequence[str], *, detach: bool) -> dict[str, Value]:
     """Return the settings of a launcher; MatrixError for an unknown one, and for an option that it lacks.
 
-    Without `jobs` one run at a time on this machine, and as many as it allows in a scheduler's queue.
+    One run at a time on this machine, and as many as it allows in a scheduler's queue.
     """
     kinds = {field.name: str(field.type) for field in fields(LAUNCHERS.load(name).Options)}
     found: dict[str, Value] = {"LAUNCHER": name, "LAUNCHER_LOCAL_FORK_SERVER": True, "MATRIX_DETACH": detach}
-    found["MATRIX_JOBS"] = jobs if jobs is not None else 0 if schedules(found) else 1
+    found["MATRIX_JOBS"] = 0 if schedules(found) else 1
     for pair in pairs:
         option, equals, value = pair.partition("=")
         if not equals or option not in kinds:

@@ -9,7 +9,7 @@ which raises for what the scheduler would refuse, and `describe(options, launche
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import cast
 
@@ -94,14 +94,12 @@ def jobs_of(
     """The same, and with `claim` how others have ended, where a scheduler knows more than their files."""
     found: dict[tuple[str, str], str] = {}
     ended: dict[tuple[str, str], Exit] = {}
-    for name in dict.fromkeys(job.launcher for _, job in pairs):
-        its = [(launch, job) for launch, job in pairs if job.launcher == name]
-        with closing(open_launcher(name, {**settings, **STARTS_NO_SERVERS})) as launcher:
-            running = launcher.running(its, claim=claim)
-            found |= {(name, job): why for job, why in running.items()}
-            if claim:
-                over = [(launch, job) for launch, job in its if job.id not in running]
-                ended |= {(name, job): end for job, end in launcher.ends(over).items()}
+    for launcher, its in _each_launcher(pairs, settings):
+        running = launcher.running(its, claim=claim)
+        found |= {(launcher.name, job): why for job, why in running.items()}
+        if claim:
+            over = [(launch, job) for launch, job in its if job.id not in running]
+            ended |= {(launcher.name, job): end for job, end in launcher.ends(over).items()}
     return found, ended
 
 
@@ -110,12 +108,20 @@ def withdraw(pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]
 
     MatrixError where the scheduler does not answer.
     """
-    num = 0
+    asked = settings.get("LAUNCHER")
+    return sum(
+        launcher.withdraw(its, all_waiting=launcher.name != asked)
+        for launcher, its in _each_launcher(pairs, settings)
+    )
+
+
+def _each_launcher(
+    pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object]
+) -> Iterator[tuple[Guarded, Sequence[tuple[Launch, Job]]]]:
+    """Yield the launcher of some jobs with these; it is closed after them."""
     for name in dict.fromkeys(job.launcher for _, job in pairs):
-        its = [(launch, job) for launch, job in pairs if job.launcher == name]
         with closing(open_launcher(name, {**settings, **STARTS_NO_SERVERS})) as launcher:
-            num += launcher.withdraw(its, all_waiting=name != settings.get("LAUNCHER"))
-    return num
+            yield launcher, [(launch, job) for launch, job in pairs if job.launcher == name]
 
 
 class Guarded:

@@ -78,6 +78,10 @@ class Row:
     ended: float | None = None
     """When, as the accounts have it."""
 
+    def task(self, index: int) -> str:
+        """Slurm's own name for a task of the array, `1234_7`."""
+        return f"{self.job}_{index}"
+
     @property
     def is_active(self) -> bool:
         return self.state in ACTIVE

@@ -65,7 +65,7 @@ class KnownJob:
     @property
     def slurm_id(self) -> str:
         """Slurm's own name for its task, `1234_7`; empty while that is not known."""
-        return f"{self.row.job}_{self.task[1]}" if self.row is not None else ""
+        return self.row.task(self.task[1]) if self.row is not None else ""
 
 
 class KnownJobs:

@@ -251,7 +251,7 @@ class Slurm:
         other = {
             name for name, folder in arrays.items() if all_waiting or asked_of(folder, name) != self._asked
         }
-        chosen = {key: f"{row.job}_{key[1]}" for key, row in waiting.items() if key[0] in other}
+        chosen = {key: row.task(key[1]) for key, row in waiting.items() if key[0] in other}
         scancel(list(chosen.values()), "--state=PENDING")
         return sum(name_and_index(job.id) in chosen for _, job in pairs)
 
@@ -266,7 +266,7 @@ class Slurm:
         rows = squeue(list(names))
         begun = {name_and_index(job.id) for launch, job in pairs if read_starts(launch.directory, job.id)}
         late = [key for key, row in rows.items() if row.is_active and key not in begun]
-        scancel([f"{rows[key].job}_{key[1]}" for key in late])
+        scancel([rows[key].task(key[1]) for key in late])
         return {key: row for key, row in rows.items() if key not in late}
 
     # Ending jobs

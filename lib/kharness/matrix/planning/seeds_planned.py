@@ -22,6 +22,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import read_matrix_json, takes_seeds
+from kharness.runs.seeds_of_run import more_seeds
 from kharness.runs.standing import is_missing
 
 SEED = "SEED"
@@ -115,7 +116,8 @@ def _there_already(
     if most < len(runs):
         has = f"{where} has {most} of these {len(runs)} runs already, {complete} of them complete"
         if found.takes_seeds and {variant for variant, _ in runs} == {*found.seeds.variants}:
-            axis = typed_setting(f"SEED={_as_axis(seeds)}", f"-a seed={_as_axis(seeds)}")
+            listed = more_seeds(seeds, len(seeds)).replace("|", ",")
+            axis = typed_setting(f"SEED={listed}", f"-a seed={listed}")
             only = f"{typed('continue', where)} {axis} trains only the missing"
             return (f"{has}: {only}; here all {len(runs)} are trained",)
         return (f"{has}; all {len(runs)} are trained here",)
@@ -125,13 +127,6 @@ def _there_already(
         only = f"{typed('continue', where)} trains only what is missing"
         has = f"{where} has these runs already, {complete} of {most} complete: {only}"
     return (f"{has}; here all are trained again",)
-
-
-def _as_axis(seeds: Sequence[str]) -> str:
-    """`1..5` for seeds in a row, else `7,1,3`."""
-    numbers = [int(seed) for seed in seeds if seed.isdecimal()]
-    in_a_row = len(numbers) == len(seeds) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1))
-    return f"{numbers[0]}..{numbers[-1]}" if in_a_row else ",".join(seeds)
 
 
 def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from kharness.runs.causes import common_words
 from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import ERROR, REFUSED
 from kharness.runs.launch import Launch
-from kharness.runs.status import FAILED
+from kharness.runs.status import FAILED, Attempt
 
 if TYPE_CHECKING:  # with launchers, which a look at files does not need
     from kharness.matrix.running.execute import Outcome
@@ -22,6 +22,11 @@ def words_of(text: str, launch: Launch) -> str:
     """Return what a run says without what is its own: its place, its name, its values and all numbers."""
     values = launch.of.values if isinstance(launch, CommandLaunch) else {}
     return common_words(text, [str(launch.directory), launch.name, *map(str, values.values())])
+
+
+def failure(attempt: Attempt, launch: Launch) -> tuple[int | None, str]:
+    """Return what a run has failed with, as others may have, too."""
+    return attempt.exit_code, words_of(attempt.reason or "", launch)
 
 
 class FirstFailures:
@@ -39,7 +44,7 @@ class FirstFailures:
             return False
         is_quick = not step and outcome.seconds < AT_ONCE
         is_own = outcome.status == FAILED and outcome.attempt.cause in (ERROR, REFUSED)
-        what = outcome.attempt.exit_code, words_of(outcome.attempt.reason or "", launch)
+        what = failure(outcome.attempt, launch)
         if not (is_quick and is_own) or what != (self._what or what):
             self._most = 0
             return False

@@ -88,15 +88,8 @@ def withdraw_waiting(launches: Sequence[Launch], settings: Mapping[str, object])
 
     They are pending again. The caller holds the lock. MatrixError where the scheduler does not answer.
     """
-    statuses = [(launch, _readable_status(launch)) for launch in launches]
-    return withdraw(
-        [
-            (launch, Job(**status.last.job))
-            for launch, status in statuses
-            if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
-        ],
-        settings,
-    )
+    jobs = _jobs(launches, [_readable_status(launch) for launch in launches])
+    return withdraw(list(jobs.values()), settings)
 
 
 def to_run_again(
@@ -140,11 +133,7 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
     """
     statuses = [_readable_status(launch) for launch in launches]
     # The caller holds the lock, so no runner is at it: what says "running" was left so, unless it lives.
-    left = {
-        place: (launch, Job(**status.last.job))
-        for place, (launch, status) in enumerate(zip(launches, statuses, strict=True))
-        if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
-    }
+    left = _jobs(launches, statuses)
     alive, ends = _outliving(list(left.values()), settings)
     for place, status in enumerate(statuses):
         if status.status not in (RUNNING, QUEUED) or status.last is None:
@@ -160,6 +149,15 @@ def settled(launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETT
         statuses[place] = closed(launch.directory, status, launch.asked, end)
         write_status(launch.directory, statuses[place])
     return statuses
+
+
+def _jobs(launches: Sequence[Launch], statuses: Sequence[RunStatus]) -> Mapping[int, tuple[Launch, Job]]:
+    """Cells that are said to run or to wait, with their jobs, by their place."""
+    return {
+        place: (launch, Job(**status.last.job))
+        for place, (launch, status) in enumerate(zip(launches, statuses, strict=True))
+        if status.status in (RUNNING, QUEUED) and status.last is not None and status.last.job
+    }
 
 
 def _outliving(
