@@ -165,7 +165,7 @@ def html_parts(summary: Summary) -> Iterable[str]:
 def _judged(
     summary: Summary, by_metric: Sequence[Conclusions], said: Sequence[Comparison]
 ) -> Mapping[str, object]:
-    """What was concluded of each metric, in the page's words."""
+    """Return the conclusions on each metric, in the page's words."""
     part = summary.part
     return {
         "verdicts": part(
