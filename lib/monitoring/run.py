@@ -29,13 +29,12 @@ from monitoring.host.environment import gpu_names, hardware
 from monitoring.host.process import ResidentMemory
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
-from monitoring.journal.encoding.tensors import has_number
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStatus
 from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
-from monitoring.journal.reentrant_queue import ReentrantQueue
+from monitoring.journal.reentrant_queue import ReentrantQueue, raised_by_handler
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.this_process import code_folders, keep_code_diff, program, this_process
 from monitoring.media.run_media import RunMedia
@@ -316,15 +315,11 @@ class Run(RunMedia):
                         self._append_in_order(record)
                 else:
                     self._append_in_order(record)
-        except (TypeError, OSError):
-            if journal.has(record):
-                raise  # a signal handler's
-            # else orjson has refused a value, and nothing was written
+        except (TypeError, OSError, RuntimeError) as error:
+            if raised_by_handler(error):
+                raise
+            # else orjson refuses a value, the disk the line, or another thread changes the caller's mapping
             self._append_in_order(record)
-        except RuntimeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise  # a signal handler's
-            self._append_in_order(record)  # another thread changes the caller's mapping
         finally:
             hot.busy = False
             if hot.queued:
@@ -464,10 +459,10 @@ class Run(RunMedia):
             if kind is self._tensor and not value.is_cuda:  # type: ignore[attr-defined]
                 try:
                     record[name] = value = value.item()  # type: ignore[attr-defined]
-                except Exception:
-                    if not has_number(value):
-                        return False
-                    raise  # a signal handler's
+                except Exception as error:
+                    if raised_by_handler(error):
+                        raise
+                    return False  # it has several elements, or none in memory
                 kind = type(value)
             if kind not in PLAIN or (kind is float and value - value):  # type: ignore[operator]
                 return False

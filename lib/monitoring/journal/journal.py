@@ -20,6 +20,7 @@ from monitoring.host.file_locks import try_lock
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import JSON_LINE, Record, last_line, parse
+from monitoring.journal.reentrant_queue import raised_by_handler
 
 # Seconds that a lock may take to go: a child that a killed process was starting shares it until it begins
 # another program, which on a busy machine takes a while.
@@ -80,13 +81,16 @@ class Journal(LineFile):
             self._keep(line, seq)
             self._write_backlog()
             return
+        if self.is_doubtful:  # it still is: the disk does not let it be repaired
+            self._insist(line, seq)
+            return
         # until it is known that the line is there as one: a signal handler may raise in the middle
         self.is_doubtful = True
         try:
             is_there = write(self.fd, line) == len(line)
-        except OSError:
-            if self.has(record):
-                raise  # a signal handler's
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
             is_there = False
         if is_there:
             self.seq = seq  # before the doubt goes: an exception in between reads it from the file
@@ -98,9 +102,9 @@ class Journal(LineFile):
         """Append a record of values of any type; what has no JSON form becomes null, and is named."""
         try:
             self.append(record, is_finite=is_finite)
-        except (TypeError, RecursionError):
-            if self.has(record):
-                raise  # a signal handler's
+        except (TypeError, RecursionError) as error:
+            if raised_by_handler(error):
+                raise
             self.append(record, strict_line(record))
 
     def has(self, record: Record) -> bool:
@@ -146,10 +150,11 @@ class Journal(LineFile):
 
     def _recover(self) -> None:
         """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
-        for _ in range(2):  # the first error may be a signal handler's
-            with contextlib.suppress(OSError):  # not now; every later record tries it first
-                self.repair(self._note)
-                return
+        try:
+            self.repair(self._note)
+        except OSError as error:  # not now; every later record tries it first
+            if raised_by_handler(error):
+                raise
 
     def _note(self, line: bytes) -> None:
         """Count a line that is in the file, and keep it in memory no longer."""

@@ -101,6 +101,22 @@ class ReentrantQueue:
                     self.drain()
 
 
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised an error that was caught around code of this package and torch alone.
+
+    The handler's own frame tells: what orjson and the system refuse comes from C, and has none. It may raise
+    anything, and most likely what a value or a disk does (TimeoutError is an OSError).
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        # torch's handler for the workers of a DataLoader raises RuntimeError
+        if module.partition(".")[0] not in ("monitoring", "torch") or module.endswith("signal_handling"):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 # In a forked child the lock may be held by a thread that is not there any more.
 _all_queues: weakref.WeakSet[ReentrantQueue] = weakref.WeakSet()
 

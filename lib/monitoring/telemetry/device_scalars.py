@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from monitoring.journal.encoding.tensors import is_tensor
 from monitoring.journal.records import Record
+from monitoring.journal.reentrant_queue import raised_by_handler
 from monitoring.telemetry.device_pool import DeviceScalar, copy_scalars
 
 
@@ -56,7 +57,8 @@ def take_scalars(record: Record) -> InFlight | None:
     another kind of device (MPS, XPU) is read at once, which waits for that device. One that cannot be read (a
     meta tensor, a device that failed) is lost.
     """
-    if sys.modules.get("torch") is None:
+    torch = sys.modules.get("torch")
+    if torch is None:
         return None
     # nearly all values are plain, and to look a type up costs a tenth of asking whether it is a tensor's
     special = {key: value for key, value in record.items() if type(value) not in PLAIN}
@@ -79,7 +81,10 @@ def take_scalars(record: Record) -> InFlight | None:
                     record[key] = None  # the copy is on its way, and the tensor may hold a whole graph
                 else:
                     record[key] = value.item()  # type: ignore[attr-defined]
-        except Exception:  # noqa: BLE001 - a tensor's own methods are called here; its field is named as lost
+        except Exception as error:
+            # the methods of a subclass are its author's
+            if type(value) is torch.Tensor and raised_by_handler(error):
+                raise
             record[key] = _Lost()
     scalars |= dict(zip(on_device, copy_scalars(list(on_device.values())), strict=True))
     return InFlight(record, scalars) if scalars else None

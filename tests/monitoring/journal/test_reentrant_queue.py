@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dis
 import logging
+import math
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
+import torch
 
 from monitoring import Record, Run, read_records
 from monitoring.agent.follow import catch_up
@@ -18,6 +23,9 @@ from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.gpu_monitor.metrics_log import MetricsLog
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.structured_log import JsonLog
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 EACH = 2000
 
@@ -227,6 +235,56 @@ def test_signal_handler_that_raises_what_a_value_or_the_disk_does_doubles_nothin
     steps = [int(str(record["global_step"])) for record in records]
     assert steps == sorted(set(steps))
     assert {record["a"] for record in records} == {0.5}
+
+
+def raise_at(call: Callable[[], None], after: int, error: type[Exception]) -> int:
+    """Raise an error in a call, at the n-th place where CPython runs signal handlers.
+
+    Returns how many places are left. They are where functions begin, where calls return and the jumps back.
+    """
+    left = after
+    before: dict[FrameType, str] = {}
+
+    def handler(frame: FrameType, event: str, argument: object) -> TraceFunction:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if str(frame.f_globals.get("__name__")).startswith("monitoring."):
+            last = before.get(frame, "")
+            before[frame] = "" if event == "call" else dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if event == "call" or (event == "opcode" and last.startswith(("CALL", "JUMP_BACKWARD"))):
+                left -= 1
+                if left == 0:
+                    raise error
+        return handler
+
+    sys.settrace(handler)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return left
+
+
+@pytest.mark.parametrize("value", [0.5, torch.tensor(0.5), math.nan])
+@pytest.mark.parametrize("error", [TypeError, TimeoutError, RuntimeError, RecursionError])
+def test_what_a_signal_handler_raises_reaches_the_training_from_wherever_it_comes(
+    tmp_path: Path, value: object, error: type[Exception]
+) -> None:
+    run = open_run(tmp_path)
+    run.log_step(0, a=value)
+    step, left = 0, 0
+    while left <= 0:  # 0: it was raised, and taken for an error of the value or the disk
+        step += 1
+        try:
+            left = raise_at(lambda: run.log_step(step, a=value), step, error)  # noqa: B023
+            assert left, f"swallowed at place {step}"
+        except error:
+            pass
+    records = journal(tmp_path)
+    steps = [int(str(record["global_step"])) for record in records]
+    assert (steps[0], steps[-1], steps) == (0, step, sorted(set(steps)))
+    assert [record["seq"] for record in records] == list(range(1, len(steps) + 1))
+    assert {record["a"] for record in records} == {None if value != value else 0.5}
 
 
 FORKS_WHILE_ANOTHER_LOGS = """

@@ -7,7 +7,6 @@ number, a tensor of several elements, a part that holds itself) is null.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import math
@@ -21,6 +20,10 @@ import orjson
 
 from monitoring.journal.encoding.tensors import host_number, is_tensor
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
+from monitoring.journal.reentrant_queue import raised_by_handler
+
+PYTHONS_OWN = frozenset((int, str, list, tuple, dict, set, frozenset))
+"""Types without methods of anybody else; those of parts in them are called apart."""
 
 # Parts that are nested deeper are null; orjson itself stops at 254.
 MOST_DEPTH = 200
@@ -54,17 +57,21 @@ def strict_line(record: Record) -> bytes:
     """Return one line of strict JSON, whatever the record holds; what it has lost is named in it."""
     try:
         # A copy part by part takes ten times as long, and GPU samples, in which much is null, are many.
-        with contextlib.suppress(TypeError):
+        try:
             line = orjson.dumps(record, option=JSON_LINE)
-            if _is_strict(record):
-                return line
+        except TypeError as error:
+            if raised_by_handler(error):
+                raise
+            line = b""
+        if line and _is_strict(record):
+            return line
         form = plain(record)
         mark_nonfinite(form)
         return orjson.dumps(form, option=JSON_LINE)
-    except (
-        RecursionError,
-        MemoryError,
-    ):  # hardly anything can be called: what kind of record, and which fields
+    except (RecursionError, MemoryError) as error:
+        if raised_by_handler(error):
+            raise
+        # hardly anything can be called: what kind of record, and which fields
         form = {key: record[key] for key in ENVELOPE if type(record.get(key)) in (str, int, float)}
         form["unserializable"] = [key for key in record if key not in ENVELOPE and _is_encodable(key)]
         return orjson.dumps(form, option=JSON_LINE)
@@ -128,7 +135,10 @@ class _Forms:
         try:
             self._above.add(id(value))
             return self._form(value)
-        except Exception:  # noqa: BLE001 - the value's own methods are called here; its field is named
+        except Exception as error:
+            # what is not one of Python's own types has methods of its own: its field is named
+            if type(value) in PYTHONS_OWN and raised_by_handler(error):
+                raise
             return self._lost()
         finally:
             self._above.discard(id(value))

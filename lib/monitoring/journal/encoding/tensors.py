@@ -19,12 +19,3 @@ def host_number(tensor: Any) -> Any:
     """
     # item() of a CUDA tensor synchronizes: the training would wait for all queued work
     return tensor.item() if tensor.numel() == 1 and not tensor.is_cuda else None
-
-
-def has_number(tensor: Any) -> bool:
-    """Whether a tensor in host memory gives its number: not one of several elements, or without memory."""
-    try:
-        tensor.item()
-        return True
-    except Exception:  # noqa: BLE001 - torch's modes raise what they like, and from Python
-        return False
