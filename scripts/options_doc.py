@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # Options
 
-Every symbol of the option tree, made from the Kconfig files by `scripts/options_doc.py`; a test keeps it up
-to date. A symbol is set by `CONFIG_NAME=value` on make's command line, in a preset, or by its flag on a
-training script's: see [configuration.md](configuration.md), which also says what its effects mean.
+Every symbol of the option tree, from the Kconfig files by `make docs`. `MAX_STEPS` is set by
+`CONFIG_MAX_STEPS=100` on make's command line or in a preset, and by `--max-steps` on a training script's;
+only `MODEL` has no flag. [Configuration](configuration.md) explains both, and what an option affects.
 """
 
 
@@ -40,14 +40,15 @@ def _entry(option: Option, by_name: dict[str, Option]) -> Iterator[str]:
     yield ""
     yield option.explanation
     yield ""
-    yield f"- Type: {option.type_text}"
-    yield f"- Affects: {option.affects_text}"
+    facts = ["choice" if option.members else option.type_text]
     if option.default_text:
-        yield f"- Default: `{option.default_text}`"
+        facts.append(f"default `{option.default_text}`")
+    facts.append(f"affects {option.affects_text}")
     if option.depends:
-        yield f"- Depends on: `{option.depends}`"
-    if option.name != "MODEL":
-        yield f"- Flag: `--{option.name.lower().replace('_', '-')}`"
+        facts.append(f"depends on `{option.depends}`")
+    yield f"({'; '.join(facts)})"
+    if option.members:
+        yield ""
     for value, name in option.members.items():
         yield f"- `{value}` ({name}): {by_name[name].explanation}"
 
