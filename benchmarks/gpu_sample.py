@@ -8,6 +8,7 @@ they are installed; each measurement is a process of its own. Run by `make bench
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib.util
 import json
@@ -51,6 +52,11 @@ VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
 # Those of them that our own sample has a call for each; the last it does not have, the others are its fields.
 VALUES_OF_A_SAMPLE = [value for place, value in enumerate(VALUES) if place not in (3, 4, 9, 13)]
 FIELDS = (186, 185, 190, 83, 82, 197, 198, 94, (138, 0xFFFFFFFF), (139, 0xFFFFFFFF), 3, 4, 142, 143)
+# The members of the structures that a sample takes.
+TAKEN = [
+    *("gpu", "memory", "total", "free", "used", "temperature", "marginTemperature"),
+    *("pid", "usedGpuMemory", "timeStamp", "smUtil"),
+]
 # The member of the union that a nvmlValueType_t says.
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
@@ -131,9 +137,10 @@ def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
 
 
 def kharness(samples: int, folder: Path) -> dict[str, float]:
-    """With processes at each sample, as once a second; in turns with the same calls, alone and by pynvml.
+    """With processes at each sample, as once a second; in turns with the same calls, made in three ways.
 
-    Alone, what the driver writes is left where it is: nobody reads a number. pynvml's are read, as ours are.
+    Alone, what the driver writes is left where it is; with their numbers read by ctypes, each from a place
+    that was looked up before; and by pynvml, with their numbers.
     """
     from monitoring.samplers import _nvml_processes
     from monitoring.samplers.nvidia import NvidiaSampler, probe
@@ -149,16 +156,41 @@ def kharness(samples: int, folder: Path) -> dict[str, float]:
     def alone_look() -> list[int]:
         return [call(*given) for call, given in calls]
 
+    places = [place for _, given in calls for argument in given for place in numbers_in(argument)]
+
+    def read_look() -> tuple[list[int], list[object]]:
+        return alone_look(), [getattr(*place) for place in places]
+
     wall, alone = in_turns(look, alone_look, samples)
+    wall_beside_read, read = in_turns(look, read_look, samples)
     wall_beside_pynvml, pynvml = in_turns(look, by_pynvml(), samples)
     return {
         **figures,
         "wall": wall,
         "ratio alone": wall / alone,
+        "ratio read": wall_beside_read / read,
         "ratio by pynvml": wall_beside_pynvml / pynvml,
         "alone": alone,
+        "read": read,
         "by pynvml": pynvml,
     }
+
+
+def numbers_in(argument: Any) -> Iterator[tuple[Any, str]]:
+    """Where the numbers are that the driver has written through an argument: an object and its attribute."""
+    from monitoring.samplers import _nvml
+
+    pointed = getattr(argument, "_obj", None if isinstance(argument, ctypes._SimpleCData) else argument)
+    if isinstance(pointed, ctypes._SimpleCData):
+        yield pointed, "value"
+    elif isinstance(pointed, _nvml.nvmlGpmMetricsGet_t):
+        yield from ((pointed.metrics[place], "value") for place in range(pointed.numMetrics))
+    elif isinstance(pointed, ctypes.Array) and pointed._type_ is _nvml.nvmlFieldValue_t:
+        answered = (field for field in pointed if field.nvmlReturn == _nvml.NVML_SUCCESS)
+        yield from ((field.value, MEMBERS[field.valueType]) for field in answered)
+    elif isinstance(pointed, (ctypes.Array, ctypes.Structure)):
+        first = pointed[0] if isinstance(pointed, ctypes.Array) else pointed  # the one process
+        yield from ((first, name) for name in TAKEN if hasattr(first, name))
 
 
 def in_turns(one: Callable[[], object], other: Callable[[], object], samples: int) -> list[float]:
@@ -344,7 +376,11 @@ def wandb(samples: int, folder: Path) -> dict[str, float]:
 
 
 # What a sample is compared with.
-FLOORS = {"alone": "its calls alone, answers left unread", "by pynvml": "its calls and values by pynvml"}
+FLOORS = {
+    "alone": "its calls alone, answers left unread",
+    "read": "its calls, numbers read by ctypes",
+    "by pynvml": "its calls and values by pynvml",
+}
 
 # name -> the package it needs, its function, how many samples.
 CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]] = {
