@@ -11,7 +11,7 @@ with the same losses in the same order, over all attempts, and each step counts 
     prints      a script that prints each step
     sft         trl's own sft.py, by torchrun in two processes
     lightning   a script with a Lightning Trainer
-    hydra       one with Hydra (HYDRA=path of a Python that has hydra-core)
+    hydra       one with Hydra
     nanogpt     nanoGPT's train.py (NANOGPT=its folder)
     run_clm     run_clm.py of transformers' examples (RUN_CLM=its path; needs the package evaluate)
 """
@@ -82,7 +82,7 @@ for step in range(first, int(sys.argv[3]) + 1):
 OF_HYDRA = f"""
 import sys, hydra
 
-@hydra.main(version_base=None, config_path=None)
+@hydra.main(config_path=None)
 def main(config):
     sys.argv[1:] = [str(config.x), config.kept, str(config.steps)]
     exec({PRINTS!r}, {{}})
@@ -241,7 +241,7 @@ KINDS = {
     ),
     "hydra": Kind(
         [
-            *(os.environ.get("HYDRA", PYTHON), "trains.py", "+x={x}", "+kept={run_dir}", "+steps=300"),
+            *(PYTHON, "trains.py", "+x={x}", "+kept={run_dir}", "+steps=300"),
             "hydra.run.dir={run_dir}/hydra",
         ],
         "trains.py",
