@@ -88,8 +88,10 @@ class Template:
                 raise MatrixError(
                     f"{word} is no word where its value is y", hint=f"write the flag: --{word[1:-2]}{word}"
                 )
-        if (script := _script(self.words)) is not None and not (cwd / script).is_file():
-            raise MatrixError(f"{script} is not found", hint="give the command as you would type it here")
+        if (script := _script(self.words)) is not None:
+            if not (cwd / script).is_file():
+                raise MatrixError(f"{script} is not found", hint="give the command as you would type it here")
+            _refuse_multirun(cwd / script, self.words[self.words.index(script) + 1 :])
         program = self.words[0]
         if "{" not in program and shutil.which(cwd / program if "/" in program else program) is None:
             raise MatrixError(f"{program} is not found", hint="give the command as you would type it here")
@@ -185,11 +187,24 @@ def _read(name: str, text: str) -> None:
 
 def _script(words: Sequence[str]) -> str | None:
     """Return the script that Python is to run, if it is one by its name and has no placeholder."""
-    if Path(words[0]).name.startswith("python"):
-        word = next((word for word in words[1:] if not word.startswith("-")), "")
-        if word.endswith(".py") and "{" not in word and "-m" not in words and "-c" not in words:
-            return word
+    if not Path(words[0]).name.startswith("python"):
+        return None
+    for word in words[1:]:
+        if word in ("-m", "-c"):
+            return None
+        if not word.startswith("-"):
+            return word if word.endswith(".py") and "{" not in word else None
     return None
+
+
+def _refuse_multirun(script: Path, words: Sequence[str]) -> None:
+    """MatrixError where Hydra would train several times in one run, whose steps would be taken for one's."""
+    for word in {"-m", "--multirun"}.intersection(words):
+        if b"hydra" in script.read_bytes():
+            raise MatrixError(
+                f"{word} has Hydra train several times in one run",
+                hint="make them runs of a matrix: kharness matrix -a lr=0.1,0.3 -- python train.py lr={lr}",
+            )
 
 
 def option_texts(values: Mapping[str, object]) -> dict[str, str]:
