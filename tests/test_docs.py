@@ -63,6 +63,23 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Names that a link to a part of the page may have: GitHub's of its headings, and its own."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), flags=re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(
+        re.findall(r'id="([^"]+)"', text)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_a_part_that_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", page.read_text())
+    assert [
+        f"{to}#{part}" for to, part in links if part not in anchors(page.parent / to if to else page)
+    ] == []
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     seen, queue = set(), [ROOT / "README.md"]
     while queue:

@@ -62,7 +62,7 @@ def few_validations(
 ) -> str:
     """A note on a plan that validates so seldom that no curve can be drawn; empty for any other.
 
-    Trackers draw a line from two points on (docs/experiment-tracking.md). The last step is always evaluated.
+    Trackers draw a line from two points on (docs/training.md). The last step is always evaluated.
     """
     interval = symbols["EVAL_INTERVAL"] or steps_per_epoch
     during = (num_steps - 1) // interval
