@@ -133,6 +133,11 @@ class Guarded:
         self._said: set[str] = set()
         self._failing: dict[str, float] = {}  # job -> since when nothing is known of it
 
+    def is_ready(self, launch: Launch) -> bool:
+        """Whether `submit` would not wait, as far as the launcher says so."""
+        ask = getattr(self._launcher, "is_ready", None)
+        return ask is None or guarded(f"launcher {self.name}", lambda: bool(ask(launch)), True, self._warn)
+
     def submit(self, launch: Launch, slot: Slot) -> Job:
         try:
             return self._launcher.submit(launch, slot)

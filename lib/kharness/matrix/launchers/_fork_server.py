@@ -49,6 +49,7 @@ class ForkServerClient:
         if placed:
             raise ForkUnsafe(f"{placed[0]} is set, which only a fresh process reads")
         self._received = b""
+        self._begun = time.monotonic()
         self._started: dict[int, float | None] = {}
         self._ends: dict[int, Exit] = {}
         self.was_ready = False
@@ -96,6 +97,17 @@ class ForkServerClient:
         self._started[pid] = reply["started"]
         return pid, reply["started"]
 
+    def is_ready(self) -> bool:
+        """Whether `fork` would not wait: it has imported, is gone, or had LONGEST_WAIT for its imports."""
+        if self.was_ready or select.select([self._channel], [], [], 0)[0]:
+            return True
+        return self.seconds > LONGEST_WAIT
+
+    @property
+    def seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self._begun
+
     @property
     def has_children(self) -> bool:
         return bool(self._started)
@@ -130,6 +142,8 @@ class ForkServerClient:
 
     def close(self) -> None:
         """End it and all its children."""
+        if not self.was_ready:  # it would end its imports first
+            self._process.kill()
         self._channel.close()
         try:
             self._process.wait(PATIENCE)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a single run, which starts no server, does not wait for wha
 
 # A fork server that is lost is replaced; one that is lost this often is better done without.
 MOST_LOSSES = 3
+# Imports that take longer are told of: those of a fresh environment take twenty seconds.
+QUIET_SECONDS = 3.0
 
 
 class Forking:
@@ -29,6 +31,8 @@ class Forking:
         self._servers: list[ForkServerClient] = []
         """The last one forks; earlier ones have been lost and may have children that have not ended yet."""
         self._enabled = enabled
+        self._told = False
+        """Whether it was said that imports take long."""
         self._agents: AgentStarter | None = None
         if enabled:
             self._start_agent_starter()
@@ -37,6 +41,19 @@ class Forking:
     def environment(self) -> Mapping[str, str]:
         """Environment variables by which runs find the server that forks agents."""
         return self._agents.environment if self._agents else {}
+
+    def is_ready(self, launch: Launch) -> bool:
+        """Whether `start` would not wait for imports, which this call begins."""
+        if isinstance(launch, CommandLaunch) or not self._enabled:
+            return True
+        if not self._servers:
+            self._new_server()
+        if not self._enabled or self._servers[-1].is_ready():
+            return True
+        if not self._told and self._servers[-1].seconds > QUIET_SECONDS:
+            self._told = True
+            self._say("importing torch, which takes longer the first time")
+        return False
 
     def start(
         self, launch: Launch, slot: Slot, environment: Mapping[str, str]

@@ -48,6 +48,10 @@ class Local:
         self._oom_kills_before: dict[str, int | None] = {}
         self._killed: set[str] = set()
 
+    def is_ready(self, launch: Launch) -> bool:
+        """Whether `submit` would not wait; a runner that asks first stays ready for Ctrl-C."""
+        return self._forking.is_ready(launch)
+
     def submit(self, launch: Launch, slot: Slot) -> Job:
         before = self._oom_kills.count()
         environment = {**environment_of_runs(slot), **self._forking.environment}

@@ -192,7 +192,7 @@ class _Matrix:
         return lost or (self.limits.detach and not self.signals.stops)
 
     def _start(self) -> bool:
-        """Start runs until there is no room, or nothing to start; returns whether one waits for room."""
+        """Start runs until there is no room, or nothing to start; returns whether one waits to be started."""
         while not self.signals.stops and not self.stopping and (self._held or self._alone_runs is None):
             # Before a launch is taken from the source: a search that chooses its next trial later knows more.
             if not self.resources.has_room(self.running):
@@ -200,6 +200,8 @@ class _Matrix:
             self._held = launch = self._held or self._next()
             if launch is None:
                 return False
+            if isinstance(self.launcher, Guarded) and not self.launcher.is_ready(launch):
+                return True
             slot = self.resources.acquire(launch, self.running)
             if slot is None:  # it keeps its place: smaller cells that overtook it could starve it
                 return True

@@ -10,12 +10,13 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher
+from kharness.matrix.launchers import STARTS_NO_SERVERS, Guarded, _forking, open_launcher
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
@@ -239,6 +240,31 @@ def test_where_forking_is_not_safe_runs_start_fresh(
     for _ in range(2):
         assert runs.run("print('ran')")[1] == "ran\n"
     assert said == [f"note: runs start as fresh processes, which takes longer: {reason}"]
+
+
+def test_imports_that_take_long_are_told_of(
+    open_runs: OpenRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_forking, "QUIET_SECONDS", 0.0)
+    go_on = slow_torch(tmp_path / "path", monkeypatch)
+    runs, said = open_runs()
+    assert isinstance(runs.launcher, Guarded)
+    launch = runs.launch("print('ran')")
+    assert [runs.launcher.is_ready(launch) for _ in range(3)] == [False, False, False]
+    assert said == ["importing torch, which takes longer the first time"]
+    go_on.touch()
+    wait_until(partial(runs.launcher.is_ready, launch))
+    runs.end(runs.launcher.submit(launch, Slot()))
+    assert runs.output() == "ran\n"
+
+
+def slow_torch(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that ends the import of a torch of runs, which then fails."""
+    path.mkdir()
+    waits = "import os, time\nwhile not os.path.exists({!r}):\n    time.sleep(0.01)\nraise ImportError"
+    (path / "torch.py").write_text(waits.format(str(path / "go on")))
+    monkeypatch.setenv("PYTHONPATH", str(path))
+    return path / "go on"
 
 
 def test_without_the_fork_servers_runs_start_fresh(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -59,6 +60,26 @@ def test_causes_are_told_apart(checkout: Checkout, what: str, status_: str, caus
     assert code == 3, output
     run = checkout.latest / "seed-1"
     assert (status(run)["status"], attempts(run, "cause")) == (status_, [(cause,)])
+
+
+def test_ctrl_c_is_heard_while_torch_is_imported(
+    checkout: Checkout, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], object]
+) -> None:
+    begun = tmp_path / "begun"
+    (tmp_path / "torch.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)"
+    )
+    process = checkout.start(
+        "test_matrix",
+        "CONFIG_LAUNCHER_LOCAL_FORK_SERVER=y",
+        TWO,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    wait_until(begun.exists)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=600)
+    assert (process.returncode, checkout.statuses()) == (130, {"seed-1": "pending", "seed-2": "pending"})
+    assert output.endswith(f"resume with: make continue RUN=results/{checkout.latest.name}\n"), output
 
 
 def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Checkout) -> None:
