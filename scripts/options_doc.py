@@ -1,5 +1,6 @@
 """options_doc.py [--check]: write docs/options.md from the Kconfig help texts, or say it is out of date."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,12 +31,21 @@ def page(tree: Tree) -> str:
     ]
     chunks = [HEAD]
     for menu in dict.fromkeys(option.menu for option in shown):
+        entries = [option for option in shown if option.menu == menu]
+        common = [part for part in _conditions(entries[0]) if all(part in _conditions(o) for o in entries)]
         chunks.append(f"\n## {': '.join(menu)}\n")
-        chunks += ["\n".join(["", *_entry(one, by_name), ""]) for one in shown if one.menu == menu]
+        if common:
+            chunks.append(f"\nAll depend on `{' && '.join(common)}`.\n")
+        chunks += ["\n".join(["", *_entry(one, by_name, common), ""]) for one in entries]
     return "".join(chunks)
 
 
-def _entry(option: Option, by_name: dict[str, Option]) -> Iterator[str]:
+def _conditions(option: Option) -> list[str]:
+    """The parts of its condition that all must hold."""
+    return re.split(r" && (?![^(]*\))", option.depends) if option.depends else []
+
+
+def _entry(option: Option, by_name: dict[str, Option], common: Sequence[str]) -> Iterator[str]:
     yield f"### {option.name}"
     yield ""
     yield option.explanation
@@ -44,8 +54,8 @@ def _entry(option: Option, by_name: dict[str, Option]) -> Iterator[str]:
     if option.default_text:
         facts.append(f"default `{option.default_text}`")
     facts.append(f"affects {option.affects_text}")
-    if option.depends:
-        facts.append(f"depends on `{option.depends}`")
+    if own := [part for part in _conditions(option) if part not in common]:
+        facts.append(f"depends on `{' && '.join(own)}`")
     yield f"({'; '.join(facts)})"
     if option.members:
         yield ""
