@@ -43,10 +43,8 @@ FIELDS: tuple[FieldRow, ...] = (
           scrape="throughput of the last recorded step"),
     *rows("sec_per_step", "s", "down", "wall time", of="sec_per_step", line="step_duration_seconds",
           prometheus="training_step_duration_seconds", prometheus_type="histogram",
-          step="time per step since the last step record, without evaluations and checkpoints. On a CPU by "
-               "the wall clock. On a GPU by its own, between the ends of the last steps of two records: the "
-               "time of doing the work, pauses in which the GPU waits for the host included, and not "
-               "that of queueing it",
+          step="time per step since the last step record, without evaluations and checkpoints; on a CPU by "
+               "the wall clock, on a GPU by its own, between the ends of the last steps of two records",
           report="median time of one step, over the recorded steps",
           scrape="time per step, one observation per step record: the mean of its `LOG_EVERY` steps"),
     *rows("cpu_wait_seconds", "s", "down", "wall time",
@@ -54,8 +52,7 @@ FIELDS: tuple[FieldRow, ...] = (
                "by `/proc/thread-self/schedstat`; only of a training on the CPU"),
     *rows("data_seconds", "s", "down", "wall time",
           step="a step's wait for its batch; this and the two below are means of the steps since the last "
-               "step record, for the [balance between ranks](gpu-load.md). On a GPU they are its own time, "
-               "by events; the record is written when it has done these steps"),
+               "step record, on a GPU by its own events, for the [balance between ranks](gpu-load.md)"),
     *rows("forward_backward_seconds", "s", "down", "wall time",
           step="forward and backward of a step, without collectives"),
     *rows("forward_seconds backward_seconds", "s", "down", "wall time",
