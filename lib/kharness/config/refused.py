@@ -1,31 +1,37 @@
-"""Refused values: collect several in one error, fixable in one go, with the names that were probably
-meant.
+"""Refused values: which ones an option takes, why one has no effect, and the names that were probably meant.
+
+Several refusals are one error, fixable in one go.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.affects import Affects, read_affects
+from kharness.config.assignment import (
+    Assignment,
+    Layer,
+    Origin,
+    at,
+    at_assignment,
+    show,
+    tracker_list,
+)
 from kharness.config.errors import ConfigError
 from kharness.config.output import printable
+from kharness.config.values import HINTS, ValueType, canonical
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any, Protocol
 
-    from kharness.config.affects import Affects
+    class Reaches(Protocol):
+        """The part of the option tree that knows what can be chosen now."""
 
-    class TakesValues(Protocol):
-        """The part of the option tree that knows which values it takes."""
-
-        aliases: dict[str, dict[str, str]]
-
-        @property
-        def affects(self) -> Affects: ...
-
-        def assignments(self, name: str, value: str, origin: Origin) -> Layer: ...
+        aliases: dict[str, Mapping[str, str]]
 
         def reachable(self, name: str, /) -> bool: ...
 
@@ -101,8 +107,171 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
+@dataclass(frozen=True)
+class KnownOption:
+    """The type and range of an option, by its own entry alone."""
+
+    kind: str
+    """`bool`, `int`, `hex` or `string`."""
+    has_prompt: bool
+    """Whether people set it; without a prompt it only follows others."""
+    value_type: ValueType | None = None
+    members: Mapping[str, str] = field(default_factory=dict)
+    """{value: member} of one that only says which member of a choice is set."""
+    stands_for: tuple[str, str] | None = None
+    """The option that is set where this one is, and the member of a choice that is set with it, or ''."""
+    ranges: Sequence[tuple[str, str]] = ()
+    is_limited: bool = False
+    """Whether the first range holds whatever the other options are."""
+
+
+class KnownOptions:
+    """The options of a tree, and which values they take, whatever the others are."""
+
+    def __init__(
+        self,
+        options: Mapping[str, KnownOption],
+        entries: Mapping[str, Iterable[Any]],
+        trackers: Iterable[str],
+    ) -> None:
+        """`entries` have the help of each symbol; `trackers` are the symbols that switch one on each."""
+        self.options = options
+        self._entries = entries
+        self.notes: list[str] = []
+        """Values accepted in another case than the tree's, to be reported to the user."""
+        self.value_types = {name: one.value_type for name, one in options.items() if one.value_type}
+        self.aliases = {name: one.members for name, one in options.items() if one.members}
+        self._trackers = {name.removeprefix("ENABLE_").lower(): name for name in trackers}
+        # Of values that were checked: layers of a matrix are, for every cell.
+        self._canonical: dict[tuple[str, str], str] = {}
+
+    @cached_property
+    def affects(self) -> Affects:
+        """Words of kharness.config.affects for each option; raises ConfigError for an unknown word."""
+        members = {member for alias in self.aliases.values() for member in alias.values()}
+        return read_affects(self._entries, frozenset(members))
+
+    def assignments(self, name: str, value: str, origin: Origin) -> Layer:
+        """`name=value` as assignments: with or without CONFIG_, aliases and TRACKER= written out.
+
+        ConfigError for an unknown name (with the nearest known ones), alias value or tracker.
+        """
+        name = name.removeprefix("CONFIG_")
+        if name == "TRACKER":
+            return [Assignment(s, v, origin) for s, v in self._tracker_symbols(value, origin)]
+        option = self.option(name, value, origin)
+        if members := option.members:
+            value = self.in_case(name, value, members)
+            if value not in members:
+                raise ConfigError(
+                    f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
+                    hint=did_you_mean(value, members) or f"see `make configwhy SYMBOL={name}`",
+                )
+            return [Assignment(members[value], "y", origin)]
+        if option.stands_for:
+            followed, unit = option.stands_for
+            units = [Assignment(unit, "y", origin)] if unit else []
+            return [self.checked(Assignment(followed, value, origin)), *units]
+        if not option.has_prompt:
+            raise ConfigError(
+                f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
+                hint=f"see `make configwhy SYMBOL={name}`",
+            )
+        if option.kind == "bool":
+            value = self.in_case(name, value, "yn")
+        return [self.checked(Assignment(name, value, origin))]
+
+    def in_case(self, name: str, value: str, known: Iterable[str]) -> str:
+        """A known value where only the case differs, which is noted."""
+        taken = but_for_case(value, known) or value
+        note = f"{show(name, value)} is taken as {show(name, taken)}"
+        if taken != value and note not in self.notes:
+            self.notes.append(note)
+        return taken
+
+    def option(self, name: str, value: str = "", origin: Origin | None = None) -> KnownOption:
+        """The option of that name; ConfigError with the nearest known names if there is none."""
+        if name in self.options:
+            return self.options[name]
+        asked = show(name, value) if value else name
+        where = at(origin, name, value) if origin else ""
+        hint = (
+            did_you_mean(ALIASES.get(name.upper(), name.upper()), self.options)
+            or "`make menuconfig` finds symbols with /"
+        )
+        if name in RENAMED:
+            new = f"CONFIG_{RENAMED[name]}"
+            raise ConfigError(
+                f"{where}{asked} is now {RENAMED[name]}",
+                hint=f"write {new}={printable(value)}" if value else f"its name is {new}",
+            )
+        if name == "TRACKER":
+            hint = "TRACKER= is for command lines; in a file set CONFIG_ENABLE_TRACKIO=y and its like"
+        raise ConfigError(f"{where}{asked}: unknown symbol", hint=hint)
+
+    def checked(self, a: Assignment) -> Assignment:
+        """The assignment with its value in canonical form; ConfigError if its type cannot hold it."""
+        value = self._canonical.get((a.symbol, a.value))
+        if value is None:
+            value = self._canonical[a.symbol, a.value] = self._canonical_value(a)
+        return a if value == a.value else replace(a, value=value)
+
+    def _canonical_value(self, a: Assignment) -> str:
+        option = self.option(a.symbol, a.value, a.origin)
+        try:
+            return canonical(option.kind, a.value, option.value_type)
+        except ValueError as error:
+            what = HINTS[option.kind]
+            if option.ranges:
+                low = min((low for low, _ in option.ranges), key=_number)
+                what = f"{option.kind} from {low} to {max((high for _, high in option.ranges), key=_number)}"
+            if option.value_type:
+                what = option.value_type.text
+            raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
+
+    def out_of_range(self, layer: Layer) -> list[ConfigError]:
+        """Return errors for values that no other option could bring into range."""
+        found = []
+        for a in layer:
+            option = self.options[a.symbol]
+            if option.is_limited:
+                least, most = option.ranges[0]
+                if not _number(least) <= _number(a.value) <= _number(most):
+                    hint = f"give a value from {least} to {most}"
+                    found.append(ConfigError(f"{at_assignment(a)}{a} is outside {least}..{most}", hint=hint))
+        return found
+
+    def trackers(self) -> list[str]:
+        """The names that TRACKER= knows."""
+        return sorted(self._trackers)
+
+    def _tracker_symbols(self, value: str, origin: Origin) -> Iterator[tuple[str, str]]:
+        """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
+        known = ", ".join(["none", *sorted(self._trackers), "both"])
+        asked = f"{at(origin, 'TRACKER', value)}{show('TRACKER', value)}"
+        words = [self.in_case("TRACKER", w, ("none", "both", *self._trackers)) for w in value.split(",")]
+        names = tracker_list(",".join(words))
+        for name in names:
+            if name not in self._trackers:
+                raise ConfigError(
+                    f"{asked}: no tracker is called {printable(name)}",
+                    hint=f"known are {known}, or several separated by commas",
+                )
+        for name, symbol in self._trackers.items():
+            yield symbol, "y" if name in names else "n"
+
+
+def _number(text: str) -> int:
+    return int(text, 0)
+
+
+def is_tracker(symbol: str, file: str) -> bool:
+    """Whether a symbol of a Kconfig file switches a tracker on; those of an outside model may, too."""
+    return symbol.startswith("ENABLE_") and (file.endswith("trackers/Kconfig") or file.startswith("/"))
+
+
 def why_without_effect(
-    lib: Any, symbol: Any, active_range: tuple[str, str], tree: TakesValues
+    lib: Any, symbol: Any, active_range: tuple[str, str], tree: Reaches
 ) -> tuple[str, str]:
     """(why the value requested for kconfiglib's symbol did not take, what to do about it)."""
     remove = "or remove this assignment"
@@ -122,7 +291,7 @@ def why_without_effect(
     return f"has no effect: {needs}", f"{remedy}, {remove}" if remedy else "remove this assignment"
 
 
-def _instead(tree: TakesValues, name: str) -> str:
+def _instead(tree: Reaches, name: str) -> str:
     """`DATASET is one of …`: the members that can be chosen where `name`, of another choice, cannot."""
     for alias, members in tree.aliases.items():
         within = [value for value, member in members.items() if tree.reachable(member)]
@@ -189,7 +358,7 @@ def but_for_case(value: str, known: Iterable[str]) -> str | None:
 
 
 def several(
-    tree: TakesValues, name: str, value: str, *, enough: Callable[[Iterable[object]], bool] = any
+    options: KnownOptions, name: str, value: str, *, enough: Callable[[Iterable[object]], bool] = any
 ) -> list[str]:
     """The values that a text means which is no single one: `1,2`, `0.1|0.01`, `1..5`, `all`.
 
@@ -198,12 +367,12 @@ def several(
 
     def is_taken(text: str) -> bool:
         try:
-            tree.assignments(name, text, Origin("make variable"))
+            options.assignments(name, text, Origin("make variable"))
         except ConfigError:
             return False
         return True
 
-    has_all = name in tree.aliases
+    has_all = name in options.aliases
     parts = [part.strip() for part in re.split(r"\|" if name == "TRACKER" else r"[,|]", value)]
     ranges = map(RANGE.fullmatch, parts)
     ends = [end for part, ab in zip(parts, ranges, strict=True) for end in (ab.groups() if ab else [part])]
@@ -212,18 +381,18 @@ def several(
     return parts if enough((has_all and end == ALL) or is_taken(end) for end in ends) else []
 
 
-def one_value(tree: TakesValues, name: str, value: str, origin: Origin, *, also: str = "") -> Layer:
-    """`tree.assignments`; where several values stand for one, the hint names the matrix that is meant.
+def one_value(options: KnownOptions, name: str, value: str, origin: Origin, *, also: str = "") -> Layer:
+    """`options.assignments`; where several values stand for one, the hint names the matrix that is meant.
 
     `also` is what that matrix has on its line besides.
     """
     try:
-        return tree.assignments(name, value, origin)
+        return options.assignments(name, value, origin)
     except ConfigError as error:
         from shlex import quote
 
         symbol = name.removeprefix("CONFIG_")
-        if tree.affects.touches(symbol, "matrix") or not several(tree, symbol, value, enough=all):
+        if options.affects.touches(symbol, "matrix") or not several(options, symbol, value, enough=all):
             raise
         meant = f"make test_matrix {also}{symbol}={quote(printable(value))}"
         raise ConfigError(str(error), hint=f"a matrix trains with each: {meant}") from None

@@ -5,24 +5,19 @@ The only module besides menu.py that knows kconfiglib.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 
 from kharness.config import dotconfig
-from kharness.config.affects import Affects, read_affects
 from kharness.config.assignment import (
     Assignment,
     Layer,
     Origin,
     Resolved,
-    at,
     at_assignment,
     merged,
     show,
-    tracker_list,
 )
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, shadowed
@@ -30,11 +25,10 @@ from kharness.config.output import printable
 from kharness.config.places import KCONFIG, kconfig_environment, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import (
-    ALIASES,
-    RENAMED,
-    but_for_case,
+    KnownOption,
+    KnownOptions,
     collect,
-    did_you_mean,
+    is_tracker,
     together,
     unmet,
     why_without_effect,
@@ -49,7 +43,7 @@ from kharness.config.resolving import (
     read_alias,
     stand_in,
 )
-from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
+from kharness.config.values import Value, read_value_type, typed
 from monitoring.outside import outside
 
 TYPE_CHECKING = False
@@ -63,38 +57,32 @@ EXPERT = "EXPERT"
 """The bool that shows the options that hardly anybody changes: `if EXPERT` behind a prompt."""
 
 
-class Tree:
+class Tree(KnownOptions):
     """The loaded option tree. Every `resolve` starts from the defaults, so one tree serves many cells."""
 
     def __init__(self, kconf: Any, root: Path) -> None:
         self.kconf = kconf
         self.root = root
-        self.notes: list[str] = []
-        """Values accepted in another case than the tree's, to be reported to the user."""
-        self._lib = _kconfiglib()
+        self._lib = lib = _kconfiglib()
+        defined = kconf.unique_defined_syms
+        options = {symbol.name: _known_option(symbol, kconf, lib) for symbol in defined}
+        choices = {
+            name: kconf.syms[member].choice
+            for name, option in options.items()
+            for member in option.members.values()
+        }
+        super().__init__(
+            options,
+            # members and the alias of a choice use the choice's help
+            {s.name: (s.choice or choices.get(s.name, s)).nodes for s in defined},
+            [symbol.name for symbol in defined if is_tracker(symbol.name, symbol.nodes[0].filename)],
+        )
         free = free_symbols(kconf, self._lib)
         self._known, self._requests = KnownOutcomes(kconf, free), Requests(kconf, free)
         self.batch = self._requests.batch
         """In `with tree.batch():` nobody else changes the tree, and a `resolve` sets what differs alone."""
-        # Of values that were checked: layers of a matrix are, for every cell.
-        self._canonical: dict[tuple[str, str], str] = {}
         # The menu's nodes in their order, each symbol once, and which of them are symbols.
         self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
-        self.value_types: dict[str, ValueType] = {}
-        self.aliases: dict[str, dict[str, str]] = {}
-        self._stand_ins: dict[str, tuple[str, str]] = {}
-        for symbol in kconf.unique_defined_syms:
-            if found := read_value_type(symbol):
-                self.value_types[symbol.name] = found
-            if members := read_alias(symbol, self._lib):
-                self.aliases[symbol.name] = members
-            if followed := stand_in(symbol, kconf, self._lib):
-                self._stand_ins[symbol.name] = followed
-        self._trackers = {
-            symbol.name.removeprefix("ENABLE_").lower(): symbol.name
-            for symbol in kconf.unique_defined_syms
-            if symbol.name.startswith("ENABLE_") and _is_of_trackers(symbol.nodes[0].filename)
-        }
 
     @classmethod
     def load(cls, root: Path) -> Tree:
@@ -115,54 +103,7 @@ class Tree:
             _check_clashes(kconf, top)
         return cls(kconf, root)
 
-    @cached_property
-    def affects(self) -> Affects:
-        """Words of kharness.config.affects for each option; raises ConfigError for an unknown word."""
-        members = {member for alias in self.aliases.values() for member in alias.values()}
-        symbols = self.kconf.unique_defined_syms
-        # Members and the alias of a choice use the choice's help.
-        entries = {s.name: (s.choice or self._aliased_choice(s.name) or s).nodes for s in symbols}
-        return read_affects(entries, frozenset(members))
-
     # What was requested
-
-    def assignments(self, name: str, value: str, origin: Origin) -> Layer:
-        """`name=value` as assignments: with or without CONFIG_, aliases and TRACKER= written out.
-
-        ConfigError for an unknown name (with the nearest known ones), alias value or tracker.
-        """
-        name = name.removeprefix("CONFIG_")
-        if name == "TRACKER":
-            return [Assignment(s, v, origin) for s, v in self._tracker_symbols(value, origin)]
-        symbol = self.symbol(name, value, origin)
-        if members := self.aliases.get(name):
-            value = self.in_case(name, value, members)
-            if value not in members:
-                raise ConfigError(
-                    f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
-                    hint=did_you_mean(value, members) or f"see `make configwhy SYMBOL={name}`",
-                )
-            return [Assignment(members[value], "y", origin)]
-        if name in self._stand_ins:
-            followed, unit = self._stand_ins[name]
-            units = [Assignment(unit, "y", origin)] if unit else []
-            return [self._checked(Assignment(followed, value, origin)), *units]
-        if not has_prompt(symbol):
-            raise ConfigError(
-                f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
-                hint=f"see `make configwhy SYMBOL={name}`",
-            )
-        if self.type_of(symbol) == "bool":
-            value = self.in_case(name, value, "yn")
-        return [self._checked(Assignment(name, value, origin))]
-
-    def in_case(self, name: str, value: str, known: Iterable[str]) -> str:
-        """A known value where only the case differs, which is noted."""
-        taken = but_for_case(value, known) or value
-        note = f"{show(name, value)} is taken as {show(name, taken)}"
-        if taken != value and note not in self.notes:
-            self.notes.append(note)
-        return taken
 
     def read(self, path: Path, kind: str) -> Layer:
         """The assignments of a preset, fragment or `.config`; ConfigError names the line that is none."""
@@ -175,19 +116,6 @@ class Tree:
         layer = collect(parts, self.out_of_range)
         self._settle(layer)
         return layer
-
-    def out_of_range(self, layer: Layer) -> list[ConfigError]:
-        """Return errors for values that no other option could bring into range."""
-        found = []
-        for a in layer:
-            for low, high, condition in self.kconf.syms[a.symbol].ranges:
-                if condition is not self.kconf.y:
-                    break
-                least, most = str(low.str_value), str(high.str_value)
-                if not int(least, 0) <= int(a.value, 0) <= int(most, 0):
-                    hint = f"give a value from {least} to {most}"
-                    found.append(ConfigError(f"{at_assignment(a)}{a} is outside {least}..{most}", hint=hint))
-        return found
 
     def base(self, directory: Path, *, dropped: list[str] | None = None) -> Layer:
         """Return what a directory's `.config` requests beyond the defaults, with the origins recorded next to
@@ -314,25 +242,8 @@ class Tree:
 
     def symbol(self, name: str, value: str = "", origin: Origin | None = None) -> Any:
         """kconfiglib's symbol; ConfigError with the nearest known names if the tree does not define it."""
-        symbol = self.kconf.syms.get(name)
-        if symbol and symbol.nodes:
-            return symbol
-        asked = show(name, value) if value else name
-        where = at(origin, name, value) if origin else ""
-        known = [s.name for s in self.kconf.unique_defined_syms]
-        hint = (
-            did_you_mean(ALIASES.get(name.upper(), name.upper()), known)
-            or "`make menuconfig` finds symbols with /"
-        )
-        if name in RENAMED:
-            new = f"CONFIG_{RENAMED[name]}"
-            raise ConfigError(
-                f"{where}{asked} is now {RENAMED[name]}",
-                hint=f"write {new}={printable(value)}" if value else f"its name is {new}",
-            )
-        if name == "TRACKER":
-            hint = "TRACKER= is for command lines; in a file set CONFIG_ENABLE_TRACKIO=y and its like"
-        raise ConfigError(f"{where}{asked}: unknown symbol", hint=hint)
+        self.option(name, value, origin)
+        return self.kconf.syms[name]
 
     def type_of(self, symbol: Any) -> str:
         """`bool`, `int`, `hex` or `string`."""
@@ -365,10 +276,6 @@ class Tree:
         """A symbol's text after the last `resolve`; empty if it is out of reach."""
         return str(self.kconf.syms[name].str_value)
 
-    def stands_for_another(self, name: str) -> bool:
-        """Whether to set the symbol is to set the one that it follows."""
-        return name in self._stand_ins
-
     def reachable(self, name: str) -> bool:
         """Whether the last `resolve` left the symbol for the user to set."""
         return bool(self.kconf.syms[name].visibility)
@@ -385,10 +292,6 @@ class Tree:
         items = {item for expression in expressions for item in self._lib.expr_items(expression)}
         return sorted(item.name for item in items if _is_symbol(item) and item.nodes)
 
-    def trackers(self) -> list[str]:
-        """The names that TRACKER= knows."""
-        return sorted(self._trackers)
-
     def shown(self, path: Path) -> str:
         """A path as messages show it: from the root on where it lies below it."""
         return shown_from(self.root, path)
@@ -401,44 +304,11 @@ class Tree:
         value = dotconfig.plain_value(line, self.type_of(symbol), origin.where, number=number)
         return self.assignments(line.symbol, value, origin)
 
-    def _checked(self, a: Assignment) -> Assignment:
-        """The assignment with its value in canonical form; ConfigError if its type cannot hold it."""
-        value = self._canonical.get((a.symbol, a.value))
-        if value is None:
-            value = self._canonical[a.symbol, a.value] = self._canonical_value(a)
-        return a if value == a.value else replace(a, value=value)
-
-    def _canonical_value(self, a: Assignment) -> str:
-        symbol = self.symbol(a.symbol, a.value, a.origin)
-        kind = self.type_of(symbol)
-        spec = self.value_types.get(a.symbol)
-        try:
-            return canonical(kind, a.value, spec)
-        except ValueError as error:
-            low, high = self.active_range(symbol)
-            what = spec.text if spec else f"{kind} from {low} to {high}" if low else HINTS[kind]
-            raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
-
-    def _tracker_symbols(self, value: str, origin: Origin) -> Iterator[tuple[str, str]]:
-        """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
-        known = ", ".join(["none", *sorted(self._trackers), "both"])
-        asked = f"{at(origin, 'TRACKER', value)}{show('TRACKER', value)}"
-        words = [self.in_case("TRACKER", w, ("none", "both", *self._trackers)) for w in value.split(",")]
-        names = tracker_list(",".join(words))
-        for name in names:
-            if name not in self._trackers:
-                raise ConfigError(
-                    f"{asked}: no tracker is called {printable(name)}",
-                    hint=f"known are {known}, or several separated by commas",
-                )
-        for name, symbol in self._trackers.items():
-            yield symbol, "y" if name in names else "n"
-
     def _settle(self, layer: Layer) -> dict[str, Assignment]:
         """One layer by symbol; ConfigError if it contradicts itself."""
         settled: dict[str, Assignment] = {}
         chosen: dict[Any, Assignment] = {}
-        for a in map(self._checked, layer):
+        for a in map(self.checked, layer):
             earlier = settled.setdefault(a.symbol, a)
             if earlier.value != a.value:
                 raise ConfigError(
@@ -552,6 +422,19 @@ class Tree:
         return None
 
 
+def _known_option(symbol: Any, kconf: Any, lib: Any) -> KnownOption:
+    ranges = [(low.str_value, high.str_value) for node in symbol.nodes for low, high, _ in node.ranges]
+    return KnownOption(
+        kind=lib.TYPE_TO_STR[symbol.orig_type],
+        has_prompt=has_prompt(symbol),
+        value_type=read_value_type(symbol),
+        members=read_alias(symbol, lib),
+        stands_for=stand_in(symbol, kconf, lib),
+        ranges=ranges,
+        is_limited=bool(ranges) and symbol.ranges[0][2] is kconf.y,
+    )
+
+
 def _check_clashes(kconf: Any, top: str) -> None:
     """ConfigError for an option that the Kconfig of an outside model defines, and the tree does as well.
 
@@ -566,10 +449,6 @@ def _check_clashes(kconf: Any, top: str) -> None:
                 f"{symbol.name} is defined twice: {place_of(own[0])} and {place_of(other)}",
                 hint="give yours another name; an entry without type and prompt adds a default to the other",
             )
-
-
-def _is_of_trackers(file: str) -> bool:
-    return file.endswith("trackers/Kconfig") or os.path.isabs(file)  # an outside model's may have some, too
 
 
 def _one_line(warning: str) -> str:

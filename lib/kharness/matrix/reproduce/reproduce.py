@@ -172,7 +172,7 @@ def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
     """The assignments that give the values of a start record."""
     layer: list[Assignment] = []
     for name, value in config.items():
-        if tree.stands_for_another(name):
+        if (known := tree.options.get(name)) and known.stands_for:
             continue
         with contextlib.suppress(ConfigError):  # one that only follows others; the caller compares all values
             layer += tree.assignments(name, value_text(value), Origin("start record", "the start record"))
