@@ -60,10 +60,10 @@ override setup := $(VENV)/.ready-dashboard
 endif
 endif
 
-# Every target comes after this one, which refuses what none of the call's targets reads.
+# Every target comes after this one, which refuses what none of the call's targets reads or takes.
 .PHONY: variables
 variables:
-ifneq ($(given)$(-*-command-variables-*-),)
+ifneq ($(given)$(-*-command-variables-*-)$(filter defconfig-%,$(KHARNESS_GOALS)),)
 	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
 endif
 

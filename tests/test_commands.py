@@ -88,6 +88,7 @@ def test_every_program_is_known() -> None:
 def test_make_takes_it(command: DocumentedCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [word.strip("[]") for word in command.words[1:] if word != "…" and not word.startswith("-")]
     words = [re.sub(r"^M=.*", f"M={ROOT}/examples/mymodel", word) for word in words]
+    words = [re.sub("^(DEFCONFIG=|defconfig-)name$", r"\1default", word) for word in words]
     goals = [word for word in words if "=" not in word] or ["train"]
     given = [word for word in words if "=" in word]
     if str(command) in REFUSED:

@@ -257,6 +257,25 @@ def test_a_python_has_an_environment_of_its_own(
     ]
 
 
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (["CONFIG_LENET5_QUICK=maybe"], "LENET5_QUICK=maybe is not a bool\nhint: its value is: y or n"),
+        (["defconfig", "DEFCONFIG=prunign"], "unknown preset 'prunign'\nhint: did you mean pruning?"),
+        (["defconfig-prunign"], "unknown preset 'prunign'\nhint: did you mean pruning?"),
+        (
+            ["test_matrix", "SCHEDULE=cosine,cosin"],
+            "MATRIX_AXES: SCHEDULE=cosin is not one of constant, cosine, onecycle, stable\n"
+            "hint: did you mean cosine?",
+        ),
+    ],
+)
+def test_a_wrong_value_installs_nothing(root: Path, tmp_path: Path, call: list[str], error: str) -> None:
+    done = make(root, f"VENV={tmp_path}/venv", *call)
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert re.sub(r"make: \*\*\* .*\n", "", done.stderr) == f"error: {error}\n"
+
+
 def test_a_python_that_is_none_is_refused(root: Path) -> None:
     done = make(root, "check", "PYTHON=/nonexistent/python")
     assert (done.returncode, done.stdout) == (2, "")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin, show
 from kharness.config.errors import ConfigError
+from kharness.config.make.kconfig_text import read_options
 from kharness.config.make.known_variables import (
     EVERYWHERE,
     OUTSIDE,
@@ -42,7 +43,7 @@ from kharness.config.places import (
     home,
     lasting_place,
 )
-from kharness.config.refused import ALIASES, RENAMED, collect, did_you_mean, nearest, one_value, several
+from kharness.config.refused import ALIASES, KnownOptions, collect, nearest, one_value, several, together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -52,7 +53,6 @@ _PATHS = {"DATA_DIR", "DEFCONFIG", "RANGE_CONFIG", "RUN", "SAVE", "TARGET"}
 _PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
 _LASTING = {"BASELINE", "CONFIG_REPORT_BASELINE"}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_SYMBOL = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.ASCII | re.MULTILINE)
 
 
 def given(
@@ -89,20 +89,28 @@ def given(
     return variables
 
 
-def check_call(environ: Mapping[str, str], root: Path) -> None:
-    """ConfigError for what is no target, what is no name of a variable, and a variable that nothing reads."""
+def check_call(environ: Mapping[str, str], root: Path) -> dict[str, str]:
+    """The variables of a call, by the names under which they are read.
+
+    ConfigError for what is no target, what is no name of a variable, a variable that nothing reads, a value
+    that no configuration takes, and an unknown preset.
+    """
     goals = environ.get("KHARNESS_GOALS", "").split()
     unknown = [goal for goal in goals if target_of(goal) not in TARGETS and not (root / goal).is_file()]
     for goal in sorted(unknown, key=lambda goal: "=" not in goal):
         raise _no_target(goal)
     written = _written_in(environ.get("MAKEFLAGS", ""))
-    if OUTSIDE in environ.get("KHARNESS_MAKE_VARS", "").split():
-        _enter_outside(environ, goals)
     hidden = [name for name in written if not _IDENTIFIER.fullmatch(name)]
-    for name in [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]:
-        value = written.get(name, environ.get(name, ""))
-        _check_value(_read_as(name, value, goals, root), value)
-        _check_symbol(name, value, environ, root)
+    names = [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]
+    asked = {name: written.get(name, environ.get(name, "")) for name in names}
+    _enter_outside(asked, goals)
+    variables: dict[str, str] = {}
+    for name, value in asked.items():
+        variables[read_as := _read_as(name, value, goals, root)] = value
+        _check_value(read_as, value)
+    _check_settings(variables, environ, root)
+    _check_presets(goals, variables, root)
+    return variables
 
 
 def _enter_outside(variables: Mapping[str, str], goals: Sequence[str]) -> None:
@@ -121,24 +129,35 @@ def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
 
     What was taken though written in another case is printed.
     """
-    asked = sorted((name, value) for name, value in variables.items() if sets_symbol(name))
-    parts = (
-        partial(one_value, tree, symbol_of(name), value, Origin("make variable", show(name, value)))
-        for name, value in asked
-    )
-    found = collect(parts, tree.out_of_range)
+    found = _assignments(tree, variables)
     for note in tree.notes:
         print(f"note: {note}", file=sys.stderr)
     tree.notes.clear()
     return found
 
 
-def less_axes(tree: Tree, variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def _assignments(options: KnownOptions, variables: Mapping[str, str]) -> Layer:
+    asked = sorted((name, value) for name, value in variables.items() if sets_symbol(name))
+    parts = (
+        partial(one_value, options, symbol_of(name), value, Origin("make variable", show(name, value)))
+        for name, value in asked
+    )
+    return collect(parts, options.out_of_range)
+
+
+def less_axes(
+    options: KnownOptions, variables: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
     """Without symbols of several values in a call that makes a matrix, too: they are that matrix's axes."""
-    matrix = TARGETS["test_matrix"]
-    if not any(TARGETS.get(goal) is matrix for goal in environ.get("KHARNESS_GOALS", "").split()):
+    if not makes_matrix(environ):
         return dict(variables)
-    return {n: v for n, v in variables.items() if not (sets_symbol(n) and several(tree, symbol_of(n), v))}
+    return {n: v for n, v in variables.items() if not (sets_symbol(n) and several(options, symbol_of(n), v))}
+
+
+def makes_matrix(environ: Mapping[str, str]) -> bool:
+    """Whether a target of the call plans a matrix."""
+    goals = environ.get("KHARNESS_GOALS", "").split()
+    return any(TARGETS.get(goal) is TARGETS["test_matrix"] for goal in goals)
 
 
 def sets_symbol(name: str) -> bool:
@@ -162,7 +181,7 @@ def _read_as(name: str, value: str, goals: Sequence[str], root: Path | None) -> 
             hint="names are letters, digits and _, as in CONFIG_SEED=3",
         )
     reads = reads_of(goals)
-    symbols = _read_symbols(root, home(root)) if root and name not in EVERYWHERE else []
+    symbols = list(known_options(root, home(root)).options) if root and name not in EVERYWHERE else []
     own = {*SHORT, *(word for one in reads for word in one.names)}
     is_symbol = name in symbols and name not in own
     if any(one.symbol(name) if is_symbol else one.variable(name) for one in reads):
@@ -227,20 +246,40 @@ def _as_axis(value: str) -> str:
     return ",".join(value.replace(",", " ").split()) or "1..5"
 
 
-def _check_symbol(name: str, value: str, environ: Mapping[str, str], root: Path) -> None:
-    """ConfigError for a CONFIG_X that the tree does not define, before the package that reads trees is here.
+def _check_settings(variables: Mapping[str, str], environ: Mapping[str, str], root: Path) -> None:
+    """ConfigError for what the option tree would refuse, before the package that reads trees is here.
 
-    The Kconfig of a model outside of the tree may source files that are not known here.
+    The Kconfig of a model outside of the tree may be written as only that package reads it.
     """
-    symbols = _read_symbols(root, home(root))
-    symbol = name.removeprefix("CONFIG_")
-    if name == symbol or not symbols or OUTSIDE in environ.get("KHARNESS_MAKE_VARS", "").split():
+    options = known_options(root, home(root))
+    if OUTSIDE in variables or not options.options:
         return
-    if symbol not in (*symbols, *SHORT, *RENAMED):
-        near = did_you_mean(ALIASES.get(symbol.upper(), symbol.upper()), symbols)
-        raise ConfigError(
-            f"{show(symbol, value)}: unknown symbol", hint=near or "`make menuconfig` finds symbols with /"
-        )
+    for name, value in variables.items():
+        if name.startswith("CONFIG_") and symbol_of(name) != "TRACKER":
+            options.option(symbol_of(name), value)
+    # what begins with runs that are there reads some of these in its own way
+    reads = [
+        one
+        for one in reads_of(environ.get("KHARNESS_GOALS", "").split())
+        if one.symbols == ("",) and not {"RUN", "TARGET"} & {*one.names}
+    ]
+    settings = {
+        name: value
+        for name, value in variables.items()
+        if any(name not in one.names and one.symbol(symbol_of(name)) for one in reads)
+    }
+    if refused := options.out_of_range(_assignments(options, less_axes(options, settings, environ))):
+        raise together(refused)
+
+
+def _check_presets(goals: Sequence[str], variables: Mapping[str, str], root: Path) -> None:
+    """ConfigError for a preset that there is none of."""
+    named = [goal.removeprefix("defconfig-") for goal in goals if goal.startswith("defconfig-")]
+    if named or "DEFCONFIG" in variables:
+        from kharness.config.presets import find_preset  # only this needs more of the tree
+
+        for name in [*named, *([variables["DEFCONFIG"]] if "DEFCONFIG" in variables else [])]:
+            find_preset(root, name)
 
 
 def is_yes(variables: Mapping[str, str], name: str) -> bool:
@@ -263,11 +302,9 @@ def _check_value(name: str, value: str) -> None:
 
 
 @cache
-def _read_symbols(root: Path, own: Path) -> list[str]:
-    """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
-    files = [own / KCONFIG, *root.glob(f"*/{KCONFIG}"), *root.glob(f"lib/**/{KCONFIG}")]
-    texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
-    return list(dict.fromkeys(name for text in texts for name in _SYMBOL.findall(text)))
+def known_options(root: Path, own: Path) -> KnownOptions:
+    """The option tree, read without kconfiglib, which may not be installed yet."""
+    return read_options(own / KCONFIG, root)
 
 
 def _written_in(makeflags: str) -> dict[str, str]:

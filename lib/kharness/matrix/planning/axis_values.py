@@ -16,7 +16,7 @@ from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import sets_symbol, symbol_of
 from kharness.config.places import asked_path, home
-from kharness.config.refused import ALL, RANGE, several
+from kharness.config.refused import ALL, RANGE, KnownOptions, several
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import Axis, parse_axes, refuse_repeated
 from kharness.runs.errors import MatrixError
@@ -66,7 +66,7 @@ def is_setting(affects: Affects, symbol: str) -> bool:
     return affects.touches(symbol, "matrix")
 
 
-def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
+def settle(tree: KnownOptions, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
     """The axes with every value written out; MatrixError lists every value that no cell could take."""
     settled: list[SettledAxis] = []
     bad: list[ConfigError] = []
@@ -87,7 +87,7 @@ def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> 
     return settled
 
 
-def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
+def written_out(tree: KnownOptions, symbol: str, value: str) -> list[str]:
     """The values that one text means: every member of a choice for `all`, every number for `1..5`."""
     members = tree.aliases.get(symbol, {})
     if value == ALL and members and ALL not in members:
@@ -105,7 +105,7 @@ def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) -> SettledAxis:
+def _symbol_values(tree: KnownOptions, axis: Axis, source: str, bad: list[ConfigError]) -> SettledAxis:
     members = tree.aliases.get(axis.symbol, {})
     written = [value for given in axis.values for value in written_out(tree, axis.symbol, given)]
     values = [tree.in_case(axis.symbol, value, members) for value in written]
@@ -129,13 +129,13 @@ def _with_bars(error: ConfigError, symbol: str, value: str) -> ConfigError:
     return ConfigError(str(error), hint=f"write {symbol}={meant}") if meant != value else error
 
 
-def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
-    symbol = tree.kconf.syms.get(axis.symbol)
-    if (symbol and symbol.nodes) or axis.symbol == "TRACKER":
+def _fragments(tree: KnownOptions, axis: Axis) -> SettledAxis:
+    if axis.symbol in tree.options or axis.symbol == "TRACKER":
         raise ConfigError(
             f"{axis.symbol} is a symbol and takes no fragments",
             hint=f"give the axis a name of its own, as in augment=@{axis.files[0]}",
         )
+    assert isinstance(tree, Tree)  # only axes of symbols are settled without it
     fragments = list(_read(tree, axis))
     layers: dict[str, Layer] = {}
     for fragment in fragments:
@@ -158,12 +158,12 @@ def _no_axis(symbol: str) -> str:
     return f"{symbol} cannot be an axis: {reason}"
 
 
-def _is_int(tree: Tree, symbol: str) -> bool:
-    known = tree.kconf.syms.get(symbol)
-    if not known or not known.nodes:
+def _is_int(tree: KnownOptions, symbol: str) -> bool:
+    option = tree.options.get(symbol)
+    if option is None:
         return False
-    spec = tree.value_types.get(symbol)
-    return tree.type_of(known) == "int" or (spec is not None and spec.item == "int" and not spec.is_list)
+    spec = option.value_type
+    return option.kind == "int" or (spec is not None and spec.item == "int" and not spec.is_list)
 
 
 def _refused(bad: Sequence[ConfigError], source: str) -> MatrixError:
@@ -208,7 +208,14 @@ class GivenAxes:
 NO_AXES = GivenAxes()
 
 
-def given_axes(tree: Tree, variables: Mapping[str, str]) -> tuple[GivenAxes, dict[str, str]]:
+def check_given_axes(tree: KnownOptions, variables: Mapping[str, str]) -> None:
+    """MatrixError for axes among make's variables that no cell could have; files are left for later."""
+    settle(tree, list(given_axes(tree, variables)[0].axes.values()))
+    if text := variables.get("CONFIG_MATRIX_AXES", "").strip():
+        settle(tree, [axis for axis in parse_axes(text) if not axis.files])
+
+
+def given_axes(tree: KnownOptions, variables: Mapping[str, str]) -> tuple[GivenAxes, dict[str, str]]:
     """The axes among make's variables, and the variables without those of several values.
 
     What shapes the matrix around its cells has one value: it stays a variable and is checked as such.

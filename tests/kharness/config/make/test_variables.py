@@ -21,10 +21,13 @@ from kharness.config.make.known_variables import (
     target_of,
 )
 from kharness.config.make.variables import check_call, given, is_yes, layer, less_axes
+from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
 
 # Symbols, as which other targets than their own read these variables.
 SYMBOLS = {"DATA_DIR", "LOG_EVERY", "SEED"}
+# Of variables that do not take a 1.
+VALUES = {"DEFCONFIG": "default"}
 
 
 def environment(goals: str, **variables: str) -> dict[str, str]:
@@ -41,16 +44,29 @@ def refused(root: Path, goals: str, **variables: str) -> str:
     return ""
 
 
+def refused_by_tree(root: Path, goals: str, variables: dict[str, str]) -> str:
+    """What the target itself says, empty where it takes everything."""
+    told = environment(goals, **variables)
+    try:
+        if "defconfig" in goals:
+            find_preset(root, variables.get("DEFCONFIG", goals.removeprefix("defconfig-")))
+        tree = Tree.load(root)
+        tree.resolve(layer(tree, less_axes(tree, given([], told, root=root), told)))
+    except ConfigError as error:
+        return f"{error}; {error.hint}"
+    return ""
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) -> None:
     goal = target.replace("<name>", "default")
     for name in (*TARGETS[target].names, *EVERYWHERE, "CUDA_VISIBLE_DEVICES", "WANDB_MODE"):
-        assert refused(root, goal, **{name: "1"}) == ""
+        assert refused(root, goal, **{name: VALUES.get(name, "1")}) == ""
     nonsense = f"NOBODY=1 means nothing to make {goal}; "
     assert refused(root, goal, NOBODY="1").startswith(nonsense)
     for name in {name for reads in TARGETS.values() for name in reads.names} - {"TRACKER"}:
         taken = name in TARGETS[target].names or (name in SYMBOLS and TARGETS[target].symbol(name))
-        assert (refused(root, goal, **{name: "1"}) == "") == taken, name
+        assert (refused(root, goal, **{name: VALUES.get(name, "1")}) == "") == taken, name
     reads_all = TARGETS[target].symbols == ("",)
     assert (refused(root, goal, CONFIG_SEED="3") == "") == reads_all
     assert "CONFIG_SEED=3" in refused(root, goal, CONFIG_SEED="3") or reads_all
@@ -81,10 +97,93 @@ def test_what_is_neither_yes_nor_no_is_refused(root: Path, goals: str, variable:
     ],
 )
 def test_unknown_symbol_is_refused_before_anything_is_installed(root: Path, name: str, hint: str) -> None:
-    """As the tree, which needs kconfiglib, says it; what the tree takes is taken."""
+    """As the tree, which needs kconfiglib, says it."""
     assert refused(root, "train", **{name: "3"}) == f"{name[7:]}=3: unknown symbol; {hint}"
-    for taken in ("CONFIG_SEED", "CONFIG_OPTIMIZER", "CONFIG_TRACKER"):
-        assert refused(root, "train", **{taken: "3"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("goals", "call"),
+    [
+        ("train", "CONFIG_SEED=3 CONFIG_OPTIMIZER=Adam CONFIG_TRACKER=both"),
+        ("train", "NUM_EPOCHS=0 LENET5_QUICK=y CHECKPOINT_EVERY_STEPS=5"),
+        ("train", "GPT2_LAYERS=500 MAX_TIME=0.5 OPTIMIZER_SGD=y"),
+        ("test_matrix", "OPTIMIZER=sgd,adam|all SEED=1..5 LEARNING_RATE=0.1,0.2 JOBS=2"),
+        ("defconfig test_matrix", "OPTIMIZER=sgd|adam"),
+        ("randconfig", "SEED=any"),
+        ("continue", "CONFIG_SEED=1..10"),
+        ("reproduce", "TRACKER=mine"),
+        ("sync", "TRACKER=mine"),
+    ],
+)
+def test_what_a_configuration_may_hold_is_taken(root: Path, goals: str, call: str) -> None:
+    assert refused(root, goals, **dict(word.split("=", 1) for word in call.split())) == ""
+
+
+SCHEDULE_X = (
+    "SCHEDULE=x,y is not one of constant, cosine, onecycle, stable; see `make configwhy SYMBOL=SCHEDULE`"
+)
+OPTIMIZERS = (
+    "adafactor, adam, adamw, adamwadv, adamwprune, adamwspam, ademamix, lion, muon, nadamw, schedulefree, "
+    "sgd, soap, spam"
+)
+
+
+@pytest.mark.parametrize(
+    ("goals", "call", "error"),
+    [
+        (
+            "train",
+            "CONFIG_OPTIMIZER=xx",
+            f"OPTIMIZER=xx is not one of {OPTIMIZERS}; see `make configwhy SYMBOL=OPTIMIZER`",
+        ),
+        (
+            "train",
+            "OPTIMIZER=adamww",
+            f"OPTIMIZER=adamww is not one of {OPTIMIZERS}; did you mean adamw or nadamw or adam?",
+        ),
+        (
+            "train",
+            "CONFIG_NUM_EPOCHS=abc",
+            "NUM_EPOCHS=abc is not an int; its value is: int from 0 to 100000",
+        ),
+        ("train", "BATCH_SIZE=0", "BATCH_SIZE=0 is outside 1..65536; give a value from 1 to 65536"),
+        ("train", "LENET5_QUICK=maybe", "LENET5_QUICK=maybe is not a bool; its value is: y or n"),
+        ("train", "LEARNING_RATE=fast", "LEARNING_RATE=fast is not a float; its value is: float, 0 < x"),
+        (
+            "train",
+            "TRACKER=wandbb",
+            "TRACKER=wandbb: no tracker is called wandbb; known are none, mlflow, tensorboard, "
+            "trackio, wandb, both, or several separated by commas",
+        ),
+        (
+            "train",
+            "SEED=1,2",
+            "SEED=1,2 is not an int; a matrix trains with each: make test_matrix SEED=1,2",
+        ),
+        ("test_matrix", "SCHEDULE=x,y", SCHEDULE_X),
+        (
+            "test_matrix",
+            "JOBS=many",
+            "JOBS=many: MATRIX_JOBS=many is not an int; its value is: int from 0 to 4096",
+        ),
+        (
+            "train",
+            "SEED=x BATCH_SIZE=0",
+            "2 values are refused\n  SEED=x is not an int (its value is: int from 0 to 4294967295)\n"
+            "  BATCH_SIZE=0 is outside 1..65536 (give a value from 1 to 65536); change all of them",
+        ),
+        ("defconfig", "DEFCONFIG=prunign", "unknown preset 'prunign'; did you mean pruning?"),
+        ("defconfig", "DEFCONFIG=", "unknown preset ''; make list-defconfigs shows all"),
+        ("defconfig-prunign", "", "unknown preset 'prunign'; did you mean pruning?"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_installed(
+    root: Path, goals: str, call: str, error: str
+) -> None:
+    """In the words of the tree, which needs kconfiglib."""
+    variables = dict(word.split("=", 1) for word in call.split())
+    assert refused(root, goals, **variables) == error
+    assert refused_by_tree(root, goals, variables) == error
 
 
 @pytest.mark.parametrize(

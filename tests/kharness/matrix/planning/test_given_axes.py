@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kharness.config.assignment import Origin
 from kharness.config.errors import KharnessError
-from kharness.config.make.variables import layer
+from kharness.config.make.variables import known_options, layer
 from kharness.config.tree import Tree
-from kharness.matrix.planning.axis_values import given_axes
+from kharness.matrix.planning.axis_values import check_given_axes, given_axes
 from kharness.matrix.planning.plan import Draft, draft
 from kharness.matrix.planning.settings import with_command_line
 
@@ -86,6 +87,30 @@ def test_what_cannot_be_is_refused(tree: Tree, variables: dict[str, str], said: 
     with pytest.raises(KharnessError) as caught:
         drafted(tree, **variables)
     assert (str(caught.value), caught.value.hint) == (said, hint)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"CONFIG_SEED": "1..3", "CONFIG_MATRIX_AXES": "OPTIMIZER=all augment=@none.config"}, ""),
+        ({"CONFIG_MATRIX_AXES": ""}, ""),
+        ({"CONFIG_SEED": "3..1"}, "MATRIX_AXES: SEED=3..1 is empty; write SEED=1..3"),
+        (
+            {"CONFIG_OPTIMIZER": "sgd,adamx"},
+            "MATRIX_AXES: OPTIMIZER=adamx is not one of adam, sgd; did you mean adam?",
+        ),
+        (
+            {"CONFIG_MATRIX_AXES": "OPTIMIZER=adamx"},
+            "MATRIX_AXES: OPTIMIZER=adamx is not one of adam, sgd; did you mean adam?",
+        ),
+    ],
+)
+def test_make_refuses_it_before_kconfiglib_is_installed(
+    checkout: Checkout, variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(KharnessError) if said else nullcontext() as caught:
+        check_given_axes(known_options(checkout.root, checkout.root), variables)
+    assert (f"{caught.value}; {caught.value.hint}" if caught else "") == said
 
 
 def test_a_matrix_that_has_begun_keeps_its_axes(root: Path) -> None:
