@@ -12,6 +12,12 @@ with the same losses in the same order, over all attempts, and each step counts 
     sft         trl's own sft.py, by torchrun in two processes
     lightning   a script with a Lightning Trainer
     hydra       one with Hydra
+    wandb, trackio, mlflow, tensorboard
+                scripts that call these; tensorboard's write all their files into one folder
+    two         one that calls Trackio and TensorBoard, and prints
+    c           a C program that prints (needs gcc)
+    children    a script that prints, ignores SIGTERM and leaves two processes, of which one ignores it, too
+    nano        a script of ours with nanoGPT's habits, that goes on by --init_from=resume
     nanogpt     nanoGPT's train.py (NANOGPT=its folder)
     run_clm     run_clm.py of transformers' examples (RUN_CLM=its path; needs the package evaluate)
 """
@@ -36,14 +42,18 @@ from pathlib import Path
 
 import psutil
 
-from monitoring.journal.lineage import counting
-from monitoring.journal.records import read_records
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from monitoring.journal.lineage import counting  # noqa: E402
+from monitoring.journal.records import read_records  # noqa: E402
+from tests.monitoring.bridge import stored  # noqa: E402
 
 KILLS = 20
 # Attempts beyond those that kills explain, after which a run that only fails is given up.
 SPARE = 5
 
-Stored = Callable[[Path], list[tuple[int, float]]]
+Stored = Callable[[Path], stored.Losses]
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Kind:
     resume: str = ""
     prepare: Callable[[Path], None] = lambda folder: None
     """Makes its data and what else it needs in the folder it runs in."""
+    keeps_late: bool = False
+    """Whether its store may lack steps that the program has noted as done when it was killed."""
     runs: int = 2
     spread: float = 15.0
     """Seconds between two kills, at most."""
@@ -78,6 +90,12 @@ for step in range(first, int(sys.argv[3]) + 1):
         new = kept.with_name("new")
         new.write_text(str(step))
         new.replace(kept)
+"""
+LEAVES = """
+import signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "600"])
+subprocess.Popen(["env", "--default-signal=TERM", "sleep", "600"], start_new_session=True)
 """
 OF_HYDRA = f"""
 import sys, hydra
@@ -121,32 +139,34 @@ trainer = Trainer(default_root_dir=given.out, max_steps=given.steps, log_every_n
 trainer.fit(Net(), data, ckpt_path=given.ckpt_path)
 """
 
-LINE = re.compile(r"^iter (\d+): loss (\S+), time .*$", re.MULTILINE)
+PROGRAMS = ROOT / "tests/monitoring/bridge"
 
 
-def printed(run: Path) -> list[tuple[int, float]]:
-    """Return the whole lines that are reports; a line that was cut off ends in a character of its own."""
-    found = LINE.finditer((run / "output.log").read_text())
-    return [(int(line[1]), float(line[2])) for line in found if not line[0].endswith("\x18")]
+def printed(run: Path) -> stored.Losses:
+    return stored.printed(run / "output.log")
 
 
 def in_event_files(folder: str, tag: str) -> Stored:
     """Return what TensorBoard's own reader finds in a folder of a run."""
+    return lambda run: stored.of_event_files(list((run / folder).rglob("*tfevents*")), tag)
 
-    def stored(run: Path) -> list[tuple[int, float]]:
-        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-        # the time when it was begun is in the name of a file
-        files = sorted((run / folder).rglob("*tfevents*"), key=lambda path: path.name.split(".")[3:])
-        events = [event for file in files for event in EventFileLoader(str(file)).Load()]
-        return [
-            (event.step, value.tensor.float_val[0])
-            for event in events
-            for value in event.summary.value
-            if value.tag == tag
-        ]
+def in_one_folder(run: Path) -> stored.Losses:
+    """Return what a run has written into the folder of all runs: its losses are x times the usual."""
+    x = float(run.name.removeprefix("x-"))
+    files = list((run.parent.parent.parent / "runs" / "a").glob("*tfevents*"))
+    return [
+        (step, loss)
+        for step, loss in stored.of_event_files(files, "loss")
+        if round(loss * (step + 1) / 4) == x
+    ]
 
-    return stored
+
+def richest(run: Path) -> stored.Losses:
+    """Trackio's, or TensorBoard's where the first attempt was killed before Trackio had kept any."""
+    found = [stored.of_trackio(run / "stores"), in_one_folder(run)]
+    recorded = [r["train_loss"] for r, _ in read_records(run / "metrics.jsonl") if "train_loss" in r]
+    return found[0] if recorded == [loss for _, loss in found[0]] else found[1]
 
 
 def written(name: str, text: str) -> Callable[[Path], None]:
@@ -176,6 +196,10 @@ def a_language(folder: Path) -> None:
     # what a file of weights lacks is initialized
     weights = {"transformer.wte.weight": numpy.zeros((10, 16), numpy.float32)}
     save_file(weights, folder / "model" / "model.safetensors", metadata={"format": "pt"})
+
+
+def compiled(folder: Path) -> None:
+    subprocess.run(["gcc", "-o", folder / "prints", PROGRAMS / "prints.c"], check=True)
 
 
 def nanogpt(folder: Path) -> None:
@@ -249,6 +273,50 @@ KINDS = {
         range(1, 301),
         prepare=written("trains.py", OF_HYDRA),
         runs=4,
+        spread=4.0,
+    ),
+    **{
+        name: Kind(
+            [PYTHON, str(PROGRAMS / "programs.py"), name, "300", "0.03", "{run_dir}/kept", "{x}"],
+            "programs.py",
+            kept,
+            range(300),
+            keeps_late=True,
+            spread=8.0,
+        )
+        for name, kept in {
+            "wandb": lambda run: stored.of_wandb(run / "stores"),
+            "trackio": lambda run: stored.of_trackio(run / "stores"),
+            "mlflow": lambda run: stored.of_mlflow(run / "stores"),
+            "tensorboard": in_one_folder,
+            "two": richest,
+        }.items()
+    },
+    "c": Kind(
+        ["./prints", "300", "0.03", "{run_dir}/kept", "{x}"],
+        "./prints",
+        printed,
+        range(300),
+        prepare=compiled,
+        spread=4.0,
+    ),
+    "children": Kind(
+        [PYTHON, "trains.py", "{x}", "{run_dir}", "300"],
+        "trains.py",
+        printed,
+        range(1, 301),
+        prepare=written("trains.py", LEAVES + PRINTS),
+        spread=4.0,
+    ),
+    "nano": Kind(
+        [
+            *(PYTHON, str(PROGRAMS / "nano.py"), "--out_dir={run_dir}/out", "--max_iters=300"),
+            *("--pause=0.03", "--learning_rate={x}"),
+        ],
+        "nano.py",
+        printed,
+        range(301),
+        "if:{run_dir}/out/ckpt.pt --init_from=resume",
         spread=4.0,
     ),
     "nanogpt": Kind(
@@ -372,17 +440,19 @@ def complete(folder: str, runs: int) -> bool:
 
 def is_exact(kind: Kind, run: Path) -> bool:
     """Whether a journal has what the program's own store kept, each value once, and counts each step once."""
-    stored = kind.stored(run)
+    kept = kind.stored(run)
     journal = [record for record, _ in read_records(run / "metrics.jsonl")]
     recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
     count = [record["global_step"] for record in counting(journal) if "train_loss" in record]
     steps = list(kind.steps)
     if kind.resume == FROM_CHECKPOINT:  # a Trainer that is continued after its last step trains one more
-        steps += range(steps[-1] + 1, max((step for step, _ in stored), default=0) + 1)
-    exact = recorded == stored and count == steps
+        steps += range(steps[-1] + 1, max((step for step, _ in kept), default=0) + 1)
+    if kind.keeps_late:
+        steps = sorted({step for step, _ in kept})
+    exact = recorded == kept and count == steps
     attempts = max(int(str(record["attempt"])) for record in journal)
     print(
-        f"  {run.name}: {attempts} attempts, {len(stored)} stored, {len(recorded)} recorded, "
+        f"  {run.name}: {attempts} attempts, {len(kept)} stored, {len(recorded)} recorded, "
         f"{len(count)} count: {'exact' if exact else 'NOT EXACT'}"
     )
     return exact

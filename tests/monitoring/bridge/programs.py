@@ -1,29 +1,42 @@
 """Programs that train for a moment and report as their authors like; none knows the bridge.
 
-`python programs.py KIND STEPS PAUSE`: so many steps with a pause in seconds after each.
+`python programs.py KIND STEPS PAUSE [KEPT [SCALE]]`: so many steps with a pause in seconds after each. Every
+tenth it notes in the file KEPT, and goes on from there; beside it, in `pid`, its process. Losses are SCALE
+times the usual.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 KIND, STEPS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+KEPT = Path(sys.argv[4]) if len(sys.argv) > 4 else None
+SCALE = float(sys.argv[5]) if len(sys.argv) > 5 else 1.0
+
+if KEPT:
+    KEPT.with_name("pid").write_text(f"{os.getpid()}\n")
 
 
 def loss(step: int) -> float:
     """A value that no short decimal is."""
-    return 4 / (step + 1)
+    return SCALE * 4 / (step + 1)
 
 
 def each(log: Callable[[int], object]) -> None:
-    for step in range(STEPS):
+    first = int(KEPT.read_text()) if KEPT and KEPT.exists() else 0
+    for step in range(first, STEPS):
         log(step)
         time.sleep(PAUSE)
+        if KEPT and step % 10 == 9:
+            new = KEPT.with_name(f"{KEPT.name}.new")
+            new.write_text(str(step + 1))
+            new.replace(KEPT)
 
 
 if KIND == "nanogpt":
@@ -45,13 +58,15 @@ elif KIND == "wandb":
     import wandb
 
     wandb.init(project="p", mode="offline")
-    each(lambda step: wandb.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}))
+    each(lambda step: wandb.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}, step))
     wandb.finish()
 elif KIND == "trackio":
     import trackio
 
     trackio.init(project="p", name="a")
-    each(lambda step: trackio.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}))
+    each(
+        lambda step: trackio.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}, step)
+    )
     trackio.finish()
 elif KIND in ("tensorboard", "scalars"):
     from torch.utils.tensorboard import SummaryWriter
@@ -90,6 +105,20 @@ elif KIND == "trackio and output":
             print(f"iter {step}: loss {loss(step):.4f}, time 9ms"),
         )
     )
+    trackio.finish()
+elif KIND == "two":
+    import trackio
+    from torch.utils.tensorboard import SummaryWriter
+
+    trackio.init(project="p", name="a")
+    with SummaryWriter("runs/a", flush_secs=1) as writer:
+        each(
+            lambda step: (
+                trackio.log({"train/loss": loss(step)}, step),
+                [writer.add_scalar(*pair, step) for pair in (("loss", loss(step)), ("lr", loss(step) / 8))],
+                print(f"iter {step}: loss {loss(step):.4f}, time 9ms"),
+            )
+        )
     trackio.finish()
 elif KIND == "quiet":
     each(lambda step: print("working", flush=True))

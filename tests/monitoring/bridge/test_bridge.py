@@ -97,7 +97,9 @@ def test_program_that_is_no_python(run_dir: Path, bridged: Bridged) -> None:
 
 
 def test_what_is_left_running_is_ended_and_said(run_dir: Path, bridged: Bridged) -> None:
-    ended = bridged(run_dir, "sh", "-c", "sleep 600 & echo $!; setsid -f sh -c 'echo $$; exec sleep 600'")
+    """Also what ignores SIGTERM."""
+    deaf = "trap '' TERM; echo $$; exec sleep 600"
+    ended = bridged(run_dir, "sh", "-c", 'sleep 600 & echo $!; setsid -f sh -c "$0"', deaf)
     assert "note: what the program had left running is ended" in ended.stderr
     left = [int(pid) for pid in (run_dir / "output.log").read_text().split()]
     assert len(left) == 2

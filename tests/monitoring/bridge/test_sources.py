@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.recorder import REPORTED
@@ -249,22 +246,6 @@ def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path,
     assert (run_dir / "output.log").read_text().splitlines()[2:] == ["2"]
 
 
-def of_trackio(stores: Path) -> list[float]:
-    (database,) = Path(os.environ.get("TRACKIO_DIR", stores / "trackio")).glob("*.db")
-    with contextlib.closing(sqlite3.connect(database)) as found:
-        return [
-            json.loads(row[0])["train/loss"]
-            for row in found.execute("SELECT metrics FROM metrics ORDER BY id")
-        ]
-
-
-def of_tensorboard(stores: Path) -> list[float]:
-    (file,) = stores.parent.parent.glob("runs/a/*tfevents*")
-    loader = EventFileLoader(str(file))
-    values = [value for event in loader.Load() for value in event.summary.value if value.tag == "loss"]
-    return [value.tensor.float_val[0] for value in values]
-
-
 def test_two_programs_that_write_event_files_into_one_folder_stay_apart(
     results: Path, warm_bridge: WarmPython
 ) -> None:
@@ -296,26 +277,6 @@ def test_two_programs_that_write_event_files_into_one_folder_stay_apart(
     assert [bridge.wait() for bridge in bridges] == [0, 0]
     losses = [[r["train_loss"] for r in records(directory, "step")] for directory in directories]
     assert losses == [[1.0] * 3, [2.0] * 3]
-
-
-@pytest.mark.parametrize(("kind", "stored"), [("trackio", of_trackio), ("tensorboard", of_tensorboard)])
-def test_all_that_a_killed_programs_tracker_has_kept(
-    run_dir: Path, kind: str, stored: Callable[[Path], list[float]]
-) -> None:
-    """Read by the tracker's own reader, or by SQLite's."""
-    pid = run_dir.parent / "pid"
-    program = ["sh", "-c", f'echo $$ > {pid}; exec "$@"', "sh", *map(str, ours(kind, 10_000, 0.002))]
-    bridge = subprocess.Popen(
-        [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *program],
-        cwd=run_dir.parent,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_until(lambda: len(records(run_dir, "step")) > 100)
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-    assert bridge.wait() == 128 + signal.SIGKILL
-    kept = stored(run_dir / "stores")
-    assert [record["train_loss"] for record in records(run_dir, "step")] == kept
-    assert kept == pytest.approx([4 / (step + 1) for step in range(len(kept))], rel=1e-7)
 
 
 def test_nothing_found_shows_what_was_printed(run_dir: Path, bridged: Bridged) -> None:

@@ -1,0 +1,130 @@
+"""Programs that are killed at random moments, or their bridges, and continued: every value that their own
+stores have kept is recorded once, and each step counts once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import read_records
+
+from ...processes import is_gone
+from ...waiting import wait_until
+from ...warm_python import WarmPython
+from .stored import Losses, of_event_files, of_mlflow, of_trackio, of_wandb, printed
+from .test_sources import PROGRAMS
+
+NANO = Path(__file__).with_name("nano.py")
+STEPS = 60
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A program; `{here}` in its words is the folder it runs in."""
+
+    words: Sequence[str]
+    stored: Callable[[Path], Losses]
+    """What its store has kept, of a run directory."""
+    options: Sequence[str] = ()
+    """The bridge's."""
+
+
+# A program of `sh -c` that notes its process and becomes another one.
+NOTES = 'echo $$ > "$0"; exec "$@"'
+
+
+def ours(kind: str) -> list[str]:
+    return [sys.executable, str(PROGRAMS), kind, str(STEPS), "0.01", "{here}/kept"]
+
+
+def in_runs(run_dir: Path) -> Losses:
+    return of_event_files(list(run_dir.parent.glob("runs/a/*tfevents*")), "loss")
+
+
+KINDS = {
+    "C": Kind(
+        ["sh", "-c", NOTES, "{here}/pid", "{here}/prints", str(STEPS), "0.01", "{here}/kept"],
+        lambda run: printed(run / "output.log"),
+    ),
+    "mlflow": Kind(ours("mlflow"), lambda run: of_mlflow(run / "stores")),
+    "nanogpt": Kind(
+        [
+            *(
+                "sh",
+                "-c",
+                NOTES,
+                "{here}/pid",
+                sys.executable,
+                str(NANO),
+                "--out_dir={here}/run/out",
+                f"--max_iters={STEPS - 1}",
+            ),
+            *("--pause=0.01", "--eval_interval=10"),
+        ],
+        lambda run: printed(run / "output.log"),
+        ["--resume-with", "if:{here}/run/out/ckpt.pt", "--resume-with=--init_from=resume"],
+    ),
+    "tensorboard": Kind(ours("tensorboard"), in_runs),
+    "trackio": Kind(ours("trackio"), lambda run: of_trackio(run / "stores")),
+    "wandb": Kind(ours("wandb"), lambda run: of_wandb(run / "stores")),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm_bridge: WarmPython) -> None:
+    kind, here = KINDS[name], run_dir.parent
+    if name == "C":
+        if shutil.which("gcc") is None:
+            pytest.skip("gcc, which compiles the program, is not installed")
+        subprocess.run(["gcc", "-o", here / "prints", Path(__file__).with_name("prints.c")], check=True)
+    words, options = ([word.format(here=here) for word in given] for given in (kind.words, kind.options))
+    moments = random.Random(name)
+    for victim in [*moments.sample(["bridge", "program"], 2), None]:
+        (here / "pid").unlink(missing_ok=True)
+        bridge = warm_bridge.start(
+            ["-m", "monitoring.bridge", run_dir, *options, "--", *words], cwd=here, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda: process_of(here) is not None)
+        program = psutil.Process(process_of(here))
+        if victim:
+            wait_for(program, here, moments.randrange(STEPS - 10))
+            os.kill(bridge.pid if victim == "bridge" else program.pid, signal.SIGKILL)
+        code = bridge.wait()
+        wait_until(functools.partial(is_gone, program))
+    assert code == 0, (run_dir / "output.log").read_text()
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
+    assert recorded == kind.stored(run_dir)
+    count = [r["global_step"] for r in counting(journal) if "train_loss" in r]
+    assert count == sorted({step for step, _ in kind.stored(run_dir)})
+
+
+def process_of(here: Path) -> int | None:
+    """The process that the program has noted."""
+    file = here / "pid"
+    return int(file.read_text()) if file.exists() and file.read_text().endswith("\n") else None
+
+
+def wait_for(program: psutil.Process, here: Path, step: int) -> None:
+    """Until the program has done a step, or is through."""
+    wait_until(lambda: is_gone(program) or done(here) >= step)
+
+
+def done(here: Path) -> int:
+    """Steps that the program has noted, or the last that it has printed."""
+    if (kept := here / "kept").exists():
+        return int(kept.read_text() or 0)
+    lines = printed(here / "run" / "output.log")
+    return lines[-1][0] if lines else 0
