@@ -19,9 +19,10 @@ from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
 
 # Seconds between two looks at the sources, and between two searches for new ones: in the first minute, in
-# which stores are made and people watch, and later, where a hundred programs are to cost next to nothing.
-# Most of a look's CPU time goes into code and data that others have driven out of the caches meanwhile.
-LOOK_EVERY, FIND_EVERY = 1.0, 2.0
+# which stores are made and people watch (most until there is something), and later, where a hundred programs
+# are to cost next to nothing. Most of a look's CPU time goes into code and data that others have driven out
+# of the caches meanwhile.
+LOOK_FIRST, LOOK_EVERY, FIND_EVERY = 0.5, 1.0, 2.0
 SETTLED_AFTER = 60.0
 LOOK_LATER, FIND_LATER = 5.0, 15.0
 # Seconds that the sources have after the program's end; and, where something may still write them (what the
@@ -51,9 +52,8 @@ class Bridge:
         """Whether bridge.json lacks some of them."""
         self._standing: dict[Path, Standing] = {}
         """Stores that the program has not been seen to write yet."""
-        self.recorder = Recorder(
-            attempt, {number: str(entry["kind"]) for number, entry in enumerate(earlier)}
-        )
+        kinds = {number: str(entry["kind"]) for number, entry in enumerate(earlier)}
+        self.recorder = Recorder(attempt, kinds, self._is_expected)
         if attempt.number > 1:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
@@ -99,11 +99,13 @@ class Bridge:
     @property
     def look_every(self) -> float:
         """Seconds until the next look."""
-        return LOOK_EVERY if time.monotonic() < self._settled_at else LOOK_LATER
+        if time.monotonic() >= self._settled_at:
+            return LOOK_LATER
+        return LOOK_EVERY if self.has_found else LOOK_FIRST
 
     def look(self) -> bool:
         """Read what is new, and record what is decided; whether there was anything new."""
-        if (now := time.monotonic()) >= self._next_find:
+        if (now := time.monotonic()) >= self._next_find or self.recorder.waits:
             self._next_find = now + (FIND_EVERY if now < self._settled_at else FIND_LATER)
             self._find()
         is_new = self._read()
@@ -191,6 +193,14 @@ class Bridge:
             with contextlib.suppress(OSError):
                 write_known(self._file, self._listed, self._before)
                 self._is_unlisted = False
+
+    def _is_expected(self) -> bool:
+        """Whether the program is to report elsewhere, too: into a file that --follow names, by a tracker."""
+        found = {source.kind for source, _ in self._readers}
+        return any(not path.exists() for path in self.watched.follow) or any(
+            name not in found and hasattr(module, "is_expected") and module.is_expected(self.watched)
+            for name, module in source_kinds().items()
+        )
 
     def _add(self, source: MetricSource) -> None:
         key = _key(source.kind, source.path)

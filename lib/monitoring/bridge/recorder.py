@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,9 +22,10 @@ from monitoring.journal.records import Record, as_number, read_records
 
 REPORTED = "reported"
 
-# Seconds that a metric waits for a richer source that may report it too, for W&B's log is 0.5 s late; and
-# while there is such a source that has not reported anything yet.
-SETTLE, SETTLE_LONG = 5.0, 30.0
+# Seconds that a metric waits for a richer source that may report it too: where a search finds none, as stores
+# are made before the first value; where there is one or is to be one, for W&B's log is 0.5 s late; and while
+# there is one that has not reported anything yet.
+SETTLE_ALONE, SETTLE, SETTLE_LONG = 1.0, 5.0, 30.0
 # Seconds without another value after which those of one step are a record.
 TOGETHER = 1.0
 
@@ -63,9 +64,15 @@ class Recording(Protocol):
 class Recorder:
     """Records what the sources of one program report."""
 
-    def __init__(self, run: Recording, kinds: Mapping[int, str]) -> None:
-        """`kinds` are those of the sources that earlier attempts have read, by number."""
+    def __init__(
+        self, run: Recording, kinds: Mapping[int, str], is_expected: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`kinds` are those of the sources that earlier attempts have read, by number.
+
+        `is_expected` says whether there is to be another source that has not been found.
+        """
         self._run = run
+        self._is_expected = is_expected
         self.sources = {number: Followed(number, kind) for number, kind in kinds.items()}
         self._owners: dict[str, str] = {}  # metric -> the kind of source that it is recorded from
         self._first_seen: dict[str, float] = {}
@@ -131,6 +138,11 @@ class Recorder:
             if progress.group and (all_of_it or now - progress.group[-1][1] >= TOGETHER):
                 self._write(progress)
 
+    @property
+    def waits(self) -> bool:
+        """Whether there are values of which it is not decided yet which source counts."""
+        return any(progress.waiting for progress in self.sources.values())
+
     def _is_settled(self, reported: Reported, now: float) -> bool:
         """Whether it is known for each metric which source it is recorded from."""
         if reported.event != "step":
@@ -141,8 +153,13 @@ class Recorder:
     def _is_decided(self, metric: str, now: float) -> bool:
         """Whether no richer source is expected to report a metric that some have reported."""
         best = max(map(richness, self._candidates[metric]))
-        silent = any(not source.read_to for source in self.sources.values() if richness(source.kind) > best)
-        return best == RICHEST or now - self._first_seen[metric] >= (SETTLE_LONG if silent else SETTLE)
+        richer = [source for source in self.sources.values() if richness(source.kind) > best]
+        waited = now - self._first_seen[metric]
+        if best == RICHEST or waited < SETTLE_ALONE:
+            return best == RICHEST
+        if all(source.read_to for source in richer):
+            return waited >= SETTLE or not (richer or self._is_expected())
+        return waited >= SETTLE_LONG
 
     def _group(self, progress: Followed, reported: Reported, read: float) -> None:
         """Put values of one step together, as sources report them one by one."""

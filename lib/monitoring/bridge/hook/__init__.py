@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PATH = "PYTHONPATH"
+FOLDER = str(Path(__file__).parent)
 ENDING = ".hook.jsonl"
 """End of the name of a file in the spool, which one process of the program writes."""
 
 
 def hooked(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with this folder first on the search path of every Python."""
-    path = [str(Path(__file__).parent), *filter(None, [environment.get(PATH)])]
+    path = [FOLDER, *filter(None, [environment.get(PATH)])]
     return {**environment, PATH: os.pathsep.join(path)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.hook import ENDING
+from monitoring.bridge.hook import ENDING, FOLDER, PATH
 from monitoring.bridge.source import Reported, Watched, files_below, whole_lines
 
 RICHNESS = 95
@@ -20,6 +20,11 @@ def find(watched: Watched) -> Iterator[HookSource]:
     """Yield one source per process that has called a tracker."""
     for path in files_below(watched.own("spool"), ENDING):
         yield HookSource(path)
+
+
+def is_expected(watched: Watched) -> bool:
+    """Whether calls are recorded: a process has no file before its first."""
+    return watched.environment.get(PATH, "").startswith(FOLDER)
 
 
 class HookSource:

@@ -6,10 +6,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import PIECE, Reported, Watched, files_below
+from monitoring.journal.files import OUTPUT_LOG
 
 RICHNESS = 80
 SHARED = True
+
+# What Trackio prints when a run begins.
+SAID = b"* Trackio project initialized: "
 
 
 def variables(watched: Watched) -> Mapping[str, str]:
@@ -23,6 +27,13 @@ def find(watched: Watched) -> Iterator[TrackioSource]:
         for path in files_below(Path(folder), ".db"):
             if watched.is_new_database(path):
                 yield TrackioSource(path)
+
+
+def is_expected(watched: Watched) -> bool:
+    """Whether the program has said that a run begins; its database comes half a second after a value."""
+    with contextlib.suppress(OSError), (watched.directory / OUTPUT_LOG).open("rb") as output:
+        return SAID in output.read(PIECE)
+    return False
 
 
 class TrackioSource:
