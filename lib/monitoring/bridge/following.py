@@ -12,8 +12,9 @@ from pathlib import Path
 
 from monitoring.bridge.attempt import ProgramAttempt
 from monitoring.bridge.recorder import Followed, Recorder, late
-from monitoring.bridge.source import MetricSource, Reported, Watched
+from monitoring.bridge.source import Lines, MetricSource, Reported, Watched
 from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.standing import Standing, read_known, write_known
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
@@ -58,6 +59,7 @@ class Bridge:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
         self._settled_at = time.monotonic() + SETTLED_AFTER
+        self._noted: set[tuple[Path, str]] = set()
         self._said_at_end: Mapping[str, object] = {}
         """The end record of a Run of the program."""
 
@@ -126,6 +128,7 @@ class Bridge:
             if now >= until or now - quiet_since >= (QUIET if is_written else 0.0):
                 break
             time.sleep(0.1)
+        self._take_last_lines()
         self.recorder.record(time.time(), all_of_it=True)
 
     def described(self) -> str:
@@ -232,6 +235,8 @@ class Bridge:
                         self._said_at_end = reported.values
                     else:
                         self.recorder.take(progress, reported, now)
+                if isinstance(source, JsonLinesSource):
+                    self._note(source, source.left_out)
             except FileNotFoundError:
                 continue  # a program may remove what it wrote; what was read is recorded
             except (OSError, ValueError) as error:
@@ -239,6 +244,23 @@ class Bridge:
                 if self._complaints[source.path] == TELL_COMPLAINT_AFTER:
                     say(f"warning: {source.path} cannot be read now: {error}")
         return is_new
+
+    def _take_last_lines(self) -> None:
+        """Read what stands at the end of files without the end of a line, and say where that is no record."""
+        for source, _ in self._readers:
+            if isinstance(source, JsonLinesSource):
+                source.is_whole = True
+        self._read()
+        for source, progress in self._readers:
+            if isinstance(source, Lines) and source.path not in self._standing:
+                with contextlib.suppress(OSError):
+                    self._note(source, source.cut_off(progress.read_to))
+
+    def _note(self, source: MetricSource, what: str) -> None:
+        """Say once what is left out of a source."""
+        if what and (source.path, what) not in self._noted:
+            self._noted.add((source.path, what))
+            say(f"note: {source.path.name} {what}")
 
     def _describe(self, reported: Reported) -> None:
         """Take over what a Run of the program says of its model and training."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.bridge.recorder import Followed, Recorder
-from monitoring.bridge.source import MetricSource, files_below
+from monitoring.bridge.source import Lines, MetricSource, files_below
 from monitoring.bridge.sources import richness
 from monitoring.bridge.sources.csv import CsvSource
 from monitoring.bridge.sources.jsonl import JsonLinesSource
@@ -88,21 +88,17 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
                 recorder.record(time.time(), all_of_it=True)
                 where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
                 raise NothingToImportError(where, hint=f"{directory} has what could be read") from error
-            if cut_off := _cut_off(source, recorder.sources[number].read_to):
-                say(f"note: {source.path.name} {cut_off}")
+            cut_off = _cut_off(source, recorder.sources[number].read_to)
+            for note in filter(None, (getattr(source, "left_out", ""), cut_off)):
+                say(f"note: {source.path.name} {note}")
         recorder.record(time.time(), all_of_it=True)
     return recorder.count
 
 
 def _cut_off(source: MetricSource, place: int) -> str:
     """Say how a file ends whose writer was killed; empty for a whole one. Its last values end at `place`."""
-    if isinstance(source, CsvSource | JsonLinesSource):
-        with source.path.open("rb") as file:
-            last = file.read().rpartition(b"\n")[2]
-        if isinstance(source, CsvSource):
-            return "has a last line without an end: its last number may lack digits" if last else ""
-        is_read = source.path.stat().st_size == place
-        return "ends in the middle of a line, which is left out" if last and not is_read else ""
+    if isinstance(source, Lines):
+        return source.cut_off(place)
     if isinstance(source, WandbSource):
         end = max((record.end for record in read_log(source.path, place)), default=max(place, len(HEADER)))
     elif isinstance(source, TensorboardSource):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from monitoring.bridge.guard import variables
 from monitoring.bridge.neighbors import Neighbors
@@ -42,6 +42,17 @@ class MetricSource(Protocol):
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands after a place, in order. OSError and ValueError where it cannot be read now."""
+
+
+CUT_OFF = "ends in the middle of a line, which is left out"
+
+
+@runtime_checkable
+class Lines(MetricSource, Protocol):
+    """A file of lines, of which the last may have been cut off."""
+
+    def cut_off(self, place: int) -> str:
+        """Say so, of a file that was read to a place; empty for a whole one."""
 
 
 @dataclass(frozen=True)

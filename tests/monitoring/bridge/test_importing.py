@@ -115,6 +115,20 @@ def test_half_written_log_is_read_as_far_as_it_goes(
     assert capsys.readouterr().err.startswith(f"note: {path.name} {said}")
 
 
+def test_line_that_is_no_json_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step":1,"lo\n{"step":2,"loss":NaN}\noops\n{"step":3,"loss":2')
+    assert import_run(path, tmp_path / "run", project="p", agent=False) == 1
+    (record,) = records(tmp_path / "run", "step")
+    assert (record["global_step"], record["train_loss"], record["nonfinite"]) == (2, None, ["train_loss"])
+    assert capsys.readouterr().err.splitlines() == [
+        'note: a.jsonl has a line that is no JSON, which is left out: \'{"step":1,"lo\'',
+        "note: a.jsonl ends in the middle of a line, which is left out",
+    ]
+
+
 def test_what_cannot_be_read_to_its_end_is_no_complete_run(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "m.db")) as broken:
         broken.execute("CREATE TABLE metrics (key, value, is_nan)")  # and nothing else of MLflow's

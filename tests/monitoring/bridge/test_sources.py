@@ -162,6 +162,37 @@ def test_rows_that_stood_in_a_store_before_are_not_recorded(
         assert records(run_dir, "step") == expected * attempt
 
 
+TORN = r"""
+open('m.jsonl', 'w').write('{"step":1,"loss":NaN}\n\n{"step":2,"lo\noops\n{"step":3,"loss":0.5}')
+open('n.jsonl', 'w').write('{"step":1,"acc":0.5}\n{"step":2,"ac')
+open('c.csv', 'w').write('step,f1\n1,0.5\n2,0.2')
+"""
+
+
+def test_lines_that_are_no_record_are_left_out_and_said_once(run_dir: Path, bridged: Bridged) -> None:
+    """A last line that is whole JSON needs no end; the last number of a CSV may lack digits."""
+    follow = [word for name in ("m.jsonl", "n.jsonl", "c.csv") for word in ("--follow", name)]
+    ended = bridged(run_dir, sys.executable, "-c", TORN, options=follow)
+    assert ended.returncode == 0, ended.stderr
+    found = [
+        (record["global_step"], name, record[name])
+        for record in records(run_dir, "step")
+        for name in ("train_loss", "acc", "f1")
+        if name in record
+    ]
+    assert sorted(found, key=str) == [
+        (1, "acc", 0.5),
+        (1, "f1", 0.5),
+        (1, "train_loss", None),
+        (3, "train_loss", 0.5),
+    ]
+    assert [line for line in ended.stderr.splitlines() if line.startswith("note: ")] == [
+        'note: m.jsonl has a line that is no JSON, which is left out: \'{"step":2,"lo\'',
+        "note: n.jsonl ends in the middle of a line, which is left out",
+        "note: c.csv ends in the middle of a line, which is left out",
+    ]
+
+
 def test_run_of_ours_in_a_program_spools(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("run")).returncode == 0
     assert not list(run_dir.parent.glob("results/own/*.json*"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import CUT_OFF, Reported, Watched, files_below
 from monitoring.journal.files import METRICS_CSV
 
 # The default folder of Lightning's CSVLogger, which rewrites its file whenever a column is new.
@@ -35,9 +36,9 @@ class CsvSource:
     kind, note = "csv", ""
 
     def __init__(self, path: Path, *, is_whole: bool = False) -> None:
-        """`is_whole`: nobody writes it any more, so that its last line needs no end."""
         self.path = path
         self._is_whole = is_whole
+        """Whether its last line needs no end: nobody writes the file any more, and nobody had to stop."""
         self._seen: tuple[int, int] | None = None
 
     def place_at(self, size: int) -> int:
@@ -61,6 +62,17 @@ class CsvSource:
             for number, row in enumerate(self._rows(), 1):
                 yield _reported(row, number)
         self._seen = now
+
+    def cut_off(self, place: int) -> str:
+        """Say that the last line has no end; empty for a whole one."""
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read() in (b"", b"\n"):
+                return ""
+        return (
+            "has a last line without an end: its last number may lack digits" if self._is_whole else CUT_OFF
+        )
 
     def _rows(self) -> Iterator[dict[str, str]]:
         import csv  # as above

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from monitoring.bridge.source import Reported, Watched
+from monitoring.bridge.source import CUT_OFF, Reported, Watched
 
 RICHNESS = 50
 
@@ -28,9 +29,11 @@ class JsonLinesSource:
     kind, note = "jsonl", ""
 
     def __init__(self, path: Path, *, is_whole: bool = False) -> None:
-        """`is_whole`: nobody writes it any more, so that its last line needs no end."""
         self.path = path
-        self._is_whole = is_whole
+        self.is_whole = is_whole
+        """Whether nobody writes it any more, so that its last line needs no end."""
+        self.left_out = ""
+        """What is to be said of the first line that is no JSON."""
 
     def place_at(self, size: int) -> int:
         """Return the size: the place is a byte offset."""
@@ -38,21 +41,41 @@ class JsonLinesSource:
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""
-        import orjson  # no program waits for it
-
-        from monitoring.bridge.flat import reported
+        from monitoring.bridge.flat import reported  # no program waits for it
 
         with self.path.open("rb") as file:
             if file.seek(0, os.SEEK_END) < place:
                 place = 0  # begun anew, by a program that keeps no lines
             file.seek(place)
             for line in file:
-                if not (self._is_whole or line.endswith(b"\n")):
+                is_ended = line.endswith(b"\n")
+                if not (self.is_whole or is_ended):
                     return
                 place += len(line)
                 try:
-                    row = orjson.loads(line)
-                except orjson.JSONDecodeError:
+                    row = _read(line)
+                except ValueError:
+                    text = line.decode("utf-8", "replace").strip()[:60]
+                    if is_ended and text and not self.left_out:
+                        self.left_out = f"has a line that is no JSON, which is left out: {text!r}"
                     continue
                 if isinstance(row, dict):
                     yield reported(row, place)
+
+    def cut_off(self, place: int) -> str:
+        """Say that the last line, after a place, has no end and is no JSON; empty for a whole one."""
+        with self.path.open("rb") as file:
+            file.seek(place)
+            return CUT_OFF if file.read().rpartition(b"\n")[2].strip() else ""
+
+
+def _read(line: bytes) -> Any:
+    """Return the value of a line, with NaN as Python writes it; ValueError for what is no JSON."""
+    import orjson  # as above
+
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        import json
+
+        return json.loads(line)
