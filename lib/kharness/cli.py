@@ -483,9 +483,16 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
     from kharness.matrix.commands.axes import GROUPS
     from kharness.matrix.commands.planned import launcher_settings
 
-    groups = {
-        name: GROUPS.join(getattr(options, option, ()))
-        for name, option in (("MATRIX_INCLUDE", "include"), ("MATRIX_EXCLUDE", "exclude"))
+    texts = {
+        "MATRIX_INCLUDE": GROUPS.join(getattr(options, "include", ())),
+        "MATRIX_EXCLUDE": GROUPS.join(getattr(options, "exclude", ())),
+        "MATRIX_QUARANTINE": getattr(options, "quarantine", ""),
+    }
+    early: dict[str, Value] = {
+        "MATRIX_EARLY_STOPPING": True,
+        "MATRIX_HALVING_FACTOR": 3,
+        "MATRIX_HALVING_MIN_EPOCHS": options.early_stopping or 1,
+        "SWEEP_METRIC": options.metric or "val_loss",
     }
     return {
         **launcher_settings(options.launcher, options.launcher_option, detach=options.detach),
@@ -493,14 +500,20 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         "MATRIX_TIMEOUT": 0,
         "MATRIX_RETRIES": 1,
         **_running(options, is_program=True),
+        **(early if options.early_stopping else {}),
         **_judging(options),
-        **{name: value for name, value in groups.items() if value},
+        **{name: value for name, value in texts.items() if value},
     }
 
 
 def _running(options: argparse.Namespace, *, is_program: bool) -> dict[str, Value]:
     """Return the settings of how runs are started that were typed, and whether first failures stop all."""
-    asked = {"JOBS": options.jobs, "TIMEOUT": options.timeout, "RETRIES": options.retries}
+    asked = {
+        "JOBS": options.jobs,
+        "TIMEOUT": options.timeout,
+        "RETRIES": options.retries,
+        "GPUS_PER_CELL": options.gpus_per_cell,
+    }
     found: dict[str, Value] = {f"MATRIX_{name}": value for name, value in asked.items() if value is not None}
     if is_program:
         from kharness.matrix.running.alike import FIRST

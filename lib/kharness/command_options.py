@@ -19,15 +19,15 @@ OF_RUN = (
     *("--machine-monitor", "--offline", "--pattern", "--project", "--render", "--resume-with", "--tracker"),
 )
 OF_MATRIX = (
-    *("--axis", "--baseline", "--better", "--budget", "--jobs", "--keep-going", "--metric", "--retries"),
-    "--timeout",
+    *("--axis", "--baseline", "--better", "--budget", "--early-stopping", "--gpus-per-cell", "--jobs"),
+    *("--keep-going", "--metric", "--retries", "--timeout"),
 )
 # Targets of make that judge.
 JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
-    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include"),
+    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include", "--quarantine"),
     "sweep": (*OF_RUN, *OF_MATRIX, *OF_SWEEP),
 }
 
@@ -181,17 +181,21 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V",
                         help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
-    _takes_running(parser, "1, in a queue all", "none", "1")
+    _takes_running(parser, "1, in a queue all", "none", "1", "its own choice")
+    parser.add_argument("--early-stopping", type=_count, nargs="?", const=1, metavar="N",
+                        help="stop runs that lose by --metric or val_loss, from validation N on")  # fmt: skip
     _takes_judging(parser)
 
 
-def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, retries: str) -> None:
+def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, retries: str, gpus: str) -> None:
     parser.add_argument("--jobs", type=_whole, metavar="N",
                         help=f"runs at once, 0 for as many as fit; default: {jobs}")  # fmt: skip
     parser.add_argument("--timeout", type=_whole, metavar="S",
                         help=f"seconds per attempt, 0 for none; default: {timeout}")  # fmt: skip
     parser.add_argument("--retries", type=_whole, metavar="N",
                         help=f"after a kill or a lost device; default: {retries}")  # fmt: skip
+    parser.add_argument("--gpus-per-cell", type=_whole, metavar="N",
+                        help=f"GPUs of a run, in CUDA_VISIBLE_DEVICES; default: {gpus}")  # fmt: skip
     parser.add_argument("--keep-going", action="store_true",
                         help="start all, also where the first ones fail alike")  # fmt: skip
 
@@ -221,7 +225,7 @@ def _takes_more_seeds(parser: argparse.ArgumentParser) -> None:
     _takes_directory(parser)
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="seed=V,V",
                         help="add seeds to a matrix: seed=1..10 keeps those that it has")  # fmt: skip
-    _takes_running(parser, *("as it began",) * 3)
+    _takes_running(parser, *("as it began",) * 4)
 
 
 def _takes_note(parser: argparse.ArgumentParser) -> None:
@@ -237,6 +241,8 @@ def _takes_grid(parser: argparse.ArgumentParser) -> None:
                         help="further runs; an axis that it does not name has all its values")  # fmt: skip
     parser.add_argument("--exclude", action="append", default=[], metavar="'NAME=V NAME=V'",
                         help="combinations that are left out")  # fmt: skip
+    parser.add_argument("--quarantine", default="", metavar="FILE",
+                        help="names of runs that are known to fail, each with # and why")  # fmt: skip
 
 
 def _takes_sweep(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +261,7 @@ def _whole(text: str) -> int:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of trials")
+        raise argparse.ArgumentTypeError(f"{text} is no number from 1 on")
     return int(text)
 
 

@@ -28,6 +28,8 @@ from kharness.runs.errors import MatrixError
 FLAGS = ("detach", "gpu-monitor", "hook", "keep-going", "machine-monitor", "offline")
 SEVERAL = ("exclude", "follow", "include", "launcher-option", "pattern", "render", "tracker")
 PAIRS = ("axis", "env", "better")
+OPTIONAL = ("early-stopping",)
+"""Flags that may have a value."""
 COMMAND = "command"
 
 
@@ -65,7 +67,7 @@ def _options(key: str, value: Any, file: str) -> list[str]:
         if not isinstance(value, Mapping):
             raise MatrixError(f"{file}: {key} is no table", hint=f"write [{key}], and NAME = VALUE below it")
         return [f"--{key}={name}={_text(key, one, file)}" for name, one in value.items()]
-    if key in FLAGS:
+    if key in FLAGS or (key in OPTIONAL and isinstance(value, bool)):
         if not isinstance(value, bool):
             raise MatrixError(f"{file}: {key} is neither true nor false", hint=f"write {key} = true")
         return [f"--{key}"] if value else []

@@ -15,7 +15,7 @@ from kharness.config.output import say
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
-from kharness.runs.command import COMMAND_JSON, command_launch, read_command
+from kharness.runs.command import COMMAND_JSON, TAKES_NO_GPUS, command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
@@ -171,7 +171,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> SelectedRuns:
         chosen,
         True,
         plan["kind"],
-        plan["settings"],
+        {**(TAKES_NO_GPUS if plan.get("template") else {}), **plan["settings"]},
         known,
         plan["order"],
         {name: plan[name] for name in ("git", MODEL_GIT, "template") if name in plan},
@@ -192,7 +192,7 @@ def _member(cell: Mapping[str, Any], directory: Path, root: Path, sources: Path 
 
 def _single(directory: Path, root: Path, *, only_look: bool) -> SelectedRuns:
     if (command := read_command(directory)) is not None:
-        return _run(command_launch(directory, command), command.settings)
+        return _run(command_launch(directory, command), {**TAKES_NO_GPUS, **command.settings})
     config = directory / CONFIG_PY
     if not config.is_file() and only_look:
         return replace(_run(Launch(directory.name, directory, root, "", {})), is_startable=False)

@@ -104,6 +104,8 @@ def supervise(
             except Detached as left:
                 tell_detached(directory, left)
                 return 0
+        if watcher is not None and (line := watcher.at_end()):
+            progress.say(line)
         started = [directory / name for name in outcomes]
         told = told_lines(started, signals, progress.say, root, since=clock.earliest())
     code = tell(directory, report, chosen=chosen, told=told)

@@ -19,6 +19,9 @@ from monitoring.journal.encoding.json_shape import check_shape, read_json
 COMMAND_JSON = "command.json"
 BRIDGE = "monitoring.bridge"
 
+# Settings of programs unless GPUs of each were asked for; an earlier version left them out.
+TAKES_NO_GPUS = {"MATRIX_GPUS_PER_CELL": 0}
+
 _SHAPE = {
     "argv": [str],
     "cwd": str,
@@ -104,6 +107,10 @@ class CommandLaunch(Launch):
         options += ["--hook"] if self.of.hook else []
         options += [f"--{name}" for name in self.of.monitors]
         return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
+
+    def device(self, gpus_per_cell: int) -> object:
+        """Return what an axis DEVICE says, else GPUs where some were asked for: a program does not tell."""
+        return self.asked.get("DEVICE", "cuda" if gpus_per_cell else "cpu")
 
     @property
     def command_line(self) -> str:

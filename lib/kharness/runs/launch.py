@@ -70,6 +70,10 @@ class Launch:
             script = self.sources / (script.relative_to(self.root) if is_own else copied_model(script))
         return [self._shown(script), "--run-dir", self.shown_directory, *self.arguments]
 
+    def device(self, gpus_per_cell: int) -> object:
+        """Return what it trains on, `cuda`, `cpu`, or `auto` for a GPU where there is one."""
+        return self.asked.get("DEVICE")
+
     @property
     def shown_directory(self) -> str:
         return self._shown(self.directory)

@@ -17,10 +17,11 @@ from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.cells import run_order
 from kharness.matrix.planning.matrix_json import Kind, Plan, write_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
-from kharness.matrix.planning.plan import PREFIX
+from kharness.matrix.planning.plan import PREFIX, quarantine_entries
+from kharness.matrix.planning.quarantine import idle, quarantined
 from kharness.matrix.planning.seeds_planned import seeds_planned
 from kharness.matrix.planning.single import on_cluster
-from kharness.runs.command import CommandLaunch, command_launch
+from kharness.runs.command import TAKES_NO_GPUS, CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError
 from kharness.runs.rundir import numbered, stamp, sync_filesystem
 
@@ -88,6 +89,8 @@ def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], d
         command = given.command(cell.name, run, cell.values)
         launches.append(command_launch(run, command, root=given.cwd))
     seeds = seeds_planned(cells, settings, directory.parent, command=given.computing())
+    entries = quarantine_entries(given.cwd, str(settings.get("MATRIX_QUARANTINE", "")), "--quarantine")
+    names = [cell.name for cell in cells]
     return Plan(
         directory=directory,
         axes=grid.axes,
@@ -96,7 +99,8 @@ def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], d
         launches=launches,
         settings=settings,
         order=run_order(cells, settings),
-        notes=seeds.notes,
+        quarantine=quarantined(entries, names),
+        notes=[*seeds.notes, *idle(entries, names)],
         template=given.content(),
         seeds=seeds.content(),
         created=time.time(),
@@ -111,6 +115,7 @@ def launcher_settings(name: str, pairs: Sequence[str], *, detach: bool) -> dict[
     kinds = {field.name: str(field.type) for field in fields(LAUNCHERS.load(name).Options)}
     found: dict[str, Value] = {"LAUNCHER": name, "LAUNCHER_LOCAL_FORK_SERVER": True, "MATRIX_DETACH": detach}
     found["MATRIX_JOBS"] = 0 if schedules(found) else 1
+    found |= TAKES_NO_GPUS
     for pair in pairs:
         option, equals, value = pair.partition("=")
         if not equals or option not in kinds:

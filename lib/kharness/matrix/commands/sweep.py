@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -117,7 +118,12 @@ def prepare_sweep(
             created=time.time(),
         )
 
-    return write_new(given, "sweep", planned, check, write=write)
+    def checked(plan: Plan) -> None:
+        # A TPE search has no trial yet, so one is drawn and dropped.
+        drawn = plan.launches or [space.launch(draw(space, 1, seed=0)[0][0], plan.directory)]
+        check(replace(plan, launches=drawn))
+
+    return write_new(given, "sweep", planned, checked, write=write)
 
 
 def _cells(given: Given, ranges: Sequence[Range], settings: Mapping[str, Value]) -> list[Cell]:

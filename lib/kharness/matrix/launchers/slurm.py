@@ -77,7 +77,7 @@ class Options:
     jobs: int
     """MATRIX_JOBS: at once, over all arrays; 0 for as many as Slurm allows."""
     gpus_per_cell: int
-    """MATRIX_GPUS_PER_CELL, for cells that train on GPUs."""
+    """MATRIX_GPUS_PER_CELL, for cells that train on GPUs; 0 for programs for which none were asked."""
     cells_per_job: int
     """MATRIX_CELLS_PER_JOB: of one task; 0 for as many as take a while, where their durations are known."""
     timeout: int
@@ -89,9 +89,12 @@ class Options:
 
     @property
     def of_task(self) -> TaskCells:
-        return TaskCells(
-            self.cells_per_job, self.timeout, self.fork_server, self.gpus_per_cell, self.gpu_percent
-        )
+        return TaskCells(self.cells_per_job, self.timeout, self.fork_server, self._per_cell, self.gpu_percent)
+
+    @property
+    def _per_cell(self) -> int:
+        """GPUs of a cell that trains on some."""
+        return max(1, self.gpus_per_cell)
 
     @property
     def asked(self) -> dict[str, object]:
@@ -100,11 +103,11 @@ class Options:
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return what a task with this cell asks for; with DEVICE=auto GPUs where the partition has some."""
-        device, packed = launch.asked.get("DEVICE"), self.of_task.packed
+        device, packed = launch.device(self.gpus_per_cell), self.of_task.packed
         threads, gpus, at_once = max(1, launch.threads), 0, 1
         if device == "cuda" or (device == "auto" and limits.has_gpus(self.partition)):
-            gpus = max(self.gpus, self.gpus_per_cell) if packed else self.gpus_per_cell
-            at_once = gpus // self.gpus_per_cell
+            gpus = max(self.gpus, self._per_cell) if packed else self._per_cell
+            at_once = gpus // self._per_cell
         elif packed and launch.threads:  # else it takes all that the job has
             at_once = max(1, self.cpus // threads)
         return TaskRequest(
@@ -130,10 +133,10 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
         time_limit=options.time_limit,
         sbatch=options.sbatch,
     )
-    if options.of_task.packed and options.gpus % options.gpus_per_cell:
+    if options.of_task.packed and options.gpus % options.of_task.gpus_per_cell:
         raise MatrixError(
             f"LAUNCHER_SLURM_GPUS={options.gpus} is no multiple of MATRIX_GPUS_PER_CELL="
-            f"{options.gpus_per_cell}",
+            f"{options.of_task.gpus_per_cell}",
             hint="a job has the GPUs of whole cells",
         )
     limits = read_limits()

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from kharness.config.make.typed import typed_setting
 from kharness.matrix.machine.cores import Core, usable_cores
 from kharness.matrix.machine.devices import Gpus, find_gpus
 from kharness.matrix.machine.gpu_places import GpuPlaces
 from kharness.matrix.machine.threads import wants_gpu
+from kharness.runs.command import CommandLaunch
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch, Occupant, Slot
 from monitoring.counts import counted
@@ -22,15 +24,15 @@ def open_resources(
 
     `say` prints a line for the user. MatrixError for more GPUs per cell than there are.
     """
-    jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 1)
+    jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 0)
     gpus = find_gpus(root)
     for problem in gpus.problems:
         say(f"note: {problem}")
     _refuse_too_few(gpus, per_cell)
     percent = _int(settings, "MAX_GPU_MEMORY_PERCENT", 90)
-    places = GpuPlaces(gpus, percent=percent, per_cell=per_cell, say=say) if gpus.gpus else None
+    places = GpuPlaces(gpus, percent=percent, per_cell=max(1, per_cell), say=say) if gpus.gpus else None
     vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
-    return MachineResources(usable_cores(root), places, vendors, jobs=jobs, say=say)
+    return MachineResources(usable_cores(root), places, vendors, jobs=jobs, gpus_per_cell=per_cell, say=say)
 
 
 def refuse_too_few_gpus(
@@ -40,13 +42,18 @@ def refuse_too_few_gpus(
 
     A cell of a matrix, which has `settings`, gets MATRIX_GPUS_PER_CELL of them; a single training all.
     """
-    per_cell = _int(settings or {}, "MATRIX_GPUS_PER_CELL", 1)
-    processes = max((_int(it.asked, "NUM_GPUS", 1) for it in launches if wants_gpu(it.asked)), default=1)
-    if max(per_cell, processes) == 1:
+    per_cell = _int(settings or {}, "MATRIX_GPUS_PER_CELL", 0)
+    on_gpus = [launch for launch in launches if wants_gpu(launch.device(per_cell))]
+    ours = [launch for launch in on_gpus if not isinstance(launch, CommandLaunch)]
+    processes = max((_int(launch.asked, "NUM_GPUS", 1) for launch in ours), default=1)
+    of_programs = bool(per_cell) and len(ours) < len(on_gpus)
+    if max(per_cell, processes) <= 1 and not of_programs:
         return
     with closing(find_gpus(root)) as gpus:
         _refuse_too_few(gpus, per_cell)
         found = len(gpus.gpus)
+        if of_programs and not found:
+            raise _no_gpu(per_cell)
         if found and processes > found:
             raise MatrixError(
                 f"NUM_GPUS={processes}: {found} GPU{'s are' if found > 1 else ' is'} visible",
@@ -69,14 +76,18 @@ class MachineResources:
         vendors: Mapping[str, str],
         *,
         jobs: int,
+        gpus_per_cell: int = 0,
         say: Callable[[str], None],
     ) -> None:
-        """`vendors` has the vendor of each GPU; `jobs` is 0 for as many as fit."""
+        """`vendors` has the vendor of each GPU; `jobs` is 0 for as many as fit. With 0 GPUs per cell those
+        that do not say what they train on, programs, get none.
+        """
         self._cores = list(cores)
         self._free = list(cores)
         self._gpus = gpus
         self._vendors = vendors
         self._jobs = jobs
+        self._gpus_per_cell = gpus_per_cell
         self._say = say
         self._bound: list[tuple[Slot, Sequence[Core]]] = []
         self._on_gpus: list[Slot] = []
@@ -93,8 +104,12 @@ class MachineResources:
         """
         if not self.has_room(running):
             return None
-        if self._gpus is not None and wants_gpu(launch.asked):
-            return self._on_gpu(self._gpus, launch, running)
+        if wants_gpu(launch.device(self._gpus_per_cell)):
+            if self._gpus is not None:
+                return self._on_gpu(self._gpus, launch, running)
+            # A training of the tree has been asked; the trials of a search are known only now.
+            if self._gpus_per_cell and isinstance(launch, CommandLaunch):
+                raise _no_gpu(self._gpus_per_cell)
         return self._on_cores(launch, running)
 
     def release(self, slot: Slot) -> None:
@@ -177,10 +192,17 @@ class MachineResources:
 
 def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:
     if gpus.gpus and per_cell > len(gpus.gpus):
+        option = typed_setting("MATRIX_GPUS_PER_CELL", "--gpus-per-cell")
         raise MatrixError(
-            f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
-            hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
+            f"{typed_setting(f'{option}=', f'{option} ')}{per_cell}, but only {len(gpus.gpus)} can be seen",
+            hint=f"give a smaller {option}, or a longer CUDA_VISIBLE_DEVICES",
         )
+
+
+def _no_gpu(per_cell: int) -> MatrixError:
+    return MatrixError(
+        f"--gpus-per-cell {per_cell}, but no GPU can be seen", hint="--gpus-per-cell 0 runs without"
+    )
 
 
 def _int(values: Mapping[str, object], name: str, default: int) -> int:

@@ -28,7 +28,7 @@ def planning_machine(
     if settings.get("LAUNCHER", "local") == "slurm":
         return Machine(_int(settings.get("LAUNCHER_SLURM_CPUS")) or 1, 0)
     gpus = 0
-    if any(map(wants_gpu, asked)):
+    if any(wants_gpu(one.get("DEVICE")) for one in asked):
         with closing(find_gpus(root)) as found:
             gpus = len(found.gpus)
     return Machine(len(usable_cores(root)), gpus)
@@ -50,14 +50,14 @@ def threads_of(asked: Mapping[str, object], jobs: int, machine: Machine) -> int:
     """NUM_THREADS; where that is 0 the share of the cores that a cell has when `jobs` run at once."""
     if threads := _int(asked.get("NUM_THREADS")):
         return threads
-    if machine.gpus and wants_gpu(asked):
+    if machine.gpus and wants_gpu(asked.get("DEVICE")):
         return max(1, machine.cores // max(jobs, machine.gpus))
     return max(1, machine.cores // (jobs or 1))
 
 
-def wants_gpu(asked: Mapping[str, object]) -> bool:
-    """Whether a cell will train on a GPU if it sees one."""
-    return asked.get("DEVICE") == "cuda" or (asked.get("DEVICE") == "auto" and torch_uses_gpus())
+def wants_gpu(device: object) -> bool:
+    """Whether a cell with this DEVICE will train on a GPU if it sees one."""
+    return device == "cuda" or (device == "auto" and torch_uses_gpus())
 
 
 def _int(value: object) -> int:

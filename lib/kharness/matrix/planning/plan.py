@@ -188,11 +188,9 @@ def _fragments(axes: Sequence[SettledAxis]) -> dict[str, list[Fragment]]:
     return found
 
 
-def quarantine_entries(root: Path, configured: str) -> list[Entry]:
+def quarantine_entries(root: Path, configured: str, option: str = "MATRIX_QUARANTINE") -> list[Entry]:
     """The lines of the quarantine file; none without a file."""
-    if not configured:
-        return []
-    return read_quarantine(root / asked_path("MATRIX_QUARANTINE", configured), configured)
+    return read_quarantine(root / asked_path(option, configured), configured) if configured else []
 
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]

@@ -85,6 +85,9 @@ class Watcher(Protocol):
     def look(self, running: Sequence[ActiveRun]) -> Mapping[str, str]:
         """The names of those to stop early, each with the reason; their tails are fresh."""
 
+    def at_end(self) -> str:
+        """Return what is to be said once none runs any more; empty for nothing."""
+
 
 def longest_first(launches: Sequence[Launch], seconds: Callable[[Launch], float | None]) -> list[Launch]:
     """Order the launches so that the matrix ends soonest when several run in parallel; untimed ones come

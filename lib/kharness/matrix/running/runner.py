@@ -276,6 +276,8 @@ class _Matrix:
 
     def _stop_if_one(self, run: ActiveRun, outcome: Outcome) -> None:
         """Start no other where all that have run so far have failed at once, with the same words."""
+        if run.launch.name in self.limits.excused:
+            return
         if not self._first_failures.are_one(run.launch, outcome, step=run.state.step or 0):
             return
         if not (self.stopping or self.signals.stops or self.source.done()):

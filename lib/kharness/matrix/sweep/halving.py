@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kharness.config.make.typed import typed_setting
 from kharness.matrix.running.execute import ActiveRun
 from kharness.matrix.sweep.search import load_optuna
 from kharness.matrix.sweep.validation import Objective, Validation, read_objective
@@ -61,6 +62,15 @@ class Halving:
             if reason and not _is_over(run):
                 losing[run.launch.name] = reason
         return losing
+
+    def at_end(self) -> str:
+        """See Watcher: a metric that no cell has is most likely misspelled."""
+        self._take_others(())
+        if not self._competitors or any(one.validation.values for one in self._competitors.values()):
+            return ""
+        metric = self._objective.metric
+        other = typed_setting("SWEEP_METRIC=", "--metric ")
+        return f"early stopping judged nothing: no run has a {metric}; {other}NAME names another"
 
     def _take_others(self, running: Collection[str]) -> None:
         """Take what cells left that do not run: one may begin and end between two looks."""

@@ -463,6 +463,26 @@ REFUSED = [
         "argument --jobs: x is no number from 0 on",
         "kharness matrix --",
     ),
+    (
+        ["matrix", "-a", "x=1,2", "--early-stopping", "0", "--", "true", "{x}"],
+        "argument --early-stopping: 0 is no number from 1 on",
+        "kharness matrix --help",
+    ),
+    (
+        ["matrix", "-a", "x=1,2", "--early-stopping", "--metric", "test_loss", "--", "true", "{x}"],
+        "--metric test_loss: the test set chooses nothing",
+        "give val_loss, val_accuracy or the like",
+    ),
+    (
+        ["matrix", "-a", "x=1,2", "--quarantine", "none.txt", "--", "true", "{x}"],
+        "none.txt: no such file or directory",
+        "check the path, and that you may read it",
+    ),
+    (
+        ["continue", "--gpus-per-cell", "a"],
+        "argument --gpus-per-cell: a is no number from 0 on",
+        "kharness continue --",
+    ),
     (["continue", "--jobs", "-1"], "argument --jobs: -1 is no number from 0 on", "kharness continue --"),
     (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
     (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),

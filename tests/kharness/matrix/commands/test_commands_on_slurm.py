@@ -86,3 +86,24 @@ def test_single_run_that_the_cluster_cannot_take_is_refused(on_cluster: Command,
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: LAUNCHER_SLURM_PARTITION=nothere: there is no partition nothere")
     assert not (tmp_path / "results").exists()
+
+
+MEETS = """
+import os, pathlib, sys, time
+print("on", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+pathlib.Path("met-" + sys.argv[1]).touch()
+while len(list(pathlib.Path().glob("met-*"))) < 2:
+    time.sleep(0.01)
+"""
+
+
+def test_runs_have_the_gpus_that_were_asked_for(on_cluster: Command, tmp_path: Path) -> None:
+    """Of a job of several runs each its own; more than a node has is refused."""
+    words = ["--", sys.executable, "-c", MEETS, "{x}"]
+    refused = on_cluster("matrix", "-a", "x=1,2", *SLURM, "--gpus-per-cell", 3, *words)
+    assert refused.stderr.startswith("error: MATRIX_GPUS_PER_CELL=3 is more than the 2 GPUs per node of ")
+    packed = ["--launcher-option", "cells_per_job=2", "--launcher-option", "gpus=2", "--gpus-per-cell", 1]
+    ended = on_cluster("matrix", "-a", "x=1,2", *SLURM, *packed, *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = [tmp_path / "results" / "latest" / run for run in ("x-1", "x-2")]
+    assert sorted((run / "output.log").read_text().splitlines()[0] for run in runs) == ["on 0", "on 1"]
