@@ -55,7 +55,7 @@ def _entry(option: Option, by_name: dict[str, Option], common: Sequence[str]) ->
         facts.append(f"default `{option.default_text}`")
     facts.append(f"affects {option.affects_text}")
     if own := [part for part in _conditions(option) if part not in common]:
-        facts.append(f"depends on `{' && '.join(own)}`")
+        facts.append(f"if `{' && '.join(own)}`")
     yield f"({'; '.join(facts)})"
     if option.members:
         yield ""
