@@ -367,7 +367,7 @@ def test_of_several_alerts_the_newest_is_shown_and_the_others_are_counted(run: P
 
 
 def test_s_saves_the_documented_files(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "saved"
+    folder = tmp_path / ("saved" * 24)  # too long to stand beside the keys, wherever tests have their files
     shown = look(Dashboard(run=run, save_dir=folder), LARGE, "s")
     gpus, steps = sorted(folder.iterdir())
     stamp = gpus.name.removeprefix("gpu_metrics_")
