@@ -25,7 +25,7 @@ from monitoring.journal.records import read_records
 
 from ...ports import free_port
 from ...waiting import wait_until
-from ..conftest import agent_of, agents_of
+from ..conftest import agent_of, agents_of, wait_for_delivery
 from .conftest import (
     address_of,
     alerts,
@@ -40,6 +40,12 @@ from .conftest import (
 pytestmark = pytest.mark.usefixtures("forked_agents")
 
 
+def wait_until_it_lingers(port: int, directory: Path) -> None:
+    """A scrape before that does not count: the exporter would wait half a minute for another one."""
+    lingers = About(str(directory), "lingers")
+    wait_until(lambda: about_server("127.0.0.1", port) == lingers, "an exporter that lingers")
+
+
 def test_next_training_on_the_port_is_shown_by_the_agent_that_lingers_there(results: Path) -> None:
     port = free_port()
     address, trackers = f"127.0.0.1:{port}", {"prometheus": {"port": port}}
@@ -51,6 +57,7 @@ def test_next_training_on_the_port_is_shown_by_the_agent_that_lingers_there(resu
         wait_until(lambda: is_followed(results / "b"), "the second agent")
     wait_until(lambda: not is_followed(results / "b"), "the end of the second delivery")
     wait_until(lambda: not agents_of(results / "b"), "the end of the second, whose end is shown")
+    wait_until_it_lingers(port, results / "a")
     assert runs_shown(scrape(address, patience=10)) == {"a", "b"}
     wait_until(lambda: not agents_of(results), "the end of both agents")
     assert alerts(results / "a") + alerts(results / "b") == []
@@ -67,6 +74,7 @@ def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_
         log_steps(run, 4, 5)
         wait_until(lambda: len(agents_of(run_dir)) == 2, "the start of the second agent")
         [first, second] = sorted(agents_of(run_dir), key=lambda agent: agent.create_time())
+        wait_until_it_lingers(port, run_dir)
         assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
         first.wait(600)
         wait_until((run_dir / "prometheus.json").exists, "the second exporter")
@@ -126,7 +134,7 @@ def test_runs_of_different_places_share_one_port_also_when_its_holder_is_killed(
     first.finish()
     wait_until(lambda: not agents_of(first.directory), "the end of the first, whose end is shown")
     second.finish()
-    wait_until(lambda: not is_followed(second.directory), "the end of the second delivery")
+    wait_until_it_lingers(port, second.directory)
     assert of(values(scrape(address, patience=10)), "training_running") == [0, 0]
     wait_until(lambda: not agents_of(results), "the end of the second")
     [killed] = alerts(first.directory) + alerts(second.directory)
@@ -214,14 +222,14 @@ def test_cells_of_a_matrix_share_one_port(results: Path) -> None:
     log_steps(second, 1, 7)
     wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5, 7], "both cells")
     first.finish()
-    wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the first's end")
+    wait_until_it_lingers(port, matrix)
     scrape(address, patience=10)
     wait_until(lambda: not agents_of(matrix / "a"), "the end of the first")
     wait_until((matrix / "b" / "prometheus.json").exists, "the second cell's exporter")
     log_steps(second, 8, 8)
     assert of(values(scrape(address)), "training_steps_total") == [5, 8]
     second.finish()
-    wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the second's end")
+    wait_until_it_lingers(port, matrix)
     scrape(address, patience=10)
     wait_until(lambda: not agents_of(matrix / "b"), "the end of the second")
     assert alerts(matrix / "a") + alerts(matrix / "b") == []
@@ -240,7 +248,9 @@ def test_agent_that_lingers_shows_the_ends_of_the_other_cells(results: Path) -> 
     for name in ("b", "c"):
         with new_run(matrix / name, name, **about):
             pass
+        wait_for_delivery(matrix / name)  # else its agent may not have begun
         wait_until(partial(agentless, matrix / name), "the end of a cell whose end is shown")
+    wait_until_it_lingers(port, matrix)
     assert runs_shown(scrape(f"127.0.0.1:{port}", patience=10)) == {"a", "b", "c"}
     wait_until(lambda: not agents_of(matrix), "the end of the first cell's agent")
     assert alerts(matrix / "a") + alerts(matrix / "b") + alerts(matrix / "c") == []
