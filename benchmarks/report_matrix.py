@@ -192,7 +192,6 @@ def measured(program: str, directory: Path, together: list[float] | None = None)
     """The numbers that a fresh process prints; `together` gets what it and its children had in memory."""
     command = [sys.executable, "-c", program, str(directory), str(ROOT / "scripts/status.py")]
     cached = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    cached["PYTHONPYCACHEPREFIX"] = str(directory.parent / "bytecode")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cached) as running:
         while running.poll() is None:
             if together is not None:

@@ -33,6 +33,8 @@ else:
     from report_matrix import ROOT
 
 METRICS = ("train_loss", "lr", "grad_norm", "tokens_per_sec", "accuracy")
+LISTED = (1000, 10_000)
+"""Runs in the table, at full scale."""
 
 # It runs in the root of the tree, where it finds the tests' browser: the servers, the browser and the clock.
 OPEN = Path(__file__).parent / "in_browser" / "dashboards.py"
@@ -63,10 +65,10 @@ def main(argv: list[str]) -> int:
         copies(folder / "long", max(1, int(10 * scale) - 1))
         write_run(folder / "overlaid" / "run-0", many, 0)
         copies(folder / "overlaid", max(1, int(100 * scale) - 1))
-        for listed in (1000, 10_000):
+        for listed in LISTED:
             write_run(folder / f"listed-{listed}" / "run-0", 50, 0)
             copies(folder / f"listed-{listed}", int(listed * scale) - 1)
-        for what in ("long", "overlaid", "listed-1000", "listed-10000"):
+        for what in ("long", "overlaid", *(f"listed-{listed}" for listed in LISTED)):
             found = opened(what.partition("-")[0], folder / what, rounds, seconds=max(1.0, 30 * scale))
             for line, values in (found or {}).items():
                 print(f"{what:<18}{line:<46}{median(values):>10.1f}", flush=True)

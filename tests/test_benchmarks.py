@@ -58,7 +58,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "pooling": ({}, ["2", "3", "5"]),
     "power_bound": ({}, ["200"]),
     "report_matrix": ({"SEEDS": [5]}, ["4", "30"]),
-    "run_pages": ({}, ["0.001", "1"]),
+    "run_pages": ({"LISTED": [10_000]}, ["0.001", "1"]),
     "series": ({}, ["2000", "500", "1"]),
     "slurm_matrix": ({"WATCHED": 1}, ["2"]),
     "statistics": ({"VARIANTS": [2]}, ["1", "normal"]),
