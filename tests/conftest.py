@@ -321,9 +321,9 @@ def warm_python() -> Iterator[WarmPython]:
 
 
 @pytest.fixture(scope="session")
-def warm_torch() -> Iterator[WarmPython]:
+def warm_torch(warm_python: WarmPython) -> Iterator[WarmPython]:
     """The same for trainings, and for scripts that start them."""
-    warm = WarmPython(*OF_SCRIPTS, *OF_TRAININGS, read=READ_BY_TORCH)
+    warm = WarmPython(*OF_SCRIPTS, *OF_TRAININGS, read=READ_BY_TORCH).forked_from(warm_python)
     yield warm
     warm.close()
 

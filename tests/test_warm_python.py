@@ -140,6 +140,24 @@ def test_a_server_of_another_checkout_has_its_modules(few_digits: Path, warm_few
     assert (done.stdout, done.stderr) == (f"{few_digits}/lib/kharness/training/loop.py\n", "")
 
 
+STARTS = """
+import os, subprocess, sys
+look = [sys.executable, "-c", "import sys; print('calendar' in sys.modules, 'sched' in sys.modules)"]
+for variable in ("OTHER", "OWN_FOLDER"):
+    print(subprocess.check_output(look, env={**os.environ, variable: "x"}, text=True), end="")
+"""
+
+
+def test_a_server_that_is_a_fork_of_another_goes_by_its_own_variables() -> None:
+    """What it starts with another of these begins anew, though the outer one does not read it."""
+    outer = WarmPython("calendar")
+    inner = WarmPython("sched", read=("OWN_",)).forked_from(outer)
+    done = inner.run(["-c", STARTS])
+    inner.close()
+    outer.close()
+    assert (done.stdout, done.stderr) == ("True True\nFalse False\n", "")
+
+
 TESTS = """
 import os, signal, sys
 

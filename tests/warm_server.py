@@ -142,6 +142,11 @@ class Children:
         """`read` are beginnings of the names of variables that are read before any program runs."""
         self._read = tuple(read)
         self._environment = self._read_of(environment)
+        # a server that is a fork of another starts its children by its own variables alone
+        outer: Any = getattr(subprocess._fork_exec, "__self__", None)  # type: ignore[attr-defined]
+        if hasattr(outer, "_replace"):
+            subprocess._fork_exec, os.posix_spawn = outer._exec, outer._spawn  # type: ignore[attr-defined]
+            os.execve = outer._replace
         self._exec, self._spawn = subprocess._fork_exec, os.posix_spawn  # type: ignore[attr-defined]
         self._replace = os.execve
         subprocess._fork_exec = self.fork_exec  # type: ignore[attr-defined]

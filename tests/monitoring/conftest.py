@@ -146,8 +146,21 @@ def wait_for_delivery(directory: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_frameworks() -> Iterator[WarmPython]:
-    warm = WarmPython(*FRAMEWORKS, read=(*READ_BY_TORCH, "HF_"), **OFFLINE)
+def warm_frameworks(warm_torch: WarmPython) -> Iterator[WarmPython]:
+    warm = WarmPython(*FRAMEWORKS, read=(*READ_BY_TORCH, "HF_"), **OFFLINE).forked_from(warm_torch)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
+    """All trackers but Trackio, which reads when it is imported where its folder is."""
+    trackers = ("torch.utils.tensorboard", "wandb", "mlflow", "mlflow.store.tracking.sqlalchemy_store")
+    warm = WarmPython(
+        *("monitoring.run", "monitoring.bridge.*", *OF_AGENTS, *trackers),
+        MLFLOW_DISABLE_TELEMETRY="true",
+        MLFLOW_LOGGING_LEVEL="WARNING",
+    ).forked_from(warm_torch)
     yield warm
     warm.close()
 

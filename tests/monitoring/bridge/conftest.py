@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from ...conftest import OF_AGENTS
 from ...warm_python import WarmPython
 
 Bridged = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def warm_bridge() -> Iterator[WarmPython]:
-    """All trackers but Trackio, which reads when it is imported where its folder is."""
-    trackers = ("torch.utils.tensorboard", "wandb", "mlflow", "mlflow.store.tracking.sqlalchemy_store")
-    warm = WarmPython(
-        *("monitoring.run", "monitoring.bridge.*", *OF_AGENTS, *trackers),
-        MLFLOW_DISABLE_TELEMETRY="true",
-        MLFLOW_LOGGING_LEVEL="WARNING",
-    )
-    yield warm
-    warm.close()
 
 
 @pytest.fixture

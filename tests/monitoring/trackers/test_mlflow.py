@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from monitoring.agent.progress import read_progress
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 
-from ...conftest import OF_AGENTS
 from ...made_once import made_once
 from ...processes import is_gone
 from ...waiting import wait_until
@@ -60,36 +58,21 @@ MlflowClient(sys.argv[1]).search_experiments()
 
 
 @pytest.fixture(scope="session")
-def warm_mlflow() -> Iterator[WarmPython]:
-    """Trainers and agents as forks of a process that has imported MLflow."""
-    warm = WarmPython(
-        "monitoring.run",
-        *OF_AGENTS,
-        "mlflow.tracking",
-        "mlflow.store.tracking.sqlalchemy_store",
-        MLFLOW_DISABLE_TELEMETRY="true",
-        MLFLOW_LOGGING_LEVEL="WARNING",
-    )
-    yield warm
-    warm.close()
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_mlflow: WarmPython) -> Path:
+def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_bridge: WarmPython) -> Path:
     """One of MLflow's, which it takes seconds to create: once for all workers."""
 
     def create(folder: Path) -> None:
-        done = warm_mlflow.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.db"])
+        done = warm_bridge.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.db"])
         assert done.returncode == 0, done.stderr
 
     return made_once(tmp_path_factory, "mlflow", create) / "mlflow.db"
 
 
 @pytest.fixture
-def run(tmp_path: Path, empty_database: Path, warm_mlflow: WarmPython) -> Followed:
+def run(tmp_path: Path, empty_database: Path, warm_bridge: WarmPython) -> Followed:
     """One whose folder has a database of its own."""
     shutil.copy(empty_database, tmp_path / "mlflow.db")
-    return Followed(tmp_path / "run", "mlflow", {}, warm_mlflow)
+    return Followed(tmp_path / "run", "mlflow", {}, warm_bridge)
 
 
 def held(run: Followed, **environment: str) -> dict[str, Any]:
