@@ -460,6 +460,7 @@ def _given(
             )
             if is_asked
         ],
+        render=[str(path) for path in options.render],
         settings=settings or {},
     )
 

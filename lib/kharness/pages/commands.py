@@ -13,7 +13,7 @@ from kharness.config.record import read_record
 from kharness.runs.command import COMMAND_JSON
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import axis_of_seeds, takes_seeds
-from kharness.runs.seeds_of_run import continue_with_seeds, more_seeds
+from kharness.runs.seeds_of_run import continue_with_seeds, matrix_of_plan, more_seeds
 
 SEED = "SEED"
 
@@ -45,21 +45,20 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     For a matrix that takes none it plans the same one with them: the values that the command line gave the
     first cell are repeated, so that the question stays the same.
     """
-    axes = [
-        f"{axis['symbol']}={'|'.join(axis['values'])}"
-        for axis in plan["axes"]
-        if axis["symbol"] != SEED and not axis.get("included")
-    ]
     have = axis_of_seeds(plan)
     wanted = more_seeds(have, seeds)
     if takes_seeds(plan):
         place = shlex.quote(shown(directory))
         return continue_with_seeds(place, wanted, of_commands=is_of_commands(directory, plan))
     if is_of_commands(directory, plan):
-        words = [f"-a {shlex.quote(axis.lower().replace('|', ','))}" for axis in axes]
-        return f"kharness matrix {' '.join([*words, f'-a seed={wanted}'])} -- …" if have else ""
+        return matrix_of_plan(plan, wanted.replace("|", ",")) if have and plan.get("template") else ""
     if any(axis.get("fragments") for axis in plan["axes"]):
         return ""
+    axes = [
+        f"{axis['symbol']}={'|'.join(axis['values'])}"
+        for axis in plan["axes"]
+        if axis["symbol"] != SEED and not axis.get("included")
+    ]
     first = directory / plan["cells"][0]["name"] if plan["cells"] else directory
     given = {
         one.symbol: one.value

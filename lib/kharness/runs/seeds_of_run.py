@@ -39,10 +39,41 @@ def seeds_of_run(directory: Path, seeds: int) -> str:
     return typed_make(" ".join(["test_matrix", *map(shlex.quote, dict.fromkeys(words.values())), axes]))
 
 
+def matrix_of_plan(plan: Mapping[str, Any], seeds: str) -> str:
+    """Return the `kharness matrix` that plans a matrix of a program again, with other `seeds`."""
+    axes = [
+        f"{axis['symbol'].lower()}={','.join(axis.get('given') or axis['values'])}"
+        for axis in plan["axes"]
+        if axis["symbol"] != _SEED
+    ]
+    settings = {name: str(value) for name, value in plan["settings"].items() if value}
+    asked = {option: settings[name] for option, name in _ASKED.items() if name in settings}
+    groups = {option: settings.get(name, "").split("; ") for option, name in _GROUPS.items()}
+    further = {option: [one for one in those if one] for option, those in groups.items()}
+    return matrix_of_program(
+        plan["template"], axes, seeds, {**further, **{option: [value] for option, value in asked.items()}}
+    )
+
+
+# Options of `kharness matrix` that its settings keep: of one value, and of several.
+_ASKED = {
+    "--metric": "REPORT_METRIC",
+    "--baseline": "REPORT_BASELINE",
+    "--budget": "REPORT_BUDGET_UNIT",
+    "--quarantine": "MATRIX_QUARANTINE",
+    "--gpus-per-cell": "MATRIX_GPUS_PER_CELL",
+}
+_GROUPS = {"--include": "MATRIX_INCLUDE", "--exclude": "MATRIX_EXCLUDE", "--better": "REPORT_BETTER"}
+
+
 def matrix_of_program(
-    template: Mapping[str, Any], axes: Sequence[str], seeds: str, better: Sequence[str] = ()
+    template: Mapping[str, Any],
+    axes: Sequence[str],
+    seeds: str,
+    further: Mapping[str, Sequence[str]] = {},
 ) -> str:
-    """Return the `kharness matrix` of a command template as matrix.json has it, with axes such as `lr=1,2`.
+    """Return the `kharness matrix` of a command template as matrix.json has it, with axes such as `lr=1,2`,
+    and `further` options.
 
     A command that took no seed gets one, unless `seeds` is empty.
     """
@@ -55,10 +86,18 @@ def matrix_of_program(
         "-e": [f"{name}={value}" for name, value in environment.items()],
         "--follow": template["follow"],
         "--pattern": template["patterns"],
-        "--better": better,
+        "--render": template.get("render", template["files"]),
+        "--tracker": template["trackers"],
+        "--resume-with": [shlex.join(template["resume"])] if template["resume"] else (),
+        "--project": [template["project"]] if template["project"] else (),
+        **further,
     }
     given = [word for option, those in options.items() for one in those for word in (option, one)]
-    return shlex.join(["kharness", "matrix", *given, "--", *words])
+    # of both monitors, the one of GPUs brings the other
+    flags = ["--hook"] * template.get("hook", False) + [
+        f"--{name}" for name in template.get("monitors", ())[:1]
+    ]
+    return shlex.join(["kharness", "matrix", *given, *flags, "--", *words])
 
 
 def _asked_words(one: Assignment, record: Record) -> str:

@@ -35,6 +35,8 @@ class Given:
     trackers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     hook: bool = False
     monitors: Sequence[str] = ()
+    render: Sequence[str] = ()
+    """The paths of the template's files as they were given."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run."""
 
@@ -52,6 +54,7 @@ class Given:
             trackers=content["trackers"],
             hook=content.get("hook", False),
             monitors=content.get("monitors", ()),
+            render=content.get("render", ()),
         )
 
     def content(self) -> dict[str, Any]:
@@ -60,6 +63,7 @@ class Given:
             "words": list(self.template.words),
             "environment": dict(self.template.environment),
             "files": dict(self.template.files),
+            "render": list(self.render),
             "resume": list(self.template.resume),
             "cwd": str(self.cwd),
             "project": self.project,

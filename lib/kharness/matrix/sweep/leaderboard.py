@@ -164,7 +164,7 @@ class Leaderboard:
             values = self.rows[0].values
             axes = [f"{name.lower()}={value}" for name, value in values.items() if name != REPLICATE]
             better = f"{self.objective.metric}={'down' if self.objective.minimize else 'up'}"
-            return matrix_of_program(self.template, axes, "101..105", [better])
+            return matrix_of_program(self.template, axes, "101..105", {"--better": [better]})
         values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
         return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={values[name]}" for name in values)]))
 

@@ -13,13 +13,14 @@ from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
+from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import takes_seeds
 from kharness.runs.seeds_of_run import (
     AXES,
     TYPED,
     configured_axes,
     continue_with_seeds,
-    matrix_of_program,
+    matrix_of_plan,
     more_seeds,
     seeds_of_run,
 )
@@ -48,7 +49,10 @@ def suggestions(summary: Summary) -> list[Suggestion]:
     unfinished = [cell for cell in summary.incomplete if not cell.known_failure]
     if unfinished and _is_of_the_tree(summary):
         what = f"{len(unfinished)} of {len(summary.cells)} runs" if len(summary.cells) > 1 else "it"
-        found.append(Suggestion(f"To finish {what}", typed_make(f"continue RUN={place_of(summary)}")))
+        place = place_of(summary)
+        of_program = summary.plan.get("template")
+        finish = f"kharness continue {place}" if of_program else typed_make(f"continue RUN={place}")
+        found.append(Suggestion(f"To finish {what}", finish))
     seeds = _more_seeds(summary)
     return [*found, seeds] if seeds else found
 
@@ -59,8 +63,10 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     It repeats what the command line gave the runs, and the axes where .config has others. A matrix of
     anybody's program is planned by `kharness matrix`.
     """
-    if isinstance(template := summary.plan.get("template"), dict) and template:
-        return _program_command(summary, template, seeds)
+    if summary.plan.get("template"):
+        replicates = summary.axes.get(REPLICATE_AXIS, [])
+        axis = seeds or more_seeds(replicates, len(replicates))
+        return matrix_of_plan(summary.plan, axis.replace("|", ","))
     record = next((one for cell in summary.cells if (one := read_record(cell.run.directory)).written), _NONE)
     given = {
         one.symbol: shlex.quote(one.origin.where)
@@ -86,27 +92,16 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
     return typed_make(" ".join(["test_matrix", *given.values(), *last]))
 
 
-def _program_command(summary: Summary, template: Mapping[str, Any], seeds: str) -> str:
-    values = dict(summary.axes)
-    replicates = values.pop(REPLICATE_AXIS, [])
-    axis = seeds or more_seeds(replicates, len(replicates))
-    axes = [f"{name.lower()}={','.join(those)}" for name, those in values.items()]
-    return matrix_of_program(template, axes, axis.replace("|", ","), better=_directions(summary))
-
-
-def _directions(summary: Summary) -> list[str]:
-    """Return what the matrix was told of its metrics, as `--better` takes it: `wer=down`."""
-    settings = summary.plan.get("settings")
-    told = str(settings.get("REPORT_BETTER", "")) if isinstance(settings, dict) else ""
-    return [word for word in told.split("; ") if word]
-
-
 def _listed(axes: object) -> Sequence[Mapping[str, Any]]:
     return axes if isinstance(axes, list) else []
 
 
 def place_of(summary: Summary) -> str:
-    """Return the directory as it is typed in the checkout: below RESULTS_DIR as the matrix had it."""
+    """Return the directory as it is typed: in the checkout below RESULTS_DIR as the matrix had it; of a
+    program from this folder on.
+    """
+    if summary.plan.get("template"):
+        return shlex.quote(shown(summary.cells[0].run.directory.parent))
     settings = summary.plan.get("settings")
     results = settings.get("RESULTS_DIR") if isinstance(settings, dict) else None
     return shlex.quote(f"{results or _RESULTS}/{summary.title}")

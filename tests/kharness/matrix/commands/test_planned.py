@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
 from kharness.matrix.planning.cells import Cell, blocked
+from kharness.pages.commands import seeds_command
+from kharness.report.overview.next_runs import matrix_command
+from kharness.report.summary import collect
 
+from ...report.writing.test_html import Page
 from ..conftest import Command
 from .test_commands import TRAINS
 
@@ -65,6 +70,51 @@ def test_runs_of_another_command_are_not_there_already(tmp_path: Path, kharness:
     again = f"kharness summary {where} compares them; here all are trained again"
     has = f"note: {where} has these runs already, all complete: {again}"
     assert matrix("--seed", "--dry-run") == [has]
+
+
+def test_command_that_adds_seeds_works_when_it_is_pasted(tmp_path: Path, kharness: Command) -> None:
+    """For a matrix to which `continue` adds none, since the names of its runs have no seed."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "c.json").write_text('{"lr": {lr}}')
+    (tmp_path / "known.txt").write_text("lr-9  # never\n")
+    options = ["--include", "lr=3", "--exclude", "lr=2", "--metric", "val_loss", "--render", "conf/c.json"]
+    options += ["--resume-with", "--out '{run_dir}/a b'", "-e", "A=b {lr}", "--hook", "--machine-monitor"]
+    options += ["--pattern", r"e (?P<err>\d+)", "--project", "my own", "--quarantine", "known.txt"]
+    program = [
+        sys.executable,
+        TRAINS,
+        "--lr",
+        "{lr}",
+        "--seed",
+        "{seed}",
+        "--steps",
+        1,
+        "--out",
+        "{c.json} a",
+    ]
+    axes = ["-a", "lr=1,2", "-a", "seed=7"]
+    ended = kharness(tmp_path, "matrix", *axes, *options, "--better", "err=down", "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    matrix = (tmp_path / "results" / "latest").resolve()
+    plan = json.loads((matrix / "matrix.json").read_text())
+    command = shlex.split(seeds_command(matrix, plan, 3))
+    assert command == shlex.split(matrix_command(collect(matrix), "7..9"))
+    again = kharness(tmp_path, *command[1:])
+    assert again.returncode == 0, again.stdout + again.stderr
+    longer = json.loads((tmp_path / "results" / "latest" / "matrix.json").read_text())
+    names = [f"lr-{lr}_seed-{seed}" for lr in (1, 3) for seed in (7, 8, 9)]
+    assert [cell["name"] for cell in longer["cells"]] == names
+    assert (longer["template"], longer["settings"]) == (plan["template"], plan["settings"])
+
+
+def test_report_names_the_command_that_finishes_a_matrix(tmp_path: Path, kharness: Command) -> None:
+    program = ["--", sys.executable, "-c", "print('step 1 loss 1'); raise SystemExit({x})"]
+    assert kharness(tmp_path, "matrix", "-a", "x=0,1", "--results", "my runs", *program).returncode == 3
+    (page,) = (tmp_path / "my runs").glob("test_matrix_*/report.html")
+    texts = Page(page.read_text()).text
+    command = texts[texts.index("To finish 1 of 2 runs:") + 1]
+    assert command == f"kharness continue 'my runs/{page.parent.name}'"
+    assert kharness(tmp_path, *shlex.split(command)[1:]).returncode == 3
 
 
 def test_runs_are_in_blocks_of_seeds(tmp_path: Path, kharness: Command) -> None:
