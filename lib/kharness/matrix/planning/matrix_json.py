@@ -59,6 +59,8 @@ class Plan:
     """Requests for all cells that do not apply to some; not kept in the file."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """The command with its placeholders, as `Given.content` has it; empty for trainings of the tree."""
+    exhausted: bool = False
+    """Whether a search has found no more trials in its space."""
     seeds: Mapping[str, object] = field(default_factory=dict)
     """Seeds of the first plan, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0
@@ -228,6 +230,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         machine=_machine(content["machine"]),
         threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
         order=content["order"],
+        exhausted=content.get("exhausted", False),
         created=float(content["created"]),
     )
 

@@ -195,7 +195,7 @@ class TpeSource:
             self._trials[launch.name] = self._open(self._cells[launch.name])
         known = [*(cell.values for cell in plan.cells), *(other.values for other in plan.refused)]
         self._seen = {tuple(values[one.symbol] for one in space.ranges) for values in known}
-        self._exhausted = False
+        self._exhausted = plan.exhausted
 
     def next(self) -> Launch | None:
         if self._unfinished:

@@ -177,6 +177,23 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path,
     assert [row["values"] for row in rows[0]] == [row["values"] for row in rows[1]]
 
 
+def test_search_whose_space_is_exhausted_proposes_no_more(folder: Path, kharness: Command) -> None:
+    printed = "print('step 1: train loss 1, val loss', float('{x}'))"
+    words = ["-a", "x=1,2", "--method", "tpe", "--trials", 4, "--", sys.executable, "-c", printed]
+    ended = kharness(folder, "sweep", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    sweep = (folder / "results" / "latest").resolve()
+    before = json.loads((sweep / "matrix.json").read_text())
+    assert ([cell["values"]["X"] for cell in before["cells"]], before["exhausted"]) in (
+        (["1", "2"], True),
+        (["2", "1"], True),
+    )
+    again = kharness(folder, "continue")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.splitlines()[0] == f"sweep: 0 trials left in results/{sweep.name}"
+    assert json.loads((sweep / "matrix.json").read_text()) == before
+
+
 def test_directions_of_several_metrics_are_taken(folder: Path, kharness: Command) -> None:
     words = ["sweep", "-a", "x=1,2", "--metric", "wer", "--better", "val/bleu=up", "--better", "wer=down"]
     planned = kharness(folder, *words, "--dry-run", "--", "true", "{x}")
