@@ -245,6 +245,15 @@ def test_matrix_of_a_command_gets_seeds(tmp_path: Path, kharness: Command) -> No
         {"symbol": "LR", "values": ["1", "2", "3"], "given": ["1", "2"]},
         {"symbol": "SEED", "values": ["1", "2", "3"], "given": ["1", "2", "3"]},
     ]
+    without = plan(matrix)
+    for axis in without["axes"]:
+        del axis["given"]
+    (matrix / "matrix.json").write_text(json.dumps(without))
+    refused = kharness(tmp_path, "continue", "-a", "seed=4")
+    assert refused.stderr.splitlines()[0] == (
+        f"error: no seeds can be added to results/{matrix.name}: "
+        "the version that planned it did not keep what --include added"
+    )
     refused = kharness(tmp_path, "continue", "-a", "lr=3")
     assert (refused.returncode, refused.stderr) == (
         2,
