@@ -91,7 +91,8 @@ def in_columns(text: str, columns: int) -> str:
 def _parts(line: str, columns: int) -> list[str]:
     """Return a line in parts; a command by itself is one for a shell, too."""
     words = line.split(maxsplit=2)
-    is_command = words[:1] in (["make"], ["kharness"]) and len(words) > 2 and "=" in words[2].split(" ")[0]
+    first = words[2].split(" ")[0] if len(words) > 2 and words[0] in ("make", "kharness") else ""
+    is_command = "=" in first or first.startswith("-")
     return command_lines(line, columns) if is_command else folded(line, columns)
 
 

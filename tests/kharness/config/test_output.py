@@ -59,6 +59,10 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
             "  make test_matrix SEED=1..5 CONFIG_A=b 'X=1 2'",
             ["  make test_matrix SEED=1..5 \\", "      CONFIG_A=b 'X=1 2'"],
         ),
+        (
+            "  kharness matrix -a lr=1 -a seed=1..5 -- python t.py '{lr} x'",
+            ["  kharness matrix -a lr=1 -a seed=1..5 \\", "      -- python t.py '{lr} x'"],
+        ),
         ("hint: make help lists them, and names what", ["hint: make help lists them, and names", "  what"]),
     ],
 )
