@@ -12,10 +12,12 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 from kharness.environment.parts import bring
+from kharness.runs.latest import shown
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
 from kharness.training.datasets._texts import HubDataset
@@ -35,12 +37,12 @@ def main(argv: Sequence[str]) -> int:
             f"DATA_DIR={given} is not a folder",
             hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
         )
-    sources = Sources(local, [mirror] if mirror else [], lambda line: print(line, flush=True))
+    sources = Sources(local, [mirror] if mirror else [], say)
     if any(isinstance(getattr(DATASETS.load(name), "DATASET", None), HubDataset) for name in names):
         bring(["hub"])
     for name in names:
         folder = DATASETS.load(name).fetch(DATASETS.options(name, configured), ROOT, sources)
-        print(f"{folder}: verified")
+        say(f"{shown(folder)}: verified")
     return 0
 
 

@@ -39,11 +39,10 @@ def main(argv: Sequence[str]) -> int:
             return 0
         refuse_version(sys.version_info[:3], newest=argv[:1] == ["create"])
         if argv[:1] == ["create"] and len(argv) > 2:
-            create(Path(argv[1]), argv[2:])
-        elif list(argv) == ["verify"]:
-            verify()
-        else:
+            return create(Path(argv[1]), argv[2:])
+        if list(argv) != ["verify"]:
             raise SetupError(f"unknown arguments: {' '.join(argv)}", "read the first lines of this script")
+        verify()
     except SetupError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         return 2
@@ -75,15 +74,21 @@ def folder(root: Path) -> str:
     return ".venv" if is_own else f".venv-{version}"
 
 
-def create(stamp: Path, parts: Sequence[str]) -> None:
-    """Bring the environment that holds `stamp` to what the parts pin; SetupError for what stops that."""
-    from kharness.environment import parts as environment  # no older Python could read it
-    from monitoring.errors import UserError
+def create(stamp: Path, parts: Sequence[str]) -> int:
+    """Bring the environment that holds `stamp` to what the parts pin; 0, or that of the error it reports."""
+    from kharness.config.errors import full_disk  # no older Python could read these
+    from kharness.environment import parts as environment
+    from monitoring.errors import UserError, is_full, report_error
 
     try:
         environment.create(stamp, parts)
     except UserError as error:
-        raise SetupError(str(error), error.hint) from error
+        return report_error(error)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return report_error(full_disk(error))
+    return 0
 
 
 def verify() -> None:

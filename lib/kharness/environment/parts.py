@@ -35,6 +35,9 @@ from kharness.environment.torch_build import TorchChoice
 RUN = "run"
 TESTS = "test"
 
+# Python compiles what it imports for the first time: a first training would wait for that without a sign.
+FIRST_IMPORT = "from kharness.training.forkserver.server import preload; preload()"
+
 # Those that set-up and `make check` install.
 NOT_OPTIONAL = frozenset({"cuda", "torch", "test", "config", "dashboard", RUN})
 
@@ -96,14 +99,14 @@ def create(stamp: Path, parts: Sequence[str]) -> None:
         stamp.unlink(missing_ok=True)
         installer = Installer.found(venv)
         if not works(venv):
-            say(f"setup: making {venv} with {sys.executable}")
+            say(f"setup: making {_shown(venv)} with {sys.executable}")
             installer.make_environment()
             link_library(venv)
         _install(venv, parts, torch if needs_torch else None, installer)
         if torch is not None:
             torch.keep()
         stamp.write_text(wanted)
-    say(f"setup: {venv} is ready")
+    say(f"setup: {_shown(venv)} is ready")
 
 
 def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, installer: Installer) -> None:
@@ -111,7 +114,7 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
     pins = lacking(venv, parts)
     if pins:
         packages = f"{len(pins)} packages" if len(pins) > 1 else next(iter(pins))
-        say(f"setup: {installer.name} brings {packages} into {venv}: {about(pins, sizes())}")
+        say(f"setup: {installer.name} brings {packages} into {_shown(venv)}: {about(pins, sizes())}")
     build = torch.build(installer) if torch is not None else None
     for line in torch.lines(build) if torch is not None and build is not None else []:
         say(f"setup: {line}")
@@ -124,6 +127,15 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
         installer.add_pip()
     if RUN in parts:
         installer.install_project(ROOT)
+    if build is not None:
+        say("setup: importing torch for the first time")
+        # whatever it says, the first training says it again
+        subprocess.run([venv / "bin" / "python", "-P", "-c", FIRST_IMPORT], capture_output=True, check=False)
+
+
+def _shown(venv: Path) -> Path:
+    """The environment's path as one types it here."""
+    return venv.relative_to(Path.cwd()) if venv.is_relative_to(Path.cwd()) else venv
 
 
 def link_library(venv: Path) -> None:

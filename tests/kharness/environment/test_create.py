@@ -191,10 +191,12 @@ def test_set_up_says_what_it_brings_and_how_large_before_it_begins(clone: Clone,
     on_cpu = [
         "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk (TORCH=cpu)",
         "setup: torch 2.13.0+cpu (192 MB)",
+        "setup: importing torch for the first time",
         "setup: .venv is ready",
     ]
-    code, lines, errors = clone.create(".ready", "run", by=by, TORCH="cpu")
+    code, lines, errors = clone.create(".ready", "run", by=by, TORCH="cpu", PYTHONDONTWRITEBYTECODE="")
     assert (code, errors) == (0, "")
+    assert len(list(clone.venv.glob("lib/*/site-packages/torch/__pycache__/__init__.*.pyc"))) == 1
     crunching = f"setup: {by} brings number-cruncher into .venv: about 90 MB to fetch, 300 MB on the disk"
     assert lines == [crunching, on_cpu[0], "setup: number-cruncher 2.1 (90 MB)", *on_cpu[1:]]
     everything = {"menu_maker": "1.0", "number_cruncher": "2.1", "kharness": "0.1.0"}
@@ -228,8 +230,17 @@ def test_on_a_terminal_pip_shows_how_far_it_is_and_leaves_a_line_per_package(
     assert "\x1b[2K  unpacking\r" in raw
 
 
-def on_terminal(command: list[str], root: Path, environment: dict[str, str], *, columns: int) -> str:
-    """All that a command, which must succeed, writes to a terminal."""
+def test_what_stops_set_up_is_as_wide_as_the_terminal(clone: Clone) -> None:
+    command = [sys.executable, "scripts/environment.py", "create", ".venv/.ready", "run"]
+    environment = clone.environment("pip", TORCH_INDEX="--help")
+    raw = on_terminal(command, clone.root, environment, columns=30, code=2)
+    assert raw.splitlines()[:2] == ["error: TORCH_INDEX is no", "  address of an index"]
+
+
+def on_terminal(
+    command: list[str], root: Path, environment: dict[str, str], *, columns: int, code: int = 0
+) -> str:
+    """All that a command, which ends with this code, writes to a terminal."""
     master, slave = os.openpty()
     termios.tcsetwinsize(slave, (24, columns))
     written = b""
@@ -241,7 +252,7 @@ def on_terminal(command: list[str], root: Path, environment: dict[str, str], *, 
             while content := os.read(master, 65536):
                 written += content
     os.close(master)
-    assert process.returncode == 0, written
+    assert process.returncode == code, written
     return written.decode()
 
 
@@ -250,6 +261,7 @@ def test_another_build_of_torch_replaces_the_one_that_is_there(clone: Clone) -> 
     on_cpu = [
         "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk (TORCH=cpu)",
         "setup: torch 2.13.0+cpu (192 MB)",
+        "setup: importing torch for the first time",
         "setup: .venv is ready",
     ]
     everything = {"menu_maker": "1.0", "number_cruncher": "2.1", "kharness": "0.1.0"}
@@ -263,6 +275,7 @@ def test_another_build_of_torch_replaces_the_one_that_is_there(clone: Clone) -> 
         "setup: removing torch 2.13.0+cpu and what only that build uses",
         "setup: nvidia-cublas 13.1 (2.2 GB)",
         "setup: torch 2.13.0 (527 MB)",
+        "setup: importing torch for the first time",
         "setup: .venv is ready",
     ]
     assert clone.versions() == {**everything, "torch": "2.13.0", "nvidia_cublas": "13.1"}
@@ -279,14 +292,14 @@ def test_a_tracker_is_installed_by_the_first_call_that_needs_it(clone: Clone) ->
     by = "uv"
     assert clone.create(".ready", "run", by=by, TORCH="cpu")[0] == 0
     assert brought(clone, by) == [
-        f"setup: {by} brings 2 packages into {clone.venv}: about 27 MB to fetch, 77 MB on the disk",
+        f"setup: {by} brings 2 packages into .venv: about 27 MB to fetch, 77 MB on the disk",
         "setup: wandb 0.31.0 (27 MB)",
         "setup: wandb-core 1.2",
-        f"setup: {clone.venv} is ready",
+        "setup: .venv is ready",
     ]
     assert brought(clone, by) == []
     clone.lock("wandb", ("wandb", "0.31.1"), ("wandb_core", "1.2"))  # pinned anew, as after `git pull`
-    assert brought(clone, by)[1:] == ["setup: wandb 0.31.1 (27 MB)", f"setup: {clone.venv} is ready"]
+    assert brought(clone, by)[1:] == ["setup: wandb 0.31.1 (27 MB)", "setup: .venv is ready"]
 
 
 def brought(clone: Clone, by: str) -> list[str]:
@@ -370,7 +383,7 @@ def test_torch_comes_from_the_index_that_is_named(clone: Clone, tmp_path: Path, 
         assert (code, errors) == (0, "")
         brought = "torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk"
         assert f"setup: {brought} (TORCH_INDEX names its index)" in lines
-        assert lines[-2:] == ["setup: torch 2.13.0+cpu (192 MB)", "setup: .venv is ready"]
+        assert lines[-3] == "setup: torch 2.13.0+cpu (192 MB)"
         assert clone.versions()["torch"] == "2.13.0+cpu"
 
         missing = {"TORCH_INDEX": f"{address}/whl/cu999", **indexes}
