@@ -101,7 +101,7 @@ def create(stamp: Path, parts: Sequence[str]) -> None:
         if not works(venv):
             say(f"setup: making {_shown(venv)} with {sys.executable}")
             installer.make_environment()
-            link_library(venv)
+        link_library(venv)
         _install(venv, parts, torch if needs_torch else None, installer)
         if torch is not None:
             torch.keep()
@@ -139,7 +139,7 @@ def _shown(venv: Path) -> Path:
 
 
 def link_library(venv: Path) -> None:
-    """Let a new environment find lib/ by the file that installing the project replaces."""
+    """Let an environment find lib/, also one of the user's own; installing the project replaces the file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = (ROOT / VERSION).read_text().strip()
     name = f"{project['name'].replace('-', '_')}-{version}"

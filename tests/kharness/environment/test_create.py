@@ -256,6 +256,14 @@ def on_terminal(
     return written.decode()
 
 
+def test_an_environment_that_was_there_finds_the_library(clone: Clone) -> None:
+    clone.has_pip()
+    assert clone.create(".ready-config", "config")[0] == 0
+    command = [str(clone.venv / "bin/python"), "-I", "-c", "import kharness; print(kharness.__file__)"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found == f"{clone.root}/lib/kharness/__init__.py\n"
+
+
 @WITH_UV
 def test_another_build_of_torch_replaces_the_one_that_is_there(clone: Clone) -> None:
     on_cpu = [

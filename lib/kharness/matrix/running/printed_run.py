@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, TextIO
 
+from kharness.config.output import in_columns
 from kharness.matrix.running.execute import ActiveRun, Outcome, end_of_journal
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.bar_line import CLEAR, DRAW_EVERY, can_have_bar
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch
+from monitoring.errors import columns_of
 
 if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
     from kharness.matrix.running.journal_bar import JournalBar
@@ -86,7 +88,8 @@ class PrintedRun:
 
     def say(self, line: str) -> None:
         """A line of the runner's own."""
-        self._output.write(self._encoded(f"{self._wiping()}{line}\n"))
+        folded = in_columns(line, columns) if (columns := columns_of(self._stream)) else line
+        self._output.write(self._encoded(f"{self._wiping()}{folded}\n"))
         self._output.flush()
 
     def look(self) -> None:

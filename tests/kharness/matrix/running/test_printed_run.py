@@ -16,6 +16,7 @@ from typing import IO, TextIO, cast
 import pytest
 
 from kharness.matrix.running.journal_bar import JournalBar
+from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.journal_tail import end_offset
 from monitoring import Run
@@ -110,6 +111,15 @@ def training(
             return place(bar.line())
 
         yield run, drawn
+
+
+def test_lines_of_the_runner_are_as_wide_as_the_terminal(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 30))
+    with open(slave, "w") as terminal, PrintedRun(tmp_path, terminal) as view:
+        view.say("SIGINT: stopping after the current step")
+    with open(master, "rb", buffering=0) as shown:
+        assert shown.read(4096) == b"SIGINT: stopping after the\r\n  current step\r\n"
 
 
 def test_bar_is_where_the_journal_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
