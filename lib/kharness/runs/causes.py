@@ -123,7 +123,8 @@ def judge(
         return Ending(KILLED, cause, ended.reason or f"signal {number} ({name})")
     error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
-    return Ending(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
+    # a program that has said nothing else has ended by its exit code
+    return Ending(FAILED, cause, ended.reason or how + (f": {error}" if error and error != how else ""))
 
 
 def memory_line(output: Sequence[str]) -> str:

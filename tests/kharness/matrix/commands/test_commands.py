@@ -58,7 +58,7 @@ def test_run_is_recorded_and_its_exit_code_passed_on(folder: Path, kharness: Com
     assert json.loads((run / "status.json").read_text())["status"] == "complete"
     failed = kharness(folder, "run", "--", sys.executable, "-c", "raise SystemExit(9)")
     assert failed.returncode == 9
-    assert "failed: exit code 9" in failed.stderr
+    assert "failed: exit code 9" in failed.stderr.splitlines()
 
 
 @pytest.fixture(scope="module")
