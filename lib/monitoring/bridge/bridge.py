@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, guard: Guard | None = None) -> int:
 def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> int:
     # that of a bridge around this one: this run is none of its program's
     os.environ.pop(SPOOL, None)
-    neighbors = Neighbors(options.cwd.absolute())
+    neighbors = Neighbors(options.cwd.absolute(), options.directory.absolute())
     watched = replace(_watched(options), neighbors=neighbors)
     stores = stores_before(watched)
     watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
@@ -164,7 +164,7 @@ def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
     output = os.open(watched.directory / OUTPUT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         script = Script(command, environment=watched.environment, cwd=watched.cwd, output=output, guard=guard)
-        watched.processes.add(script.group)
+        watched.add_process(script.group)
         return script
     finally:
         os.close(output)

@@ -77,7 +77,16 @@ class Bridge:
         until = self._file.stat().st_mtime + FIND_LATER + 1 if self._listed else math.inf
         begun = {path for path, followed in self._followed() if followed.read_to}
         self._standing = {path: one for path, one in self._before.items() if path not in begun}
-        self.watched = replace(now, started=since, until=until, before={}, own_files=listed)
+        self.watched = replace(
+            now,
+            started=since,
+            until=until,
+            before={},
+            own_files=listed,
+            processes=now.earlier_processes(),
+            neighbors=now.neighbors and now.neighbors.earlier(),
+            unclear=set(),
+        )
         self._find()
         self.watched = now
         self._read()

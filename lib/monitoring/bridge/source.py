@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -55,6 +56,10 @@ class Lines(MetricSource, Protocol):
         """Say so, of a file that was read to a place; empty for a whole one."""
 
 
+# In the stores of a run: the processes that were its program, a line for each attempt.
+PROCESSES = "processes"
+
+
 @dataclass(frozen=True)
 class Watched:
     """A program as its sources know it."""
@@ -91,6 +96,18 @@ class Watched:
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""
         return self.directory / STORES / name
+
+    def add_process(self, process_id: int) -> None:
+        """Note a process of the program, for a bridge that continues after a kill as well."""
+        self.processes.add(process_id)
+        with contextlib.suppress(OSError), self.own(PROCESSES).open("a") as file:
+            file.write(f"{process_id}\n")
+
+    def earlier_processes(self) -> set[int]:
+        """Return the processes of all attempts so far."""
+        with contextlib.suppress(OSError):
+            return {int(line) for line in self.own(PROCESSES).read_text().split() if line.isdecimal()}
+        return set()
 
     def in_directory(self, names: str) -> Iterator[Path]:
         """Yield the files in the run directory with such a part in their names, but for the run's own."""

@@ -22,7 +22,7 @@ from monitoring.journal.records import read_records
 
 from ...processes import is_gone
 from ...waiting import wait_until
-from ...warm_python import WarmPython
+from ...warm_python import StartedPython, WarmPython
 from .stored import Losses, of_event_files, of_mlflow, of_trackio, of_wandb, printed
 from .test_sources import PROGRAMS
 
@@ -109,6 +109,41 @@ def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm
     assert recorded == kind.stored(run_dir)
     count = [r["global_step"] for r in counting(journal) if "train_loss" in r]
     assert count == sorted({step for step, _ in kind.stored(run_dir)})
+
+
+def test_what_two_killed_runs_have_written_into_one_folder_stays_apart(
+    results: Path, warm_bridge: WarmPython
+) -> None:
+    """The first goes on before the second does: whose files those of dead processes are, nobody can see."""
+    runs = [results / name for name in ("one", "two")]
+
+    def begin(run: Path) -> StartedPython:
+        kept = results / f"of-{run.name}" / "kept"
+        kept.parent.mkdir(exist_ok=True)
+        program = [sys.executable, PROGRAMS, "tensorboard", STEPS, 0.01, kept, 1 + runs.index(run)]
+        command = ["-m", "monitoring.bridge", run, "--", *program]
+        return warm_bridge.start(command, cwd=results, stderr=subprocess.DEVNULL)
+
+    bridges = [begin(run) for run in runs]
+    notes = [results / f"of-{run.name}" for run in runs]
+    wait_until(lambda: all(process_of(place) is not None for place in notes))
+    programs = [psutil.Process(process_of(place)) for place in notes]
+    for program, place in zip(programs, notes, strict=True):
+        wait_for(program, place, 20)
+    for bridge in bridges:
+        bridge.kill()
+    for bridge, program in zip(bridges, programs, strict=True):
+        bridge.wait()
+        wait_until(functools.partial(is_gone, program))
+    assert [begin(run).wait() for run in runs] == [0, 0]
+    files = list(results.glob("runs/a/*tfevents*"))
+    for scale, run in enumerate(runs, 1):
+        journal = [record for record, _ in read_records(run / "metrics.jsonl")]
+        recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
+        stored = of_event_files(files, "loss")
+        assert recorded == [(step, loss) for step, loss in stored if round(loss * (step + 1) / 4) == scale]
+        count = [r["global_step"] for r in counting(journal) if "train_loss" in r]
+        assert count == sorted({int(str(step)) for step, _ in recorded})
 
 
 def process_of(here: Path) -> int | None:

@@ -365,7 +365,8 @@ def test_files_of_programs_that_run_beside_each_other_are_left_to_nobody(results
 
 
 COMES = (
-    "from pathlib import Path; from monitoring.bridge.neighbors import Neighbors; one = Neighbors(Path({!r}))"
+    "from pathlib import Path; from monitoring.bridge.neighbors import Neighbors; "
+    "one = Neighbors(Path({!r}), Path({!r}))"
 )
 
 
@@ -378,11 +379,12 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     shared, here, elsewhere = places
     monkeypatch.setenv("TMPDIR", str(shared))
 
-    def comes(then: str) -> None:
-        subprocess.run([sys.executable, "-c", f"{COMES.format(str(here))}; {then}"], check=True)
+    def comes(then: str, run_dir: str = "run") -> None:
+        come = COMES.format(str(here), str(here / run_dir))
+        subprocess.run([sys.executable, "-c", f"{come}; {then}"], check=True)
 
     comes("assert not one.seen()")  # and is gone without a word: its entry is nobody's
-    one, other = Neighbors(here), Neighbors(elsewhere)
+    one, other = Neighbors(here, here / "run"), Neighbors(elsewhere, elsewhere / "run")
     assert not one.seen()
     comes("assert one.seen(); one.leave()")
     assert one.seen()
@@ -390,6 +392,34 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     one.leave()
     other.leave()
     assert list(shared.rglob("*")) == [shared / f"monitoring-bridges-{os.getuid()}"]
+
+
+def test_a_killed_bridge_tells_the_next_one_of_its_run_whether_another_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def killed(name: str) -> None:
+        """An attempt of a run; its journal is there afterwards."""
+        run_dir = tmp_path / name
+        subprocess.run([sys.executable, "-c", COMES.format(str(tmp_path), str(run_dir))], check=True)
+        run_dir.mkdir(exist_ok=True)
+        (run_dir / "metrics.jsonl").touch()
+
+    def seen(name: str) -> bool:
+        neighbors = Neighbors(tmp_path, tmp_path / name)
+        found = neighbors.earlier().seen()
+        neighbors.leave()
+        return found
+
+    assert not seen("first attempt")
+    killed("alone")
+    killed("alone")
+    assert not seen("alone")
+    killed("one")
+    killed("two")  # which takes the entry of the first out
+    killed("two")
+    assert [seen(name) for name in ("two", "one")] == [False, True]
 
 
 def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(
