@@ -6,14 +6,18 @@ Of a program that prints a date: from `kharness run`, and from a bridge's own co
 time and memory of the bridge (its agent, a process of its own, left out). How long `kharness --help` takes.
 Of a program that computes and prints STEPS (20,000) lines as nanoGPT does: its own CPU time. Then how long a
 journal of STEPS records takes to be made of a file of JSON lines. Medians of PAIRS (10), of times of the wall
-the least, too. At last the CPU time per second of WATCHED bridges whose programs print a step per second,
-once they have run for a minute.
+the least, too. Then the CPU time per second of WATCHED bridges whose programs print a step per second,
+once they have run for a minute, and that of all that `kharness run` has beside a program with ten steps per
+second: one that prints them, and one with a SummaryWriter. At last SHORT pairs of a program of a fifth of a
+second, its own CPU time under the bridge and alone: the median of the ratios, and its 95 % interval by the
+bootstrap.
 
 Modules are compiled beforehand, as where a package is installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -24,8 +28,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy
+import psutil
+
 PAIRS, STEPS = 10, 20_000
 WATCHED, SETTLED, SECONDS = 4, 75.0, 60.0
+SHORT, SHORTEST = 60, 15_000
 
 COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 DATE = ["date", "+%s.%N"]
@@ -45,6 +53,19 @@ import time
 for step in range(1, 1000):
     print("step", step, "loss", 1 / step, flush=True)
     time.sleep(1)
+"""
+
+OFTEN = """
+import time
+if {writes}:
+    from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter("runs", flush_secs=1)
+for step in range(10_000):
+    if {writes}:
+        writer.add_scalar("loss", 1 / (step + 1), step)
+    else:
+        print("step", step, "loss", 1 / (step + 1), flush=True)
+    time.sleep(0.1)
 """
 
 
@@ -76,6 +97,15 @@ def main(arguments: Sequence[str]) -> None:
         seconds = imported(place, steps)
         print(f"import of {steps} records   {seconds:6.2f} s CPU, {1e6 * seconds / steps:.0f} us per record")
         print(f"CPU of the bridge of a log at 1 Hz {1e3 * watching(place / 'watched'):.3f} ms per second")
+        for what, writes in (("printed", False), ("by a SummaryWriter", True)):
+            (place / str(writes)).mkdir()
+            parts = beside(place / str(writes), OFTEN.format(writes=writes))
+            told = ", ".join(f"{name} {1e3 * seconds:.2f}" for name, seconds in parts.items())
+            share = sum(parts.values())
+            print(f"CPU beside ten steps a second {what}: {share:.3%} of a core; ms per second: {told}")
+        short = [paired(place / f"short{number}", is_first=bool(number % 2)) for number in range(SHORT)]
+        low, high = interval(short)
+        print(f"CPU of a short program: {median(short):.4f} of that alone ({low:.4f} to {high:.4f})")
 
 
 def bridging(directory: Path, *command: str) -> subprocess.Popen[bytes]:
@@ -157,9 +187,56 @@ def watching(directory: Path) -> float:
     return used / SECONDS / WATCHED
 
 
+def beside(folder: Path, program: str) -> dict[str, float]:
+    """CPU seconds per second of each process that `kharness run` has beside a program that runs on."""
+    runner = subprocess.Popen(
+        [*KHARNESS, "run", "--", sys.executable, "-c", program],
+        cwd=folder,
+        env=COMPILED,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(SETTLED)
+    before = used_by_parts(runner.pid, program)
+    time.sleep(SECONDS)
+    after = used_by_parts(runner.pid, program)
+    runner.terminate()
+    runner.wait()
+    return {name: (after[name] - before.get(name, 0.0)) / SECONDS for name in after}
+
+
+def used_by_parts(runner: int, program: str) -> dict[str, float]:
+    """CPU seconds so far of a runner and of what is below it, but for the program."""
+    parts = {"runner": cpu_of(runner)}
+    for process in psutil.Process(runner).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = process.cmdline()
+            # the bridge has the program among its own words, and a copy of it guards it
+            if words[1:] != ["-c", program]:
+                name = "agent" if any(word.startswith("monitoring.agent") for word in words) else "bridge"
+                parts[name] = parts.get(name, 0.0) + cpu_of(process.pid)
+    return parts
+
+
+def paired(directory: Path, *, is_first: bool) -> float:
+    """CPU time of a short program under the bridge, by that of it alone; `is_first` says which goes first."""
+    used = {
+        place: printing(place, SHORTEST) for place in ((directory, None) if is_first else (None, directory))
+    }
+    return used[directory] / used[None]
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of their median, by 10,000 resamples."""
+    chosen = numpy.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = numpy.percentile(numpy.median(chosen, axis=1), (2.5, 97.5))
+    return float(low), float(high)
+
+
 def cpu_of(pid: int) -> float:
-    """CPU seconds of a process so far, by the scheduler's nanoseconds."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    """CPU seconds of a process's threads so far, by the scheduler's nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def imported(place: Path, steps: int) -> float:

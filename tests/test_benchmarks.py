@@ -37,7 +37,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
         ["0.2", "busy"],
     ),
     "alert_rules": ({}, ["chosen_more"]),
-    "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1}, ["1", "10"]),
+    "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1, "SHORT": 2, "SHORTEST": 10}, ["1", "10"]),
     "defconfig": ({}, ["1"]),
     "first_paint": ({}, ["1"]),
     "factorial": ({}, ["1", "2x2", "3"]),
