@@ -28,6 +28,7 @@ from monitoring.host.process import process_started
 
 from ...processes import is_gone, open_files
 from ...waiting import wait_until
+from ..conftest import wait_for_delivery
 
 
 @pytest.fixture
@@ -188,8 +189,7 @@ def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
     wait_until(replaced)
     assert agent_of(run.directory).cmdline()[-2:] == ["monitoring.agent", str(run.directory)]
     run.finish()
-    wait_until(lambda: not is_followed(run.directory))
-    assert undelivered(run.directory) == {}
+    wait_for_delivery(run.directory)
 
 
 @pytest.mark.parametrize("how", ["killed", "never there", "stopped"])
@@ -221,5 +221,4 @@ def test_what_is_no_request_is_passed_over(starter: AgentStarter, tmp_path: Path
     run = begin(tmp_path / "run")
     assert agent_of(run.directory).ppid() == starter.pid
     run.finish()
-    wait_until(lambda: not is_followed(run.directory))
-    assert undelivered(run.directory) == {}
+    wait_for_delivery(run.directory)

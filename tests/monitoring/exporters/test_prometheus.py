@@ -27,7 +27,6 @@ from prometheus_client.exposition import gzip_accepted
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.agent.follow import undelivered
-from monitoring.agent.lock import is_followed
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.gpu.throttling import THROTTLE_REASONS
@@ -461,10 +460,11 @@ def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(ru
     scrape(address, patience=10)
     log_steps(run, 6, 7)
     run.finish()
-    wait_until(lambda: not is_followed(run_dir), "the end of the delivery")
+    lingers = About(str(run_dir), "lingers")
+    wait_until(lambda: about_server(*address_of(address)) == lingers, "the end of the delivery")
     scrape(address)  # curl
     scrape(address, patience=1e-6)  # a Prometheus that has given up
-    assert about_server(*address_of(address)) == About(str(run_dir), "lingers")
+    assert about_server(*address_of(address)) == lingers
     found = values(scrape(address, patience=10))
     assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [7])
     wait_until(lambda: not agents_of(run_dir), "the end of the agent")

@@ -15,14 +15,13 @@ import orjson
 import pytest
 
 from monitoring import Run
-from monitoring.agent.lock import is_followed
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import Record, read_records
 from monitoring.rules import RULES
 
-from ...waiting import wait_until
 from ...warm_python import WarmPython
+from ..conftest import wait_for_delivery
 
 START = {"event": "start", "num_steps": 100}
 
@@ -466,14 +465,10 @@ def test_training_with_an_absurd_learning_rate_is_alerted(
     done = warm_torch.run(["lenet5/train.py", *flags, "--results-dir", tmp_path], cwd=root, timeout=600)
     assert done.returncode in (0, 65)  # 65: the loss became NaN in the end
     [directory] = tmp_path.glob("lenet5_*")
-    wait_for_agent(directory)
+    wait_for_delivery(directory)
     norm = next(alert for alert in told(directory) if alert[0] == "gradient_norm")
     shown = first_above(directory / "metrics.jsonl", 100.0)  # one of 27 before it does no harm
     assert norm == ("gradient_norm", "firing", None, shown["grad_norm"], shown["seq"])
-
-
-def wait_for_agent(directory: Path) -> None:
-    wait_until(lambda: not is_followed(directory), "the end of the agent")
 
 
 def first_above(journal: Path, limit: float) -> Record:
