@@ -150,15 +150,15 @@ class LiveScreen:
         self._output.close()
 
     def _frame(self) -> str:
-        # The cursor rests at the end of the last line: a newline after it would scroll a full window.
-        return "\n".join(self._drawn)
+        # The cursor rests below the table: what is printed after a SIGKILL begins on a line of its own.
+        return "".join(f"{line}\n" for line in self._drawn)
 
     def _wiping(self) -> str:
         """Go to where the table begins, and clear from there on."""
         if not self._drawn:
             return ""
         # A window that became lower has scrolled the upper lines out; those are beyond reach.
-        up = min(len(self._drawn), _window(self._stream)[1]) - 1
+        up = min(len(self._drawn), _window(self._stream)[1] - 1)
         return "\r" + (f"\x1b[{up}A" if up > 0 else "") + "\x1b[J"
 
     def _write(self, text: str) -> None:
@@ -190,7 +190,7 @@ def _window(stream: TextIO) -> tuple[int, int]:
 def _lines(console: Console, rows: Sequence[CellRow], totals: Totals, columns: int, height: int) -> list[str]:
     # The last column stays free: a character there makes some terminals wrap.
     width = max(1, columns - 1)
-    room = height - 3  # a header, the totals, and a line of what was said last
+    room = height - 4  # a header, the totals, the cursor's line, and one of what was said last
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
     bottom = [_cut(str(totals), width)]
     if len(shown) < len(rows) and height > 2:

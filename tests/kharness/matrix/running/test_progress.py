@@ -99,16 +99,25 @@ def test_a_narrow_terminal_gets_fewer_columns(on_terminal: OnTerminal, columns: 
         assert max(map(len, lines[lines.index(header) :])) < columns
 
 
+def test_what_is_printed_after_a_kill_begins_on_a_line_of_its_own(on_terminal: OnTerminal) -> None:
+    """As make prints, which says so; the table cannot be taken away then."""
+    with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
+        total = "0/12 done  2 running  10 waiting"
+        terminal.read_until(lambda lines: len(running(lines)) == 2 and terminal.raw.endswith(f"{total}\r\n"))
+
+
 def test_more_cells_than_rows_never_scroll(on_terminal: OnTerminal) -> None:
     with on_terminal("JOBS=12", *HANGING, AXES, rows=10) as terminal:
         done = "0/12 done  12 running"
-        bottom = ["… and 6 more", done]
-        terminal.read_until(lambda lines: len(running(lines)) == 6 and lines[-2:] == bottom)
+        bottom = ["… and 7 more", done]
+        terminal.read_until(
+            lambda lines: len(running(lines)) == 5 and lines[-2:] == bottom and terminal.raw.endswith("\r\n")
+        )
         before = terminal.scrolled
         # Drawn again for each new width, it stays where it is: no line of it goes out at the top.
         for columns in (90, 80, 70):
             terminal.resize(columns, 10)
-            assert len(running(terminal.drawn_again(lambda lines: lines[-2:] == bottom))) == 6
+            assert len(running(terminal.drawn_again(lambda lines: lines[-2:] == bottom))) == 5
         assert terminal.scrolled == before
 
 
@@ -141,7 +150,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines_that_fit(on_terminal:
     assert "\x1b" not in terminal.raw
     assert "[1/1] seed-1\r\n" in terminal.raw
     assert [line for line in terminal.raw.split("\r\n") if len(line) > 60 and " " in line.strip()] == []
-    assert "\r\nnot in these columns: " in terminal.raw
+    assert "\r\nno room for " in terminal.raw
 
 
 def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout) -> None:
