@@ -37,7 +37,7 @@ class Affects:
     words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Words by symbol."""
     members: frozenset[str] = frozenset()
-    """Members of choices; the symbol of their choice already says what they are."""
+    """Members of choices, and bools that nobody sets: another symbol already says what they are."""
 
     def of(self, symbol: str) -> frozenset[str]:
         """Return the words of one symbol; UNKNOWN for one that the tree lacks."""

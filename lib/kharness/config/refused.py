@@ -149,7 +149,8 @@ class KnownOptions:
     def affects(self) -> Affects:
         """Words of kharness.config.affects for each option; raises ConfigError for an unknown word."""
         members = {member for alias in self.aliases.values() for member in alias.values()}
-        return read_affects(self._entries, frozenset(members))
+        facts = {name for name, one in self.options.items() if one.kind == "bool" and not one.has_prompt}
+        return read_affects(self._entries, frozenset(members | facts))
 
     def assignments(self, name: str, value: str, origin: Origin) -> Layer:
         """`name=value` as assignments: with or without CONFIG_, aliases and TRACKER= written out.

@@ -32,6 +32,12 @@ def test_a_choice_says_it_for_its_symbol_and_members(tree: Tree) -> None:
     assert not tree.affects.touches("DEVICE", "matrix", "reporting")
 
 
+def test_a_bool_that_nobody_sets_is_left_to_what_sets_it(make_tree: Callable[[str], Tree]) -> None:
+    text = 'config A\n\tbool "a"\n\tselect FACT\n\thelp\n\t  Affects: results\n\nconfig FACT\n\tbool\n'
+    affects = make_tree(f"{text}\thelp\n\t  Affects: reporting\n").affects
+    assert affects.names(["A", "FACT"], "results", "reporting") == ["A"]
+
+
 def test_an_unknown_word_is_refused_with_its_place(make_tree: Callable[[str], Tree]) -> None:
     tree = make_tree('config A\n\tint "a"\n\tdefault 1\n\thelp\n\t  Text.\n\t  Affects: results, sped\n')
     with pytest.raises(ConfigError) as caught:

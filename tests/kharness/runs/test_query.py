@@ -13,6 +13,9 @@ import pytest
 
 import kharness
 from kharness import cli
+from kharness.config.assignment import Origin
+from kharness.config.generate import write_config
+from kharness.config.tree import Tree
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.listing import Listing
 from kharness.runs.query.selection import RunSelection
@@ -231,4 +234,19 @@ def test_runs_of_the_tree_are_told_apart_by_what_was_chosen(root: Path) -> None:
         "run                     status    step  OPTIMIZER  LEARNING_RATE  test_loss  test_accuracy",
         "----------------------  --------  ----  ---------  -------------  ---------  -------------",
         "optimizer-adamw_seed-1  complete    44  adamw              0.003    0.52501          0.866",
+    ]
+
+
+def test_what_only_follows_from_an_option_tells_no_runs_apart(root: Path, tmp_path: Path) -> None:
+    tree = Tree.load(root)
+    for name in ("sgd", "adamw"):
+        resolved = tree.resolve(tree.assignments("OPTIMIZER", name, Origin("test")))
+        write(tmp_path / name, dict(resolved.values), [0.5])
+        write_config(resolved, tmp_path / name, root=root)
+    found = kharness.runs(tmp_path)
+    assert "OPTIMIZER_KEEPS_TWO_MOMENTS" in found.differing
+    assert Listing(found).lines()[0].split() == [
+        *("run", "status", "step", "OPTIMIZER", "LEARNING_RATE", "WEIGHT_DECAY"),
+        *("OPTIMIZER_ADAMW_BETAS", "OPTIMIZER_ADAMW_EPS", "OPTIMIZER_SGD_NESTEROV", "OPTIMIZER_SGD_MOMENTUM"),
+        *("val_loss", "loss"),
     ]

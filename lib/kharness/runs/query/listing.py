@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from kharness.config.config_py import read_affects
+from kharness.config.errors import ConfigError
 from kharness.runs.causes import EXPANDED
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.selection import RunSelection
@@ -92,10 +95,15 @@ class Listing:
         return [_ListedColumn("command", ends)]
 
     def _telling(self) -> list[str]:
-        """The options that differ, but for names made of others and for the symbols of a choice."""
+        """The options that differ and that people set: no names made of others, no symbols of a choice."""
         differing = self.runs.differing
+        members: frozenset[str] = frozenset()
+        for run in self.runs if differing else ():
+            with suppress(ConfigError):  # one that was edited by hand is listed like any other
+                if members := read_affects(run.directory).members:
+                    break
         chosen = {f"{name}_{str(run.config.get(name)).upper()}" for run in self.runs for name in differing}
-        return [name for name in differing if name not in EXPANDED and name not in chosen]
+        return [name for name in differing if name not in EXPANDED | members | chosen]
 
     def _metrics(self) -> list[_ListedColumn]:
         """The last value of each result and, next to it, the best; evaluations before steps."""
