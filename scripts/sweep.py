@@ -33,7 +33,8 @@ def range_file(variables: dict[str, str]) -> Path:
     """RANGE_CONFIG=."""
     name = variables.get("RANGE_CONFIG", "").strip()
     if not name:
-        raise ConfigError("RANGE_CONFIG is not given", hint="for example: make sweep RANGE_CONFIG=my.ranges")
+        example = 'with lines such as CONFIG_LEARNING_RATE="0.01|0.05"'
+        raise ConfigError("RANGE_CONFIG is not given", hint=f"make sweep RANGE_CONFIG=my.ranges, {example}")
     if "BASELINE" in variables:
         raise ConfigError("BASELINE has no effect on a sweep", hint="leave it out: its leaderboard has none")
     return asked_path("RANGE_CONFIG", name).absolute()

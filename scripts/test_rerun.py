@@ -12,6 +12,7 @@ from kharness.config.make import variables as make_variables
 from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.planning.begin import refuse_unplanned
+from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.planning.single import on_cluster
@@ -20,10 +21,12 @@ from kharness.matrix.selected_runs import find
 from kharness.matrix.supervise import (
     expected_seconds,
     in_order,
+    num_jobs,
     supervise,
     tell,
 )
 from kharness.matrix.supervise_single import supervise_single
+from kharness.matrix.time_needed import time_lines
 from kharness.report.report import check_judging, told_report
 from kharness.runs.latest import asked_directory, latest_link, shown
 from kharness.runs.lock import RunnerLock
@@ -58,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
         say(f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}")
         refuse_unrunnable(again, settings)
         expected = expected_seconds(again, found.directory.parent)
+        plan, jobs = read_plan(found.directory), num_jobs(settings)
+        say("\n".join(time_lines(plan, again, settings, expected, jobs=jobs, begun=True)))
         return supervise(
             found.directory,
             in_order(again, settings, expected, order=found.order),

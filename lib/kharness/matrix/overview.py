@@ -19,7 +19,7 @@ from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import IN_WORDS, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.launch import Job
+from kharness.runs.launch import Job, Launch
 from kharness.runs.lock import LockHolder, holder
 from kharness.runs.standing import closed, standing
 from kharness.runs.status import (
@@ -142,11 +142,15 @@ class Overview:
             seconds = [one for one in whole if one is not None]
         return sum(seconds) / len(seconds) if seconds else None
 
-    def seconds_left(self, jobs: int, expected: Mapping[str, float]) -> float | None:
-        """Until all cells are complete, `jobs` at once; None where the time of a cell is unknown."""
+    def seconds_left(self, jobs: int, expected: Mapping[str, float], *, more: int = 0) -> float | None:
+        """Until all cells and `more` that are yet to be chosen are complete, `jobs` at once.
+
+        None where the time of a cell is unknown.
+        """
         running = self.having(RUNNING) if self.holder else []
         left = [self._cell_left(cell, expected) for cell in running]
         waiting = [self._cell_left(cell, expected) for cell in self.unfinished if cell not in running]
+        waiting += [self.typical] * more
         return time_left(left, waiting, jobs=max(jobs, len(running), 1))
 
     def _cell_left(self, cell: CellState, expected: Mapping[str, float]) -> float | None:
@@ -165,6 +169,21 @@ def look(found: SelectedRuns, *, half_done: bool = False) -> Overview:
     cells = [_read(member, half_done) for member in found.meant]
     held_by = holder(found.directory)
     return Overview(found, cells if held_by else _with_living(found, cells), held_by)
+
+
+def seconds_to_go(
+    found: SelectedRuns,
+    launches: Sequence[Launch],
+    expected: Mapping[str, float],
+    *,
+    jobs: int,
+    more: int = 0,
+) -> float | None:
+    """Seconds that these runs take from where they stand, and `more` trials that are yet to be chosen."""
+    overview = look(found, half_done=True)
+    names = {launch.name for launch in launches}
+    telling = [cell for cell in overview.cells if cell.name in names or cell.status.status == COMPLETE]
+    return replace(overview, cells=telling, holder=None).seconds_left(jobs, expected, more=more)
 
 
 def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellState]:

@@ -11,6 +11,8 @@ from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.commands.sweep import CommandSpace
 from kharness.matrix.launchers import LAUNCHERS
+from kharness.matrix.overview import seconds_to_go
+from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
 from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
@@ -20,6 +22,7 @@ from kharness.matrix.supervise import (
     Report,
     expected_seconds,
     in_order,
+    num_jobs,
     supervise,
     tell,
 )
@@ -27,6 +30,7 @@ from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import TreeSpace, source_for
+from kharness.matrix.time_needed import time_lines
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import shown
@@ -64,6 +68,7 @@ def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: 
     refuse_unrunnable(left.launches, settings)
     bring_for(launch.asked for launch in left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
+    _tell_time(found, read_plan(found.directory), left, settings, expected)
     return supervise(
         found.directory,
         in_order(left.launches, settings, expected, order=found.order),
@@ -90,6 +95,8 @@ def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: P
     bring_for(launch.asked for launch in plan.launches)
     if source.done():
         return tell(found.directory, told_leaderboard, chosen=found.chosen)
+    expected = expected_seconds(left.launches, found.directory.parent)
+    _tell_time(found, plan, left, settings, expected, more=(waiting or 0) - len(left.launches))
     return supervise(
         found.directory,
         source,
@@ -99,6 +106,7 @@ def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: P
         num_runs=waiting,
         chosen=found.chosen,
         watcher=open_watcher(settings, plan.launches),
+        expected=expected,
     )
 
 
@@ -142,6 +150,24 @@ def _introduce(found: SelectedRuns, left: Remaining) -> None:
     else:
         say(f"matrix: nothing is left to run of {runs} in {where}")
     _tell_left(found, left)
+
+
+def _tell_time(
+    found: SelectedRuns,
+    plan: Plan,
+    left: Remaining,
+    settings: Mapping[str, object],
+    expected: Mapping[str, float],
+    *,
+    more: int = 0,
+) -> None:
+    """Print how long what is left takes; of runs in the hands of a scheduler nothing is left to say."""
+    if not left.launches and not more:
+        return
+    jobs = num_jobs(settings)
+    seconds = seconds_to_go(found, left.launches, {} if plan.template else expected, jobs=jobs, more=more)
+    for line in time_lines(plan, left.launches, settings, expected, jobs=jobs, begun=True, left=seconds):
+        say(line)
 
 
 def _tell_left(found: SelectedRuns, left: Remaining) -> None:

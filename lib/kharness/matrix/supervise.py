@@ -120,7 +120,7 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
     """Run a matrix that has just been planned, as `supervise` does."""
     with RunnerLock(plan.directory):
         expected = expected_seconds(plan.launches, plan.directory.parent)
-        for line in time_lines(plan, expected, jobs=num_jobs(plan.settings)):
+        for line in time_lines(plan, plan.launches, plan.settings, expected, jobs=num_jobs(plan.settings)):
             say(line)
         return supervise(
             plan.directory,
@@ -137,6 +137,9 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
 def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) -> int:
     """Run a sweep that has just been planned, as `supervise` does; its trials are drawn from the space."""
     with RunnerLock(plan.directory):
+        expected = expected_seconds(plan.launches, plan.directory.parent)
+        for line in time_lines(plan, plan.launches, plan.settings, expected, jobs=num_jobs(plan.settings)):
+            say(line)
         return supervise(
             plan.directory,
             source_for(plan, open_space, plan.launches),
@@ -145,6 +148,7 @@ def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) 
             report=told_leaderboard,
             num_runs=num_trials(plan),
             watcher=open_watcher(plan.settings, plan.launches),
+            expected=expected,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from kharness.config.make.typed import typed_setting, typed_target
@@ -16,38 +17,56 @@ from monitoring.counts import counted
 LONG = 3600.0
 
 
-def time_lines(plan: Plan, expected: Mapping[str, float], *, jobs: int) -> list[str]:
-    """Return a line on a new matrix, and for one of hours another on what shortens it.
+def time_lines(
+    plan: Plan,
+    launches: Sequence[Launch],
+    settings: Mapping[str, object],
+    expected: Mapping[str, float],
+    *,
+    jobs: int,
+    begun: bool = False,
+    left: float | None = None,
+) -> list[str]:
+    """Return a line on the runs that are about to start, and of hours another on what shortens them.
 
-    `expected` has the seconds of its runs by name, as far as earlier runs tell them.
+    `expected` has the seconds of runs by name, as far as earlier runs tell them. Of a matrix that has begun,
+    `left` has the seconds of all of them together, which counts what is done of each.
     """
-    if schedules(plan.settings):  # nobody knows when a queue moves
-        return []
-    length = _length(plan.launches)
-    of_program = bool(plan.template)
-    known = [] if of_program else [expected[one.name] for one in plan.launches if one.name in expected]
-    if not known:
-        sooner = "" if of_program else f", or by {typed_target('check-model')}"
-        return [f"  {length}estimate: once a run has ended{sooner}"]
-    seconds = time_left([], known, jobs=jobs)
-    assert seconds is not None
+    length = _length(launches)
+    # the configuration of a program says nothing of its time
+    known = [] if plan.template else [expected[one.name] for one in launches if one.name in expected]
+    if schedules(settings):
+        each = f"about {duration(statistics.median(known))} each once begun; " if known else ""
+        return [f"  {length}{each}the queue decides when they begin"]
+    seconds = left if left is not None else time_left([], known, jobs=jobs) if known else None
+    if seconds is None:
+        when = "has ended" if plan.template else "is under way"
+        return [f"  {length}a time left is shown once the first run {when}"]
+    most = " at most, as losing runs are stopped early" if settings.get("MATRIX_EARLY_STOPPING") else ""
+    is_part = left is None and len(known) < len(launches)
+    rest = f" for {counted(len(known), 'run')} of them" if is_part else ""
     at_once = "" if jobs == 1 else f", {jobs} at once"
-    rest = "" if len(known) == len(plan.launches) else f" for {counted(len(known), 'run')} of them"
-    lines = [f"  {length}estimate: {duration(seconds)}{rest}{at_once}"]
-    return [*lines, _shorter(plan)] if seconds >= LONG else lines
+    lines = [f"  {length}estimate: {duration(seconds)}{rest}{at_once}{most}"]
+    return [*lines, _shorter(plan, begun=begun)] if seconds >= LONG else lines
 
 
 def _length(launches: Sequence[Launch]) -> str:
     """Return `300 steps each; `, empty where the runs differ or their options do not say."""
     for symbol, unit in (("MAX_STEPS", "step"), ("NUM_EPOCHS", "epoch")):
         numbers = {one.asked.get(symbol) for one in launches}
-        number = next(iter(numbers))
+        number = next(iter(numbers), None)
         if len(numbers) == 1 and isinstance(number, int) and number:
             return f"{number:,} {unit}{'' if number == 1 else 's'} each; "
     return ""
 
 
-def _shorter(plan: Plan) -> str:
-    axes = " ".join(f"{axis.symbol}=…" for axis in plan.axes)
-    fewer = typed_setting(f"{axes} with fewer values, CONFIG_MAX_STEPS=…, JOBS=…", "fewer values, --jobs …")
+def _shorter(plan: Plan, *, begun: bool) -> str:
+    if begun:
+        fewer = typed_setting("JOBS=…", "--jobs …")
+    elif plan.kind == "sweep":
+        fewer = typed_setting("SWEEP_TRIALS=…, MAX_STEPS=…, JOBS=…", "fewer values, --trials …, --jobs …")
+    else:
+        axes = " ".join(f"{axis.symbol}=…" for axis in plan.axes)
+        of_tree = f"{axes} with fewer values, CONFIG_MAX_STEPS=…, JOBS=…"
+        fewer = typed_setting(of_tree, "fewer values, --jobs …")
     return f"  to shorten it: {fewer}; Ctrl-C stops it, and `{typed_target('continue')}` goes on"

@@ -30,7 +30,7 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
         "matrix: 4 runs (OPTIMIZER=sgd|adam SEED=1|2)",
         f"  in results/{name}",
         "  baseline: sgd, the first; BASELINE=adam compares with another",
-        "  estimate: once a run has ended, or by make check-model",
+        "  a time left is shown once the first run is under way",
         "[1/4] optimizer-sgd_seed-1",
     ]
     assert re.fullmatch(r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, loss 0\.2600", lines[6])

@@ -120,7 +120,9 @@ def test_sweep_searches_and_names_the_command_that_confirms(folder: Path, kharne
     program = [sys.executable, TRAINS, "--lr", "{lr}", "--seed", "{seed}"]
     ended = kharness(folder, "sweep", *SWEEP, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "sweep: tpe, 5 trials (LR=log:0.5..8 SEED=1)" in ended.stdout
+    lines = ended.stdout.splitlines()
+    begins = lines.index("sweep: tpe, 5 trials (LR=log:0.5..8 SEED=1)")
+    assert lines[begins + 2] == "  a time left is shown once the first run has ended"
     board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
     rates = [float(row["values"]["LR"]) for row in board["rows"]]
     losses = [row["mean"] for row in board["rows"]]

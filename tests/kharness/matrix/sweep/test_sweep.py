@@ -55,9 +55,11 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> N
     assert code == 0, output
     lines = output.splitlines()
     name = checkout.latest.name
-    assert "\n".join(lines[1:3]) == (
-        f"sweep: grid, 6 trials (LEARNING_RATE=1e-3|0.02|1 NUM_STEPS=1:1:2)\n  in results/{name}"
-    )
+    assert lines[1:4] == [
+        "sweep: grid, 6 trials (LEARNING_RATE=1e-3|0.02|1 NUM_STEPS=1:1:2)",
+        f"  in results/{name}",
+        "  a time left is shown once the first run is under way",
+    ]
     begin = lines.index(f"{name}: val_loss (smaller is better), 6 configurations")
     assert lines[begin + 2 : begin + 9] == [
         "rank  LEARNING_RATE  NUM_STEPS  steps  val_loss   best val_loss  trial",
@@ -228,7 +230,7 @@ def test_a_range_file_is_needed(checkout: Checkout) -> None:
         2,
         [
             "error: RANGE_CONFIG is not given",
-            "hint: for example: make sweep RANGE_CONFIG=my.ranges",
+            'hint: make sweep RANGE_CONFIG=my.ranges, with lines such as CONFIG_LEARNING_RATE="0.01|0.05"',
         ],
     )
 
