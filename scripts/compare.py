@@ -30,10 +30,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     variables = make_variables.given(arguments.assignments, os.environ, "compare")
     if not variables.get("A") or not variables.get("B"):
-        example = typed_comparison("results/old", "results/new")
-        raise ReportError(
-            "compare needs two places, A= and B=", hint=f"{example}, or results/latest:OPTIMIZER=sgd"
-        )
+        variants = (f"results/latest:OPTIMIZER={name}" for name in ("sgd", "adamw"))
+        hint = f"{typed_comparison(*variants)} for two variants of a matrix, or two matrices or runs"
+        raise ReportError("compare needs two places, A= and B=", hint=hint)
     tolerance = tolerance_of(variables)
     compared = compare(variables["A"], variables["B"], variables)
     say("\n".join(compare_lines(compared, columns_of(sys.stdout))))

@@ -44,13 +44,14 @@ def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -
     estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in drafted.cells]
     width = max(len(cell.name) for cell in drafted.cells)
     lines = [headline(drafted.cells, drafted.axes)]
+    is_known = any(estimates)
     places = {name: place for place, name in enumerate(plan.order)}
     rows = sorted(zip(plan.launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
         seconds = duration(estimate.seconds) if estimate else "?"
-        lines.append(f"  {launch.name:{width}}  {seconds:>8}")
+        lines.append(f"  {launch.name:{width}}  {seconds:>8}" if is_known else f"  {launch.name}")
     if drafted.cells and not drafted.fragments:  # what a fragment holds has no word
-        lines.append(f"one cell alone: {one_cell(drafted.cells[0])}")
+        lines.append(f"one run alone: {one_cell(drafted.cells[0])}")
     lines += launcher_lines(
         drafted.settings,
         [replace(launch, expected=one.seconds if one else None) for launch, one in rows],
@@ -95,21 +96,17 @@ def estimate_lines(
         lines.append(f"  {_judged_by(known, shown)}")
     for model, count in unknown.items():
         which = f" for {counted(count, 'run')}" if known else ""
-        lines.append(f"estimate: unknown{which}: no complete run of {model} in {shown} to measure by")
+        lines.append(f"estimate: unknown{which} until a run of {model} is complete in {shown}")
     return lines
 
 
 def _judged_by(known: Sequence[Estimate], shown: str) -> str:
     fewest, most = min(one.runs for one in known), max(one.runs for one in known)
-    count = str(most) if fewest == most else f"{fewest} to {most}"
-    runs = "run" if most == 1 else "runs"
+    count = counted(most, "complete run") if fewest == most else f"{fewest} to {most} complete runs"
     different = list(dict.fromkeys(symbol for one in known for symbol in one.different))
-    but = (
-        f", which differ in {', '.join(different[:5])}{' …' if len(different) > 5 else ''}"
-        if different
-        else ""
-    )
-    return f"each cell is judged by the {count} complete {runs} in {shown} most like it{but}"
+    names = ", ".join(different[:5]) + (" …" if len(different) > 5 else "")
+    but = f"; {'it differs' if most == 1 else 'they differ'} in {names}" if names else ""
+    return f"by the {count} in {shown} most like each{but}"
 
 
 def _left_out(drafted: Draft) -> list[str]:

@@ -28,6 +28,7 @@ from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.saving.sharded import is_sharded
 from kharness.training.schedules import OptionSchedules, Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
+from monitoring.counts import counted
 from monitoring.telemetry.profiler import configured_profiler
 
 
@@ -184,7 +185,7 @@ class Setup(Generic[DataT]):
             unsharded_model=unsharded_model,
             data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )
-        setup._tell(f"{threads} CPU threads", " that share the model" if is_shared else "")
+        setup._tell(counted(threads, "CPU thread"), " that share the model" if is_shared else "")
         return setup
 
     def _tell(self, threads: str, share: str) -> None:

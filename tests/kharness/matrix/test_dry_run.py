@@ -62,9 +62,9 @@ def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout
             "matrix: 2 runs of pretender (SEED=1|2)",
             "  seed-1     5.0 s",
             "  seed-2     5.0 s",
-            "one cell alone: make train CONFIG_SEED=1",
+            "one run alone: make train CONFIG_SEED=1",
             "estimate: 5.0 s, 2 at once",
-            "  each cell is judged by the 2 complete runs in results most like it, which differ in "
+            "  by the 2 complete runs in results most like each; they differ in "
             "LEARNING_RATE, BEHAVIOR, DEVICE",
             "nothing was started or written",
         ],
@@ -96,7 +96,7 @@ def test_without_a_measurement_the_time_is_unknown(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1")
     assert code == 0, output
     assert output.splitlines()[-2:] == [
-        "estimate: unknown: no complete run of pretender in results to measure by",
+        "estimate: unknown until a run of pretender is complete in results",
         "nothing was started or written",
     ]
 

@@ -178,7 +178,7 @@ class MachineResources:
         jobs, cores = self._jobs, len(self._cores)
         if threads == max(1, cores // (jobs or 1)):
             return
-        count = "1 CPU thread" if threads == 1 else f"{threads} CPU threads"
+        count = counted(threads, "CPU thread")
         line = f"note: cells keep the {count} that the matrix was planned with"
         if threads * max(1, jobs) > cores:
             line += f", and share the {_cores(cores)} here: their times mean little"
