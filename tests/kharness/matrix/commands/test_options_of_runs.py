@@ -92,6 +92,17 @@ def test_runs_in_quarantine_do_not_count_in_the_exit_code(folder: Path, kharness
     assert json.loads(plan.read_text())["quarantine"] == known
 
 
+def test_known_failures_that_are_alike_keep_no_other_from_being_started(
+    folder: Path, kharness: Command
+) -> None:
+    (folder / "known.txt").write_text("x-*  # not yet\n")
+    words = ["-a", "x=1..4", "--quarantine", "known.txt", "--", sys.executable, "-c", "raise SystemExit(1)"]
+    ended = kharness(folder, "matrix", *words, "{x}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = (folder / "results" / "latest").glob("x-*")
+    assert [status(run)["status"] for run in runs] == ["failed"] * 4
+
+
 ON_GPUS = """
 import os, pathlib, sys, time
 print("on", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
