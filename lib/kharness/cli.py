@@ -345,10 +345,11 @@ def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Make a run of what another tracker has written."""
     from kharness.runs.latest import shown
     from monitoring.bridge.importing import import_run
+    from monitoring.counts import counted
 
     directory = options.results.absolute() / (options.name or options.source.resolve().stem)
     count = import_run(options.source, directory, project=Path.cwd().name or "runs")
-    print(f"{count} records imported into {shown(directory)}")
+    print(f"{counted(count, 'record')} imported into {shown(directory)}")
     return 0
 
 

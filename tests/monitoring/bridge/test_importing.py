@@ -143,4 +143,4 @@ def test_command(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"step": 1, "loss": 2}\n')
     command = [sys.executable, "-m", "kharness", "import", "a.jsonl"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, "1 records imported into results/a\n")
+    assert (ended.returncode, ended.stdout) == (0, "1 record imported into results/a\n")

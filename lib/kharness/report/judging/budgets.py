@@ -122,7 +122,7 @@ def trained_longer(
 def budget_words(budget: Budget, *, with_time: bool = True) -> str:
     """Return `940 steps, 60,000 samples, 12.3 s`."""
     parts = [
-        f"{_range(counts)} {name}"
+        f"{_range(counts)} {name.removesuffix('s') if counts == (1,) else name}"
         for name, counts in [("steps", budget.steps), ("samples", budget.samples), ("tokens", budget.tokens)]
         if counts
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kharness.report.judging.budgets import Budget, budget_words
 from kharness.report.judging.judgment import Verdict
 from kharness.report.judging.sentences import comparison_sentence
 from kharness.report.report import report_lines
@@ -166,3 +167,10 @@ def test_other_data_are_not_comparable(matrix_of: MatrixOf) -> None:
         records[0]["data_sha256"] = "abc"
     (found,) = matrix_of(sgd=seeds(0.9, 0.7), adam=other).judged()
     assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, "they trained on different data")
+
+
+def test_budget_in_words() -> None:
+    """Of a single step, too."""
+    assert budget_words(Budget((1,), (60000,), (), (), 12.34)) == "1 step, 60,000 samples, 12.3 s"
+    assert budget_words(Budget((1, 3), (1,), (), (), 2.0), with_time=False) == "1 to 3 steps, 1 sample"
+    assert budget_words(Budget((), (), (), (), None)) == "not recorded"
