@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
             if delivery.finished:
                 say(f"{shown(directory)}: {delivery.name}: {outcome(delivery)}")
                 if delivery.name in kept:
-                    say(f"  on this disk, not uploaded; to upload it: {kept[delivery.name]}")
+                    say(f"  on this disk, not uploaded; to upload it:\n  {kept[delivery.name]}")
                 continue
             failures += 1
             hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""

@@ -97,24 +97,25 @@ def test_what_is_not_uploaded_is_said(
     run = tmp_path / "offline"
     with Run(run, trackers={"wandb": {}}, agent=False) as opened:
         opened.log(train_loss=1.0)
-    upload = f"wandb sync {run}/wandb/offline-run-*, or make sync RUN={run}"
+    upload = f"wandb sync {run}/wandb/offline-run-*\n  or make sync RUN={run}"
     code, out, _ = sync(f"RUN={run}")
     assert (code, out.splitlines()) == (
         0,
         [
             f"{run}: csv: 3 new records, 3 in all",
             f"{run}: wandb: 3 new records, 3 in all",
-            f"  on this disk, not uploaded; to upload it: {upload}",
+            "  on this disk, not uploaded; to upload it:",
+            *f"  {upload}".split("\n"),
         ],
     )
     kept = "wandb: all points on this disk, not uploaded"
     assert delivery_lines([run], {}, tmp_path) == [kept]
-    of_two = f"wandb: all points of 2 runs on this disk, not uploaded; to upload the first: {upload}"
+    of_two = f"wandb: all points of 2 runs on this disk, not uploaded; to upload the first:\n  {upload}"
     assert delivery_lines([run, run], {}, tmp_path) == [of_two]
     template = {"words": ["./train"], "environment": {}, "follow": [], "resume": []}
     Command(["./train"], cwd=str(tmp_path), values={}, template=template).write(run)
     # a program prints no command of ours
-    assert delivery_lines([run], {}, tmp_path) == [f"{kept}; to upload them: {upload}"]
+    assert delivery_lines([run], {}, tmp_path) == [f"{kept}; to upload them:\n  {upload}"]
 
 
 def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:

@@ -279,7 +279,7 @@ def where(run: RunInfo) -> str:
 
 
 def upload_command(directory: Path, options: Options) -> str | None:
-    """Return the command that uploads an offline run, None if it is sent as it is, or not recorded.
+    """Return the commands that upload an offline run, None if it is sent as it is, or not recorded.
 
     W&B decides that in the agent, and the trainer does not import it: by what is certain without it, and else
     by what the agent has done.
@@ -291,9 +291,12 @@ def upload_command(directory: Path, options: Options) -> str | None:
         logs = folder.glob("offline-run-*/*.wandb")
         if (folder / UPLOAD_LOCK).exists() or not any(logs):
             return None
-    login = "" if may_have_login() else f"{typed_wandb('login')} && "
-    command = f"{login}{typed_wandb('sync', folder, '/offline-run-*')}"
-    return command if options.offline else f"{command}, or make sync RUN={shlex.quote(from_here(directory))}"
+    # a line each: with a login before it the command would be cut at the edge of most terminals
+    lines = [] if may_have_login() else [typed_wandb("login")]
+    lines.append(typed_wandb("sync", folder, "/offline-run-*"))
+    if not options.offline:
+        lines.append(f"or make sync RUN={shlex.quote(from_here(directory))}")
+    return "\n  ".join(lines)
 
 
 @dataclass

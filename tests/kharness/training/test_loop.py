@@ -140,9 +140,10 @@ def test_training_ends_with_the_command_that_uploads_what_is_offline(
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     train("--max-steps", "1", tracker="wandb")
     run = tmp_path / "run"
-    assert capsys.readouterr().out.splitlines()[-2:] == [
+    assert capsys.readouterr().out.splitlines()[-3:] == [
         "wandb: this run is on this disk, not uploaded; to upload it:",
-        f"  wandb sync {run}/wandb/offline-run-*, or make sync RUN={run}",
+        f"  wandb sync {run}/wandb/offline-run-*",
+        f"  or make sync RUN={run}",
     ]
 
 

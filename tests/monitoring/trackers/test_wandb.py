@@ -177,13 +177,13 @@ def test_offline_run_is_whole_and_no_upload_is_started(
 
 
 UPLOAD = "wandb sync '{}a run/wandb'/offline-run-*"
-OR_SYNC = ", or make sync RUN='{}a run'"
+OR_SYNC = "\n  or make sync RUN='{}a run'"
 
 
 @pytest.mark.parametrize(
     ("environment", "options", "left", "command"),
     [
-        ({}, {}, [], "wandb login && " + UPLOAD + OR_SYNC),
+        ({}, {}, [], "wandb login\n  " + UPLOAD + OR_SYNC),
         ({"WANDB_MODE": "offline", "WANDB_API_KEY": "k"}, {}, [], UPLOAD + OR_SYNC),
         ({"WANDB_API_KEY": "k"}, {"offline": True}, [], UPLOAD),
         ({"WANDB_API_KEY": "k"}, {}, [], None),
@@ -235,7 +235,7 @@ def test_command_that_uploads_names_the_wandb_of_this_python(
         monkeypatch.setenv("PATH", str(path))
         monkeypatch.chdir(tmp_path)
         found.append(wandb.upload_command(tmp_path / "r", follower_options("wandb", {"offline": True})))
-    typed = "{0} login && {0} sync r/wandb/offline-run-*"
+    typed = "{0} login\n  {0} sync r/wandb/offline-run-*"
     assert found == [typed.format("wandb"), *[typed.format("'v e/bin/wandb'")] * 2]
 
 

@@ -96,7 +96,7 @@ def _kept_line(name: str, commands: Sequence[str], *, is_told: bool) -> str:
     """`is_told` says whether the training has printed the command."""
     several = len(commands) > 1
     whose = f" of {counted(len(commands), 'run')}" if several else ""
-    upload = f"; to upload {'the first' if several else 'them'}: {commands[0]}"
+    upload = f"; to upload {'the first' if several else 'them'}:\n  {commands[0]}"
     return f"{name}: all points{whose} on this disk, not uploaded{'' if is_told else upload}"
 
 
