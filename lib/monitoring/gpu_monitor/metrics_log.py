@@ -28,7 +28,7 @@ from monitoring.host.process import is_collected
 from monitoring.journal.encoding.archive import archive_path, archives
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.encoding.json_form import strict_line
-from monitoring.journal.line_file import Backlog, LineFile
+from monitoring.journal.line_file import KeptLines
 from monitoring.journal.records import Record, records_in
 from monitoring.journal.reentrant_queue import ReentrantQueue
 
@@ -76,19 +76,24 @@ class MetricsLog:
                     raise RunDirectoryError(f"{directory} is not a directory") from error
             except OSError as error:
                 raise unwritable(self.path, error) from error
-        self._file = LineFile(fd)
+        self._file = KeptLines(fd)
         self._file_bytes, self._keep = file_bytes, keep
-        self._size, self._first, self._num_lines = 0, 1, 0
+        self._first = 1
         self._owner = os.getpid()
         self._compressing: int | None = None
-        self._waiting = Backlog()
         self._queue = ReentrantQueue(self._take)
-        self.lost = 0
-        """Lines that were given up, because more than line_file.BACKLOG_BYTES waited."""
         self.removed = 0
         """Full files that had to go before they were compressed."""
-        self.failure: OSError | None = None
+
+    @property
+    def failure(self) -> OSError | None:
         """Why the last line is not in the file, None if it is."""
+        return self._file.failure
+
+    @property
+    def lost(self) -> int:
+        """Lines that were given up, because too many waited."""
+        return self._file.lost
 
     def append(self, record: Record) -> None:
         """Write one line; never raises. NaN and infinities are null and named in `nonfinite`."""
@@ -101,44 +106,27 @@ class MetricsLog:
     def _take(self, record: Record | None) -> None:
         if self._file.fd == -1:
             return
-        if record is not None:
-            self.lost += self._waiting.add(strict_line(record))
-        self._write_waiting()
         if record is None:
-            os.close(self._file.fd)
-            self._file = LineFile(-1)
-            self._is_compressing()  # it is collected, if it has ended by now
-
-    def _write_waiting(self) -> None:
-        try:
-            if self._file.is_doubtful:
-                self._file.repair(self._note)
-            self.failure = None
-        except OSError as error:
-            self.failure = error
-        while self._waiting.count and self.failure is None:
-            self.failure = self._file.write(self._waiting.first(), self._note)
-        if self._size >= self._file_bytes and self.failure is None and os.getpid() == self._owner:
+            self._file.write_waiting()
+        else:
+            self._file.append(strict_line(record))
+        if self._file.size >= self._file_bytes and self.failure is None and os.getpid() == self._owner:
             with contextlib.suppress(OSError):  # the next line tries it again
                 self._begin_next()
-
-    def _note(self, line: bytes) -> None:
-        """Count a line that is in the file, and keep it in memory no longer."""
-        if self._waiting.is_first(line):
-            self._waiting.drop_first()
-            self._size += len(line)
-            self._num_lines += 1
+        if record is None:
+            self._file.close()
+            self._is_compressing()  # it is collected, if it has ended by now
 
     def _begin_next(self) -> None:
         """Move the full file aside, begin another, and have full ones compressed."""
-        full = full_path(self.path, self._first, self._num_lines)
+        full = full_path(self.path, self._first, self._file.num_lines)
         with contextlib.suppress(FileNotFoundError):  # it was moved from outside
             # an exception may have come in between, after it had moved
             if os.path.samestat(os.fstat(self._file.fd), self.path.stat()):
                 self.path.rename(full)
-        before, self._file = self._file, LineFile(os.open(self.path, APPEND, 0o644))
-        os.close(before.fd)
-        self._size, self._first = 0, self._num_lines + 1
+        before, self._file.fd = self._file.fd, os.open(self.path, APPEND, 0o644)
+        os.close(before)
+        self._file.size, self._first = 0, self._file.num_lines + 1
         oldest, *others = full_files(self.path) or [(0, full)]
         if len(others) >= self._keep:
             oldest[1].unlink()

@@ -69,7 +69,7 @@ class Journal(LineFile):
         an infinity.
         """
         if self.is_doubtful:
-            self._recover()
+            self.repair(self._note)
         record["seq"] = seq = self.seq + 1
         if line is None:
             line = dumps(record, None, JSON_LINE)
@@ -110,7 +110,7 @@ class Journal(LineFile):
     def has(self, record: Record) -> bool:
         """Whether a record that may have been handed to `append` was written by it, or is kept."""
         if self.is_doubtful:
-            self._recover()
+            self.repair(self._note)
         return 0 < int(str(record.get("seq", 0))) <= self.seq
 
     def sync(self) -> None:
@@ -129,7 +129,7 @@ class Journal(LineFile):
             lost = self.backlog.lines.count + self.backlog.lost
             say(f"error: {self.path}: {lost} records could not be written: {self.backlog.reason}")
         if self.is_doubtful:
-            self._recover()
+            self.repair(self._note)
         self.sync()
         self._release("it is closed")
 
@@ -147,14 +147,6 @@ class Journal(LineFile):
             # -1: a later write fails (EBADF), and `_insist` then says why, once
             self.fd, self.is_doubtful, self._closed, self.backlog = -1, False, why, None
             self._close_fd()
-
-    def _recover(self) -> None:
-        """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
-        try:
-            self.repair(self._note)
-        except OSError as error:  # not now; every later record tries it first
-            if raised_by_handler(error):
-                raise
 
     def _note(self, line: bytes) -> None:
         """Count a line that is in the file, and keep it in memory no longer."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from monitoring.journal.records import last_line
+from monitoring.journal.reentrant_queue import raised_by_handler
 
 # Bytes kept in memory while a disk takes nothing: about 50,000 records of ten scalars.
 BACKLOG_BYTES = 16 * 2**20
@@ -33,17 +33,10 @@ class LineFile:
         """Whether the file may end with half a line: a write failed, or an exception came in the middle."""
 
     def write(self, line: bytes, note: Callable[[bytes], None]) -> OSError | None:
-        """Append a line; if the disk does not take it, cut off what it took, and say why.
-
-        OSError of a signal handler that comes when the line is there.
-        """
+        """Append a line; if the disk does not take it, cut off what it took, and say why."""
+        if self.is_doubtful and (failure := self.repair(note)):  # not now; every later write tries it first
+            return failure
         written = 0
-        try:
-            if self.is_doubtful:
-                self.repair(note)
-            before = os.fstat(self.fd).st_size
-        except OSError as error:  # not now; every later write tries it first
-            return error
         try:
             # while bytes are written: an exception of a signal handler may come between two writes
             self.is_doubtful = True
@@ -53,25 +46,28 @@ class LineFile:
             note(line)
             self.is_doubtful = False
         except OSError as error:
-            # by the file's size: a handler's error may have come between the write and its count
-            with contextlib.suppress(OSError):
-                written = os.fstat(self.fd).st_size - before
-                # refused before its first byte, the file still ends with a complete line
-                self.is_doubtful = bool(written)
-                if written and written != len(line):
-                    self.repair(note)
-            if self.is_doubtful and written == len(line):
-                raise  # a signal handler's
+            if raised_by_handler(error):
+                raise
+            # refused before its first byte, the file still ends with a complete line
+            self.is_doubtful = bool(written)
+            if written:
+                self.repair(note)
             return error
         return None
 
-    def repair(self, note: Callable[[bytes], None]) -> None:
-        """Cut off half a line at the end, and note the last complete one, b"" without any."""
-        line, end = last_line(self.fd)
-        if end < os.fstat(self.fd).st_size:
-            os.ftruncate(self.fd, end)
-        note(line)
-        self.is_doubtful = False
+    def repair(self, note: Callable[[bytes], None]) -> OSError | None:
+        """Cut off half a line at the end, note the last complete one (b"" without any); or say why not."""
+        try:
+            line, end = last_line(self.fd)
+            if end < os.fstat(self.fd).st_size:
+                os.ftruncate(self.fd, end)
+            note(line)
+            self.is_doubtful = False
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
+            return error
+        return None
 
 
 class Backlog:
@@ -123,3 +119,57 @@ class Backlog:
 
     def _end(self) -> int:
         return self._blocks[0].index(b"\n", self._begins) + 1
+
+
+class KeptLines(LineFile):
+    """A file whose lines wait in memory while the disk takes none, for the next call.
+
+    Not for journals, whose readers are told by a record what came late.
+    """
+
+    __slots__ = ("failure", "lost", "num_lines", "size", "waiting")
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self.waiting = Backlog()
+        self.lost = 0
+        """Lines that were given up, because more than BACKLOG_BYTES waited."""
+        self.failure: OSError | None = None
+        """Why the last line is not in the file, None if it is."""
+        self.num_lines = self.size = 0
+        """The lines that were written, and their bytes."""
+
+    def append(self, line: bytes) -> None:
+        """Write a line after those that wait."""
+        self.lost += self.waiting.add(line)
+        self.write_waiting()
+
+    def append_all(self, lines: Sequence[bytes]) -> None:
+        """Write lines after those that wait, with one write if the disk takes them all."""
+        before = os.fstat(self.fd).st_size
+        self.failure = None if self.waiting.count else self.write(b"".join(lines), lambda line: None)
+        if self.failure is None and not self.waiting.count:
+            return
+        there = os.fstat(self.fd).st_size - before
+        for line in lines:
+            if there < len(line):  # the disk took those before it
+                self.append(line)
+            there -= len(line)
+
+    def write_waiting(self) -> None:
+        """Write what waits, as far as the disk takes it."""
+        # first: the oldest may be in the file already, where a signal handler raised
+        self.failure = self.repair(self._note) if self.is_doubtful else None
+        while self.waiting.count and self.failure is None:
+            self.failure = self.write(self.waiting.first(), self._note)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
+
+    def _note(self, line: bytes) -> None:
+        """Count a line that is in the file, and keep it in memory no longer."""
+        if self.waiting.is_first(line):
+            self.waiting.drop_first()
+            self.num_lines += 1
+            self.size += len(line)

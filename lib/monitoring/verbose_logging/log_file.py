@@ -21,7 +21,7 @@ from monitoring.host.correlation import own_rank
 from monitoring.host.file_locks import try_lock
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.json_form import strict_line
-from monitoring.journal.line_file import Backlog, LineFile
+from monitoring.journal.line_file import KeptLines
 from monitoring.journal.records import Record
 
 LOG_FILE = "verbose_training_logs.jsonl"
@@ -82,76 +82,59 @@ class LogFile:
         self.path = path
         self._errors = errors
         self._file_bytes, self._keep = file_bytes, keep
-        self._waiting = Backlog()
-        self._file = self._opened()
+        self._file = KeptLines(self._opened())
+        if failure := self._file.repair(lambda line: None):
+            self._file.close()
+            raise failure
         self._compress_full()  # what a killed process has left
 
     def append(self, entries: Sequence[Mapping[str, object]]) -> None:
         """Write entries, with one write if the disk takes them; NaN and infinities are null."""
         if self._file.fd == -1 or not entries:
             return
-        lines = b"".join(strict_line(dict(entry)) for entry in entries)
-        failure = None if self._waiting.count else self._file.write(lines, self._note)
-        if failure is not None:
-            self._errors.add(f"{self.path}: lines wait in memory", failure)
-        if failure is not None or self._waiting.count:
-            self._wait(lines)
+        self._file.append_all([strict_line(dict(entry)) for entry in entries])
+        if self._file.failure is not None:
+            self._errors.add(f"{self.path}: lines wait in memory", self._file.failure)
+        if self._file.lost:
+            self._errors.add(f"{self.path}: lines were lost, because the disk took none for too long")
         if os.fstat(self._file.fd).st_size >= self._file_bytes:
             self._rotate()
 
     def check(self) -> None:
         """Return when nothing waits; OSError while the disk takes nothing."""
-        self._wait(b"")
-        if self._waiting.count:
+        self._file.write_waiting()
+        if self._file.waiting.count:
             raise OSError(errno.EIO, "the disk takes no lines", str(self.path))
 
     def close(self) -> None:
         """Write what still waits, if the disk takes it now."""
         if self._file.fd == -1:
             return
-        self._wait(b"")
-        if self._waiting.count:
-            self._errors.add(f"{self.path}: {self._waiting.count} lines could not be written")
-        os.close(self._file.fd)
-        self._file = LineFile(-1)
+        self._file.write_waiting()
+        if self._file.waiting.count:
+            self._errors.add(f"{self.path}: {self._file.waiting.count} lines could not be written")
+        self._file.close()
 
-    def _wait(self, lines: bytes) -> None:
-        lost = sum(self._waiting.add(line) for line in lines.splitlines(keepends=True))
-        if lost:
-            self._errors.add(f"{self.path}: lines were lost, because the disk took none for too long")
-        while self._waiting.count and self._file.write(self._waiting.first(), self._note) is None:
-            pass
-
-    def _note(self, line: bytes) -> None:
-        """Keep a line that is in the file in memory no longer."""
-        if self._waiting.is_first(line):
-            self._waiting.drop_first()
-
-    def _opened(self) -> LineFile:
+    def _opened(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            if _is_taken(fd):
-                raise RunBusyError(
-                    f"{self.path} is being written by another process", hint="give each training a log_file"
-                )
-            file = LineFile(fd)
-            file.repair(self._note)
-        except BaseException:
+        if _is_taken(fd):
             os.close(fd)
-            raise
-        return file
+            raise RunBusyError(
+                f"{self.path} is being written by another process", hint="give each training a log_file"
+            )
+        return fd
 
     def _rotate(self) -> None:
         """Move the full file aside, begin another and compress what is full."""
         try:
-            if self._waiting.count:  # these lines belong to this file
+            if self._file.waiting.count:  # these lines belong to this file
                 return
             numbers = [*_numbered(self.path, ".gz"), *_numbered(self.path, "")]
             full = self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1:06}")
             self.path.rename(full)
-            before, self._file = self._file, self._opened()
-            os.close(before.fd)
+            before, self._file.fd = self._file.fd, self._opened()
+            os.close(before)
             self._compress_full()
         except (OSError, RunBusyError) as error:
             self._errors.add(f"{self.path}: rotation failed", error)

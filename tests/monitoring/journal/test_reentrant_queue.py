@@ -287,6 +287,21 @@ def test_what_a_signal_handler_raises_reaches_the_training_from_wherever_it_come
     assert {record["a"] for record in records} == {None if value != value else 0.5}
 
 
+def test_what_a_signal_handler_raises_in_the_log_of_a_monitor_reaches_the_training(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, "log", "x")
+    step, left = 0, 0
+    while left <= 0:
+        step += 1
+        try:
+            left = raise_at(lambda: log.append({"step": step}), step, TimeoutError)  # noqa: B023
+            assert left, f"swallowed at place {step}"
+        except TimeoutError:
+            pass
+    log.close()
+    steps = [orjson.loads(line)["step"] for line in log.path.read_bytes().splitlines()]
+    assert (steps[-1], steps, step > 10) == (step, sorted(set(steps)), True)
+
+
 FORKS_WHILE_ANOTHER_LOGS = """
 import os, sys, threading
 from pathlib import Path

@@ -102,6 +102,15 @@ def test_a_full_disk_keeps_lines_in_memory_until_it_takes_them(tmp_path: Path) -
     assert numbers((tmp_path / "log.jsonl").read_bytes()) == [1, 2, 3, 4]
 
 
+def test_a_disk_that_takes_a_part_of_some_entries_has_each_of_them_once(tmp_path: Path) -> None:
+    log = opened(tmp_path / "log.jsonl")
+    with full_disk(12):
+        log.append([{"n": number} for number in range(1, 4)])
+        assert numbers((tmp_path / "log.jsonl").read_bytes()) == [1]
+    log.close()
+    assert numbers((tmp_path / "log.jsonl").read_bytes()) == [1, 2, 3]
+
+
 def test_what_a_disk_never_took_is_in_the_log_of_errors(tmp_path: Path) -> None:
     log = opened(tmp_path / "log.jsonl")
     with full_disk(1):
