@@ -103,7 +103,7 @@ def defined(path: Path) -> set[str]:
         ("lib/kharness/training/pruning", ("Options", "score")),
         ("lib/kharness/training/datasets", ("Options", "fetch", "check", "load")),
         ("lib/monitoring/exporters", ("Options", "open_follower")),
-        ("lib/monitoring/bridge/sources", ("RICHNESS", "variables", "find")),
+        ("lib/monitoring/bridge/sources", ("RICHNESS", "find")),
         ("lib/monitoring/rules", ("Options", "Rule")),
         ("lib/monitoring/rules/gpu", ("Options", "Rule")),
         ("lib/monitoring/samplers", ("probe",)),

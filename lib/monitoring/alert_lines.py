@@ -17,7 +17,7 @@ from pathlib import Path
 from monitoring.journal.alerts import alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import say
-from monitoring.journal.records import Record, last_record, read_records
+from monitoring.journal.records import Record, last_record, read_records, seq_of
 
 # Alerts that one look prints, and characters of a line.
 MOST_ALERTS = 5
@@ -38,7 +38,7 @@ class AlertLines:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ALERTS
-        self._seq = _seq(last_record(self._path) or {})
+        self._seq = seq_of(last_record(self._path) or {})
         self._size = self._offset = self._path.stat().st_size if self._seq else 0
 
     def look(self) -> None:
@@ -59,9 +59,9 @@ class AlertLines:
             return []
         offset = self._offset if size > self._offset else 0  # cut, or another file
         found = list(read_records(self._path, offset))
-        new = [alert for alert, _ in found if _seq(alert) > self._seq]
+        new = [alert for alert, _ in found if seq_of(alert) > self._seq]
         self._size, self._offset = size, found[-1][1] if found else offset
-        self._seq = max([self._seq, *map(_seq, new)])
+        self._seq = max([self._seq, *map(seq_of, new)])
         return new
 
 
@@ -105,8 +105,3 @@ def say_place(directory: Path, name: str) -> None:
 def _clear() -> str:
     takes_commands = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
     return CLEAR if is_terminal() and takes_commands else ""
-
-
-def _seq(alert: Record) -> int:
-    seq = alert.get("seq")
-    return seq if isinstance(seq, int) else 0

@@ -27,6 +27,11 @@ from monitoring.outside import outside
 
 
 @dataclass(frozen=True)
+class NoOptions:
+    """The `Options` of a drop-in without any."""
+
+
+@dataclass(frozen=True)
 class DropIns:
     """All drop-ins of one kind."""
 

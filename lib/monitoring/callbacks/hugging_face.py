@@ -119,27 +119,11 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
         else:
             record(found.run, state.global_step, logs)
 
-    def on_evaluate(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        metrics: Mapping[str, Any] | None = None,
-        model: Any = None,
-        **_: object,
-    ) -> None:
-        self._record_rest(args, state, metrics or {}, model, "eval")
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._record_rest(args, state, "eval", **given)
 
-    def on_predict(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        metrics: Mapping[str, Any] | None = None,
-        model: Any = None,
-        **_: object,
-    ) -> None:
-        self._record_rest(args, state, metrics or {}, model, "test")
+    def on_predict(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._record_rest(args, state, "test", **given)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
         if self._runs.current is not None:
@@ -193,9 +177,11 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
             settings.directory = Path(args.output_dir)
         settings.name = settings.name or getattr(args, "run_name", None)
 
-    def _record_rest(self, args: Any, state: Any, metrics: Mapping[str, Any], model: Any, usual: str) -> None:
+    def _record_rest(
+        self, args: Any, state: Any, usual: str, *, metrics: Any = None, model: Any = None, **_: object
+    ) -> None:
         """Record what was measured and not logged: of an evaluation nothing, of a prediction all."""
-        logged = self._recorded
+        metrics, logged = metrics or {}, self._recorded
         rest = {
             name: value
             for name, value in metrics.items()

@@ -18,7 +18,7 @@ from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import JOURNAL, RUN_JSON
 from monitoring.journal.lineage import counting
 from monitoring.journal.ranks import LOOK_EVERY, WAIT_FOR_RANK_0, run_of_this_launch
-from monitoring.journal.records import MEASURING, Record, read_records
+from monitoring.journal.records import MEASURING, Record, read_records, seq_of
 
 # Key in run.json's attempts: how many runs its launch had opened below the same name, with this one.
 OPENING = "opening"
@@ -68,8 +68,8 @@ def resumed_place(
         counted = [one for one in counting(records) if one.get("event") in MEASURING]
         written = [one for one in counted if one.get("event") == "checkpoint" and is_checkpoint(one)]
         if written:
-            seq = _seq(written[-1])
-            before = [_step(one) for one in counted if _seq(one) < seq and one.get("event") != "checkpoint"]
+            seq = seq_of(written[-1])
+            before = [_step(one) for one in counted if seq_of(one) < seq and one.get("event") != "checkpoint"]
             return _resumed(place, records, counted, max(before, default=-1) if step is None else step, seq)
         if reached is None and step is not None and any(_step(one) >= step for one in counted):
             reached = _resumed(place, records, counted, step, 0)
@@ -102,8 +102,8 @@ def named_directory(directory: Path) -> Path:
 
 def _resumed(place: RunPlace, records: list[Record], counted: list[Record], step: int, seq: int) -> RunPlace:
     """Return the place, with all superseded that was measured after a checkpoint and not of its step."""
-    kept = [_seq(one) for one in counted if _seq(one) <= seq or 0 <= _step(one) <= step]
-    first, last = max(kept, default=0) + 1, max(map(_seq, records), default=0)
+    kept = [seq_of(one) for one in counted if seq_of(one) <= seq or 0 <= _step(one) <= step]
+    first, last = max(kept, default=0) + 1, max(map(seq_of, records), default=0)
     gone = {"first_seq": first, "last_seq": last} if first <= last else None
     return RunPlace(place.directory, place.number, gone, max(step, 0))
 
@@ -126,7 +126,3 @@ def _is_used(directory: Path) -> bool:
 def _step(record: Record) -> int:
     step = whole_step(record.get("global_step"))
     return -1 if step is None else step
-
-
-def _seq(record: Record) -> int:
-    return whole_step(record.get("seq")) or 0

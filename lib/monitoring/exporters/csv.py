@@ -19,6 +19,7 @@ from pathlib import Path
 
 import orjson
 
+from monitoring.dropins import NoOptions
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.global_step import whole_step
@@ -28,10 +29,7 @@ from monitoring.journal.records import MEASURING, MOST_FIELDS, Fields, Record, a
 LEADING = ("seq", "attempt", "event", "time", "global_step")
 INTEGERS = ("seq", "attempt", "global_step")
 
-
-@dataclass(frozen=True)
-class Options:
-    """The CSV mirror has no options."""
+Options = NoOptions
 
 
 def open_follower(run: RunInfo, options: Options) -> CsvFile:

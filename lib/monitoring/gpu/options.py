@@ -23,22 +23,8 @@ MACHINE_SYMBOLS = {
 
 
 @dataclass(frozen=True)
-class GpuMonitorOptions:
-    """Options of `Run(gpu_monitor=...)`, given as a mapping; True is all defaults."""
-
-    interval: float = 1.0
-    """Seconds between two samples."""
-    hour_price: float = 0.0
-    """Price of one GPU per hour, in the user's currency; 0: no cost is reported."""
-    file_mb: int = 64
-    """Size of gpu_stats.jsonl, in MiB, from which on it is moved aside."""
-    files: int = 16
-    """How many times `file_mb` all files of samples may take, compressed ones included."""
-
-
-@dataclass(frozen=True)
 class MachineMonitorOptions:
-    """Options of `Run(machine_monitor=...)` in the same way."""
+    """Options of `Run(machine_monitor=...)`, given as a mapping; True is all defaults."""
 
     interval: float = 1.0
     """Seconds between two samples."""
@@ -48,7 +34,17 @@ class MachineMonitorOptions:
     """How many times `file_mb` all files of samples may take, compressed ones included."""
 
 
-Kind = TypeVar("Kind", GpuMonitorOptions, MachineMonitorOptions)
+@dataclass(frozen=True)
+class GpuMonitorOptions(MachineMonitorOptions):
+    """Options of `Run(gpu_monitor=...)` in the same way; the file is gpu_stats.jsonl."""
+
+    file_mb: int = 64
+    files: int = 16
+    hour_price: float = 0.0
+    """Price of one GPU per hour, in the user's currency; 0: no cost is reported."""
+
+
+Kind = TypeVar("Kind", bound=MachineMonitorOptions)
 
 
 def gpu_monitor_options(asked: bool | Mapping[str, Any]) -> GpuMonitorOptions | None:
@@ -88,7 +84,7 @@ def _options(name: str, kind: type[Kind], asked: bool | Mapping[str, Any]) -> Ki
 
 def _configured(
     switch: str,
-    defaults: GpuMonitorOptions | MachineMonitorOptions,
+    defaults: MachineMonitorOptions,
     symbols: Mapping[str, str],
     config: Mapping[str, Any],
 ) -> bool | dict[str, Any]:

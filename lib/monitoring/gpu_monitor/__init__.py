@@ -10,16 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GPUMonitor", "GpuIndex", "TrainingMonitorCallback", "sample_line"]
 
-_MODULES = {
-    "GPUMonitor": "monitor",
-    "GpuIndex": "monitor",
-    "TrainingMonitorCallback": "monitor",
-    "sample_line": "monitor",
-}
-
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.monitor"), name)

@@ -201,6 +201,12 @@ def points(record: Record) -> dict[str, float]:
     return dict(zip(fields.names, fields.values_in(record), strict=True))
 
 
+def seq_of(record: Record) -> int:
+    """Return a record's `seq`, 0 where it has none."""
+    seq = record.get("seq")
+    return seq if isinstance(seq, int) else 0
+
+
 def as_number(value: object) -> float | None:
     """Return a number as a float; None for anything else, also for a truth value."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

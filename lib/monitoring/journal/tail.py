@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from monitoring.journal.encoding.archive import archives
-from monitoring.journal.records import Record, last_line, parse, parsed, read_records, records_in
+from monitoring.journal.records import Record, last_line, parse, parsed, read_records, records_in, seq_of
 from monitoring.journal.rotating_journal import numbered, open_files
 
 # Below so many bytes a file is read from one end to the other instead of being searched by halves.
@@ -80,7 +80,7 @@ class Tail:
         """Return the records that wait."""
         taken = list(self.waiting)
         if taken:
-            self.seq, self.offset = _seq(taken[-1]), self._offsets[-1]
+            self.seq, self.offset = seq_of(taken[-1]), self._offsets[-1]
             self.waiting.clear()
             self._offsets.clear()
         return taken
@@ -117,7 +117,7 @@ class Tail:
         for line, record in zip(lines, parsed(lines), strict=True):
             self._read_to += len(line)
             # a file and its archive may both be there: each record counts once
-            if record is not None and (seq := _seq(record)) > self._read_seq:
+            if record is not None and (seq := seq_of(record)) > self._read_seq:
                 self._read_seq = seq
                 if self._event:
                     record["event"] = self._event
@@ -164,21 +164,21 @@ class Tail:
         What is compressed can only be read from its start.
         """
         find = first_place if search else place_after
-        place = find(file, lambda record: _seq(record) >= wanted)
+        place = find(file, lambda record: seq_of(record) >= wanted)
         if place is None:
             file.close()
             return 0
         self._file, self._read_to = file, place
         if not is_oldest or place:
             return 0
-        return next((_seq(record) for record, _ in records_in(file)), wanted) - wanted
+        return next((seq_of(record) for record, _ in records_in(file)), wanted) - wanted
 
 
 def _may_hold(seq: int, file: BinaryIO) -> bool:
     """Whether a file goes as far as `seq`; True if its last record cannot be read."""
     line, end = last_line(file.fileno())
     record = parse(line)
-    return end > 0 and (record is None or _seq(record) >= seq)
+    return end > 0 and (record is None or seq_of(record) >= seq)
 
 
 def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | None:
@@ -218,11 +218,6 @@ def inode_and_size(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return 0, 0
     return status.st_ino, status.st_size
-
-
-def _seq(record: Record) -> int:
-    seq = record.get("seq")
-    return seq if isinstance(seq, int) else 0
 
 
 class RecordTail:

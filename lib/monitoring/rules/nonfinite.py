@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from monitoring.dropins import NoOptions
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, RuleDefaults
 
 LOOK = "the samples of that step{inspect}, the learning rate and the precision"
 
-
-@dataclass(frozen=True)
-class Options:
-    """The rule has no options."""
+Options = NoOptions
 
 
 class Rule(RuleDefaults):

@@ -12,10 +12,10 @@ import functools
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monitoring.dropins import NoOptions
 from monitoring.follower import RunInfo
 from monitoring.host.name import host_name, in_file_names
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, journal_of_event, sample_event
@@ -52,10 +52,7 @@ FIRST_VALUE = 4
 # Prefix of `source_metadata` in our events; seq and event follow.
 SOURCE = "monitoring"
 
-
-@dataclass(frozen=True)
-class Options:
-    """TensorBoard has no options."""
+Options = NoOptions
 
 
 def check(options: Options) -> None:

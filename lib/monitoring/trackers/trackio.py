@@ -15,13 +15,13 @@ import shlex
 import sqlite3
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from monitoring.dropins import NoOptions
 from monitoring.follower import Follower, RunInfo
 from monitoring.host.name import in_file_names
 from monitoring.journal.atomic_file import write_atomically
@@ -66,10 +66,8 @@ ROWS_A_QUERY = 10_000
 # Releases whose private interface this module was tested with; pyproject.toml says the same.
 SUPPORTED = ">=0.43,<0.44"
 
-
-@dataclass(frozen=True)
-class Options:
-    """Trackio has no options: it looks at TRACKIO_DIR for its directory."""
+# It looks at TRACKIO_DIR for its directory.
+Options = NoOptions
 
 
 def check(options: Options) -> None:

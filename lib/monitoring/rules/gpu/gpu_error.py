@@ -6,18 +6,14 @@ lost device, or of AMD and Intel no file in sysfs that gives a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from monitoring.dropins import NoOptions
 from monitoring.rules.gpu._samples import StateRule
 
 EVENTS = ("gpu",)
 
 LOOK = "the driver: nvidia-smi (rocm-smi, xpu-smi) and the kernel log (dmesg)"
 
-
-@dataclass(frozen=True)
-class Options:
-    """The rule has no options."""
+Options = NoOptions
 
 
 class Rule(StateRule):
