@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from monitoring.errors import MonitoringError, PortTakenError
 from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.energy import EnergyMeter
-from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample, Snapshot
+from monitoring.gpu.sample import MIB, GpuEvent, GpuSample, Snapshot
 from monitoring.gpu_monitor.history import GpuHistory, Statistics, metrics_line
 from monitoring.gpu_monitor.metrics_log import LIMITS, MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
@@ -29,18 +29,14 @@ from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.encoding.global_step import as_step, shown
 from monitoring.journal.records import Record
 from monitoring.journal.structured_log import STANDARD, JsonLog, timestamp
-from monitoring.sampler_process.loop import SamplingLoop
-from monitoring.sampler_process.process import Restart
-
-# Seconds that `stop` waits for a driver that does not answer.
-STOP_SECONDS = 2.0
+from monitoring.sampler_process.loop import ChosenGpus
 
 LOGGER = "monitoring.gpu_monitor"
 
 GpuIndex = int | Sequence[int] | Literal["all"]
 
 
-class GPUMonitor:
+class GPUMonitor(ChosenGpus):
     """Samples GPUs by a thread and a process of its own, from `start` to `stop`; `with` does both.
 
     Once constructed nothing raises: what goes wrong is in `problems`, in the log, and as a line on
@@ -72,12 +68,10 @@ class GPUMonitor:
         """
         if sample_interval <= 0 or min(history_size, file_mb, files) < 1:
             raise ValueError("sample_interval, history_size, file_mb and files are above 0")
-        self._wanted = None if gpu_index == "all" else _indices(gpu_index)
+        super().__init__(None if gpu_index == "all" else _indices(gpu_index))
         self.sample_interval = sample_interval
         self.history = GpuHistory(history_size)
         self.correlation_id = correlation_id()
-        self.problems: list[str] = []
-        """Problems so far, each reported once."""
         self.gpu_files: list[Path] = []
         """The gpu_metrics_*.jsonl that were written."""
         self.training_file: Path | None = None
@@ -89,12 +83,10 @@ class GPUMonitor:
         self._prometheus = None if prometheus_port is None else (prometheus_host, prometheus_port)
         self._quiet = quiet
         self._root = root
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.is_running = False
         self._meter: EnergyMeter
         self._clock: SteadyClock
         self._states: DeviceStates
-        self._loop: SamplingLoop
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
         self._opening = threading.RLock()
@@ -111,19 +103,14 @@ class GPUMonitor:
         """HOST:PORT that answers scrapes, None if none does."""
         return self.metrics.address
 
-    @property
-    def is_running(self) -> bool:
-        return self._thread is not None
-
     def statistics(self) -> dict[int, dict[str, Statistics]]:
         """GPU index -> metric -> mean, min, max and last over the history."""
         return self.history.statistics()
 
     def start(self) -> None:
         """Begin to sample, to write and to answer scrapes; nothing if it has begun."""
-        if self._thread is not None:
+        if self.is_running:
             return
-        self._stopping.clear()
         self.ready.clear()
         self._stamp = file_stamp(time.time())
         self._open_message_log()
@@ -139,21 +126,15 @@ class GPUMonitor:
         self._clock = SteadyClock()
         self._meter = EnergyMeter(interval=self.sample_interval, started=self._clock.at(time.time()))
         self._states = DeviceStates()
-        self._loop = SamplingLoop(self, self.sample_interval, self._stopping, root=self._root)
-        self._thread = threading.Thread(target=self._loop.run, name="gpu monitor", daemon=True)
-        self._thread.start()
+        self.is_running = True
+        self._begin(self.sample_interval, root=self._root)
 
     def stop(self) -> None:
         """End what `start` began; waits at most 2 s for a driver, then ends its process. Again: nothing."""
-        if self._thread is None:
+        if not self.is_running:
             return
-        self._stopping.set()
-        self._thread.join(STOP_SECONDS)
-        if self._thread.is_alive():
-            self._tell("the GPU driver does not answer; the process that asks it is killed")
-            self._loop.give_up()
-            self._thread.join(STOP_SECONDS)
-        self._thread = None
+        self._end()
+        self.is_running = False
         self.metrics.close()
         self._log.info("monitoring ends", extra={"statistics": _plain(self.statistics())})
         for log in (self._gpu_log, self._training_log, self._message_log):
@@ -190,23 +171,10 @@ class GPUMonitor:
 
     # ------------------------------------------------------------- the sampling thread
 
-    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """Say what is not sampled."""
-        for problem in problems:
-            self._tell(problem)
-        if devices is None:
-            self._tell("there is no GPU to sample")
-            self.ready.set()
-            return
-        there = [device.index for device in devices]
-        for index in sorted((self._wanted or frozenset()).difference(there)):
-            self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
-
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Add to the history and to the files."""
         now = time.time()
-        chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        measured, _ = self._meter.measure(chosen, self._clock.at(now))
+        measured, _ = self._meter.measure(self._chosen(samples), self._clock.at(now))
         self.history.add(Snapshot(now, measured))
         if measured and self._gpu_log is None:
             self._gpu_log = self._open_log("gpu_metrics")
@@ -222,11 +190,8 @@ class GPUMonitor:
                 self._log.warning(event.message, extra={"gpu_index": event.index, "code": event.code})
         self.ready.set()
 
-    def failed(self, restart: Restart) -> None:
-        """Say why, unless it is about to end anyway."""
-        if not self._stopping.is_set():
-            self._tell(restart.message)
-            self.ready.set()
+    def _set_ready(self) -> None:
+        self.ready.set()
 
     # ------------------------------------------------------------- files and messages
 
@@ -272,8 +237,9 @@ class GPUMonitor:
             self._tell(f"{log.path}: full files are not compressed, and the oldest were removed")
 
     def _tell(self, problem: str) -> None:
+        """Report a problem, once."""
         if problem not in self.problems:
-            self.problems.append(problem)
+            super()._tell(problem)
             self._log.warning(problem)
 
 

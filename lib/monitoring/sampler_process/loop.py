@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import DriverCall
@@ -19,6 +19,9 @@ from monitoring.sampler_process.process import LOOK_EVERY, Restart, Restarts, Sa
 # Looks in a row without an answer of any GPU, after which the driver is opened again: what a process has
 # opened stays invalid after a driver was reloaded or the GPUs were reset.
 SILENT_LOOKS = 3
+
+# Seconds that are waited for a driver when the sampling of chosen GPUs ends.
+STOP_SECONDS = 2.0
 
 
 class SampleSink(Protocol):
@@ -157,3 +160,61 @@ class SamplingLoop:
             if not self._ending.is_set() and self._masks() != masks:
                 return True
         return False
+
+
+class ChosenGpus:
+    """Some GPUs of this machine, or all, for a program that shows them: `take` gets what a thread samples."""
+
+    def __init__(self, indices: Collection[int] | None) -> None:
+        self.problems: list[str] = []
+        """Problems so far, each reported once."""
+        self._wanted = None if indices is None else frozenset(indices)
+        self._ending = threading.Event()
+
+    def _begin(self, interval: float, **options: Any) -> None:
+        """Begin to sample; `options` are those of a SamplingLoop."""
+        self._ending.clear()
+        self._loop = SamplingLoop(self, interval, self._ending, **options)
+        self._sampling = threading.Thread(target=self._loop.run, name="gpus", daemon=True)
+        self._sampling.start()
+
+    def _end(self) -> None:
+        """End that; after a short wait for a driver, also the process that it holds up."""
+        self._ending.set()
+        self._sampling.join(STOP_SECONDS)
+        if self._sampling.is_alive():
+            self._tell("the GPU driver does not answer; the process that asks it is killed")
+            self._loop.give_up()
+            self._sampling.join(STOP_SECONDS)
+
+    def _chosen(self, samples: Sequence[GpuSample]) -> list[GpuSample]:
+        return [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _set_ready(self) -> None:
+        """Note that there is a sample, or that there will be none."""
+        raise NotImplementedError
+
+    def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
+        raise NotImplementedError
+
+    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
+        """Tell what is not sampled."""
+        for problem in problems:
+            self._tell(problem)
+        if devices is None:
+            self._tell("there is no GPU to sample")
+            self._set_ready()
+            return
+        there = [device.index for device in devices]
+        for index in sorted((self._wanted or frozenset()).difference(there)):
+            self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
+
+    def failed(self, restart: Restart) -> None:
+        """Tell why, unless it is about to end anyway."""
+        if not self._ending.is_set():
+            self._tell(restart.message)
+            self._set_ready()

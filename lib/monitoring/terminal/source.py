@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Snapshot
+from monitoring.gpu.sample import GpuEvent, GpuSample, Snapshot
 from monitoring.host.steady_clock import SteadyClock
-from monitoring.sampler_process.loop import SamplingLoop
-from monitoring.sampler_process.process import Restart
+from monitoring.sampler_process.loop import ChosenGpus
 
 if TYPE_CHECKING:
     from monitoring.gpu.energy import EnergyMeter
@@ -28,9 +26,6 @@ STALE = 60.0
 
 # Samples that `s` saves.
 SAVED = 300
-
-# Seconds that are waited for a driver when sampling ends.
-STOP_SECONDS = 2.0
 
 
 class GpuSource(Protocol):
@@ -51,30 +46,26 @@ class GpuSource(Protocol):
     def close(self) -> None: ...
 
 
-class LiveGpus:
+class LiveGpus(ChosenGpus):
     """This machine's GPUs, sampled by a process and a thread of their own: no driver holds up the screen."""
 
     def __init__(self, indices: Sequence[int] | None, interval: float, *, simulated: int = 0) -> None:
         """`indices` None: all of them. `simulated` GPUs, which do not exist, replace those that do."""
+        super().__init__(indices)
         self.arrived: Callable[[], object] = bool
         """Called by another thread when there is something to show."""
         self.latest: Snapshot | None = None
         self.newest: deque[Snapshot] = deque(maxlen=SAVED)
         self.host: str | None = None
-        self._wanted = None if indices is None else frozenset(indices)
         # the sampling thread appends, the screen's takes: a deque needs no lock for that
         self._new: deque[Snapshot] = deque(maxlen=SAVED)
-        self._problems: list[str] = []
         self._is_ready = False
         self._began = self._came = time.monotonic()
         self._clock = SteadyClock()
         self._silent_after = 5.0 + 3 * interval
         self._interval = interval
-        self._ending = threading.Event()
-        self._loop = SamplingLoop(self, interval, self._ending, simulated=simulated)
         self._meter: EnergyMeter | None = None
-        self._thread = threading.Thread(target=self._loop.run, name="gpus", daemon=True)
-        self._thread.start()
+        self._begin(interval, simulated=simulated)
 
     def look(self) -> list[Snapshot]:
         """Return the new samples, with energy: measured here, so that the first one waits for no import."""
@@ -97,46 +88,20 @@ class LiveGpus:
         latest = self.latest
         if latest is not None and latest.gpus and time.monotonic() - self._came < self._silent_after:
             return None  # what is wrong with a GPU is shown in its line
-        return "; ".join(self._problems) or (LOOKING if self._new else SILENT)
+        return "; ".join(self.problems) or (LOOKING if self._new else SILENT)
 
     def close(self) -> None:
-        """End the thread; after a short wait for a driver, also the process that it holds up."""
-        self._ending.set()
-        self._thread.join(STOP_SECONDS)
-        if self._thread.is_alive():
-            self._loop.give_up()
-            self._thread.join(STOP_SECONDS)
+        self._end()
 
     # ------------------------------------------------------------- the sampling thread
 
-    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        for problem in problems:
-            self._tell(problem)
-        if devices is None:
-            self._tell("there is no GPU to sample")
-            self._ready()
-            return
-        there = [device.index for device in devices]
-        for index in sorted((self._wanted or frozenset()).difference(there)):
-            self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
-
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
-        chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        self._new.append(Snapshot(self._clock.now(), chosen))
-        self._ready()
+        self._new.append(Snapshot(self._clock.now(), self._chosen(samples)))
+        self._set_ready()
 
-    def failed(self, restart: Restart) -> None:
-        if not self._ending.is_set():
-            self._tell(restart.message)
-            self._ready()
-
-    def _ready(self) -> None:
+    def _set_ready(self) -> None:
         self._is_ready = True
         self.arrived()
-
-    def _tell(self, problem: str) -> None:
-        if problem not in self._problems:
-            self._problems.append(problem)
 
 
 class RecordedGpus:
