@@ -14,8 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,9 +29,6 @@ from monitoring.errors import failure
 from monitoring.follower import RunInfo
 from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, Severity
-
-# Seconds between two looks whether the agent is still there.
-LOOK_EVERY = 0.2
 
 
 class Apart:
@@ -107,11 +102,13 @@ class _Teller(Alerts):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Catch up with a follower; 0 when that is done, 1 when it failed."""
+    from monitoring.host.libc import ending_with  # here: it loads ctypes, which agents do without
+
     about: dict[str, Any] = orjson.loads((sys.argv[1:] if argv is None else argv)[0])
     # Ctrl-C and a closed terminal are for the training; this process ends with the agent
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=[about["parent"]], daemon=True).start()
+    ending_with(about["parent"])()
     run = RunInfo.read(Path(about["directory"]))
     name, teller = about["name"], _Teller(about["fd"])
     saved = read_progress(run.directory).get(name, DeliveryProgress())
@@ -124,13 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         teller.add("follower", "warning", f"{name}: {failure(error)}; its process has ended")
         return 1
     return 0
-
-
-def _end_with(parent: int) -> None:
-    """End this process, as a SIGKILL would, when its parent is gone."""
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -64,16 +64,8 @@ class Awaited(Protocol):
     def wait(self, seconds: float) -> bool: ...
 
 
-class CatchUp(Protocol):
-    """Brings a follower to the end of its journals in another process; False if that fails."""
-
-    def __call__(
-        self,
-        run: RunInfo,
-        name: str,
-        options: Mapping[str, object],
-        moved: Callable[[DeliveryProgress, int], None],
-    ) -> bool: ...
+CatchUp = Callable[[RunInfo, str, Mapping[str, object], Callable[[DeliveryProgress, int], None]], bool]
+"""Brings a follower to the end of its journals in another process; False if that fails."""
 
 
 class Delivery:

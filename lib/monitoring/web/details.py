@@ -55,10 +55,7 @@ class RunDetails:
                 if len(self._held) >= MOST:
                     self._held.pop(next(iter(self._held)))
                 held = self._held[row.id] = SparseRecords(row.directory / JOURNAL)
-            try:
-                held.refresh()
-            except FileNotFoundError:
-                held.records = []
+            held.refresh()
             row.best = best_values(held.records)
         return held
 

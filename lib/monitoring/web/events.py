@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,9 +37,14 @@ class SparseRecords:
         self._until = until
 
     def refresh(self) -> None:
-        """Take in the new records; a file that was cut or replaced is read from its start."""
-        with self._path.open("rb") as file:
-            status = self._path.stat()
+        """Take in the new records; one that was cut or replaced is read from its start."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            self.records = []
+            return
+        with file:
+            status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:
                 self.records, self._offset, self._inode = [], 0, status.st_ino
             file.seek(self._offset)
@@ -54,10 +60,6 @@ class SparseRecords:
 
     def _room(self, place: int) -> int:
         return CHUNK if self._until is None else max(0, min(CHUNK, self._until - place))
-
-    def of(self, *events: str) -> list[Record]:
-        """Return the records of some events, the oldest first."""
-        return [record for record in self.records if record.get("event") in events]
 
     def _take(self, record: Record) -> None:
         if record.get("event") == "step":

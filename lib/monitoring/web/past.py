@@ -25,7 +25,7 @@ from monitoring.journal.run_state import (
 )
 from monitoring.journal.tail import first_place
 from monitoring.web.events import SparseRecords
-from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values
+from monitoring.web.rows import MOST_SEARCHED, RunRow, alert_facts, best_values, newest_values, state_facts
 
 # Runs that stand so now may have stood otherwise at any moment since their last record.
 NO_END = (KILLED, PENDING, RUNNING, SILENT)
@@ -51,14 +51,7 @@ def row_then(row: RunRow, moment: float) -> RunRow | None:
     facts = {
         **row.facts,
         "status": _status_then(row, state, moment, end),
-        "step": state.step,
-        "steps": state.num_steps,
-        "left": state.seconds_left,
-        "pace": state.steps_per_second,
-        "updated": state.last_time,
-        "attempt": state.attempt,
-        "seconds": state.last_time - started if state.last_time and started else None,
-        "seq": state.last_seq,
+        **state_facts(state, started),
         **alert_facts(row.directory, until=moment),
     }
     config = state.start.get("config")
@@ -114,10 +107,7 @@ def end_then(journal: Path, moment: float) -> int | None:
 def records_then(journal: Path, end: int | None) -> list[Record]:
     """Return the records but steps that counted when a journal had so many bytes."""
     found = SparseRecords(journal, until=end)
-    try:
-        found.refresh()
-    except FileNotFoundError:
-        return []
+    found.refresh()
     return found.records
 
 

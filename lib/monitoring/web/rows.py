@@ -114,16 +114,9 @@ def read_row(run_id: str, directory: Path, *, now: float | None = None) -> RunRo
         "project": str(tracking.get("project") or state.start.get("project") or ""),
         "group": tracking.get("group"),
         "status": status_of(state, latest, now),
-        "step": state.step,
-        "steps": state.num_steps,
-        "left": state.seconds_left,
-        "pace": state.steps_per_second,
         "started": started,
-        "updated": state.last_time,
-        "attempt": state.attempt,
-        "seconds": state.last_time - started if state.last_time and started else None,
         "host": str(latest.get("host") or "") or None,
-        "seq": state.last_seq,
+        **state_facts(state, started),
         **alert_facts(directory),
     }
     notes = read_notes(directory)
@@ -193,6 +186,20 @@ def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:
     """Return the tracked name, without the time that trackers append to that of a cell."""
     tracked = str(tracking.get("name") or state.start.get("run_name") or directory.name)
     return directory.name if tracked.startswith(f"{directory.name}_") else tracked
+
+
+def state_facts(state: RunState, started: float | None) -> Facts:
+    """Return the facts of a row that the journal tells."""
+    return {
+        "step": state.step,
+        "steps": state.num_steps,
+        "left": state.seconds_left,
+        "pace": state.steps_per_second,
+        "updated": state.last_time,
+        "attempt": state.attempt,
+        "seconds": state.last_time - started if state.last_time and started else None,
+        "seq": state.last_seq,
+    }
 
 
 def alert_facts(directory: Path, *, until: float = math.inf) -> Facts:
