@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,6 @@ SUFFIX = ".monitor"
 
 # Age in seconds from which on a GPU sample is not shown: its sampling has stopped.
 STALE_SAMPLE = 60.0
-
-# Fields of a rank's state that are shown; the rest is how they come about.
-SHOWN = tuple(field.name for field in fields(RankMetrics) if not field.name.startswith("_"))
 
 
 @dataclass
@@ -73,7 +70,7 @@ def write_monitor(path: Path, shown: ShownMonitor, now: float) -> None:
         "process": {"pid": shown.pid, "pid_started": process_started(shown.pid)},
         "trains": shown.trains,
         "samples": shown.samples(now),
-        "rank": _plain(shown.rank),
+        "rank": shown.rank,  # without what is private in it, which is how it comes about
     }
     write_atomically(path, orjson.dumps(about), durable=False)
 
@@ -113,11 +110,6 @@ def _read(path: Path) -> ShownMonitor | None:
         **about, pid=told["process"]["pid"], rank=_rank(told["rank"]), newest=told["samples"]
     )
     return monitor if is_alive(told["process"]) else None
-
-
-def _plain(rank: RankMetrics) -> dict[str, Any]:
-    held = {name: getattr(rank, name) for name in SHOWN}
-    return {**held, "durations": asdict(rank.durations), "gauges": dict(rank.gauges)}
 
 
 def _rank(held: Mapping[str, Any]) -> RankMetrics:
