@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from monitoring.agent.journal_tails import JournalTails
-from monitoring.agent.progress import SEQ_FIELDS, DeliveryProgress, held_as_fields, seqs_as_fields
+from monitoring.agent.progress import DeliveryProgress
 from monitoring.agent.refusals import deliver_apart, reason_of
 from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
@@ -205,8 +205,8 @@ class Delivery:
         before = self.delivered
 
         def moved(progress: DeliveryProgress, delivered: int) -> None:
-            known = {*SEQ_FIELDS, *progress.host_seqs}
-            if any(progress.seq_of(journal) != self.progress.seq_of(journal) for journal in known):
+            places = [(it.seq, it.other_seqs) for it in (progress, self.progress)]
+            if places[0] != places[1]:
                 self.last_moved = time.monotonic()
             self.progress, self.delivered = progress, before + delivered
 
@@ -263,13 +263,12 @@ class Delivery:
 
     def _where(self) -> DeliveryProgress:
         """Return the progress that the places of the tails mean."""
-        seqs, held = seqs_as_fields(self._tails.seqs), held_as_fields({})
-        return replace(self.progress, offset=self._tails.offset, ended=False, error=None, **seqs, **held)
+        return self.progress.at(self._tails.seqs, offset=self._tails.offset)
 
     def _note_held(self, follower: Follower) -> None:
         """Note how far the tails are and what the sink itself holds, before it is closed."""
-        held = held_as_fields({name: follower.last_seq(name) for name in self._tails.seqs})
-        self.progress = replace(self._where(), **held)
+        held = {name: follower.last_seq(name) for name in self._tails.seqs}
+        self.progress = self._where().holding(held)
 
     def _put_aside(self, record: Record, error: Exception) -> None:
         """Count a record that the sink refuses, and report each kind of refusal once."""

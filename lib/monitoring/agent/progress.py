@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import orjson
 
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import ALERTS, FOLLOWERS_JSON, GPU_STATS, JOURNAL, SYSTEM_STATS
+from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL
 
 # Seconds between writes of followers.json that only say how far followers are.
 PLACES_EVERY = 2.0
-
-# The fields of DeliveryProgress that are of each journal, but for those of other hosts.
-SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq", ALERTS: "alert_seq"}
-HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held", ALERTS: "alert_held"}
 
 
 @dataclass(frozen=True)
@@ -30,27 +26,15 @@ class DeliveryProgress:
     """Bytes of the journal whose records are durably in the sink."""
     seq: int = 0
     """`seq` of the last of those records."""
-    gpu_seq: int = 0
-    """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
-    system_seq: int = 0
-    """The last record of system_stats.jsonl, in the same way."""
-    alert_seq: int = 0
-    """The last record of alerts.jsonl, in the same way."""
     ended: bool = False
     """Whether the sink was closed after the run's end record."""
     error: str | None = None
     """Why the follower does not take records now."""
     held: int = 0
     """`seq` that the sink itself held when closed; lower if the last records had nothing for it."""
-    gpu_held: int = 0
-    """`gpu_seq` that the sink itself held when closed."""
-    system_held: int = 0
-    """`system_seq` that the sink itself held when closed."""
-    alert_held: int = 0
-    """`alert_seq` that the sink itself held when closed."""
-    host_seqs: Mapping[str, int] = field(default_factory=dict)
-    """The last record of each journal of another host that is durably in the sink."""
-    host_held: Mapping[str, int] = field(default_factory=dict)
+    other_seqs: Mapping[str, int] = field(default_factory=dict)
+    """`seq` of the last record of each other journal that the follower takes: of samples, and of alerts."""
+    other_held: Mapping[str, int] = field(default_factory=dict)
     """The sink's own numbers for these, once closed."""
     refused: int = 0
     """Records that the sink refused and that were skipped."""
@@ -58,12 +42,24 @@ class DeliveryProgress:
     """The last record that was refused, and why."""
 
     def seq_of(self, journal: str) -> int:
-        name = SEQ_FIELDS.get(journal)
-        return int(getattr(self, name) if name is not None else self.host_seqs.get(journal, 0))
+        return self.seq if journal == JOURNAL else self.other_seqs.get(journal, 0)
 
     def held_of(self, journal: str) -> int:
-        name = HELD_FIELDS.get(journal)
-        return int(getattr(self, name) if name is not None else self.host_held.get(journal, 0))
+        return self.held if journal == JOURNAL else self.other_held.get(journal, 0)
+
+    def at(self, seqs: Mapping[str, int], *, offset: int) -> Self:
+        """Return the progress after these records of each journal, of a sink that is open."""
+        others = _others(seqs)
+        done = replace(self, offset=offset, seq=seqs[JOURNAL], other_seqs=others, ended=False, error=None)
+        return done.holding({JOURNAL: 0})
+
+    def holding(self, held: Mapping[str, int]) -> Self:
+        """Return it with what the sink itself holds of each journal."""
+        return replace(self, held=held[JOURNAL], other_held=_others(held))
+
+
+def _others(seqs: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: seq for name, seq in seqs.items() if seq and name != JOURNAL}
 
 
 def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
@@ -117,18 +113,3 @@ class ProgressFile:
 def _events(progress: DeliveryProgress) -> tuple[object, ...]:
     """Return the part of a progress whose change is written without delay."""
     return progress.ended, progress.error, progress.refused
-
-
-def seqs_as_fields(seqs: Mapping[str, int]) -> dict[str, Any]:
-    """Return the last `seq` of journals as fields of DeliveryProgress, 0 of one that is not there."""
-    return _by_field(SEQ_FIELDS, "host_seqs", seqs)
-
-
-def held_as_fields(seqs: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the sink itself holds of journals in the same way."""
-    return _by_field(HELD_FIELDS, "host_held", seqs)
-
-
-def _by_field(fields: Mapping[str, str], others: str, numbers: Mapping[str, int]) -> dict[str, Any]:
-    known = {name: numbers.get(journal, 0) for journal, name in fields.items()}
-    return {**known, others: {journal: it for journal, it in numbers.items() if journal not in fields}}
