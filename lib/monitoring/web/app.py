@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -30,7 +31,7 @@ from monitoring.web.kept_view import KeptView
 from monitoring.web.past import is_read_then, row_then
 from monitoring.web.rows import RunRow
 from monitoring.web.saved_views import SavedViews
-from monitoring.where import Where, field_name, parse_where
+from monitoring.where import Where, parse_where
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -277,9 +278,9 @@ class Answers:
 
     def selected(self, selection: Where, rows: Sequence[RunRow]) -> list[str]:
         """Return the ids of the rows that a condition selects. UserError for a field that none has."""
-        known = set[str]().union(*(row.names() for row in rows)) if selection.fields else set()
-        selection.check({field_name(name) for name in known})
-        return [row.id for row in rows if selection(_lookup(row))]
+        fields = [row.fields() for row in rows]
+        selection.check({*chain.from_iterable([*fields, *(row.facts for row in rows)])})
+        return [row.id for row, known in zip(rows, fields, strict=True) if selection(known.get)]
 
     # ------------------------------------------------------------- one run
 
@@ -471,21 +472,6 @@ class Answers:
 
     async def _http(self, request: Request, error: Any) -> Response:
         return _json({"error": str(error.detail), "hint": ""}, status=error.status_code)
-
-
-def _lookup(row: RunRow) -> Callable[[str], object]:
-    options = {field_name(name): value for name, value in row.options.items()}
-    metrics = {name.lower(): value for name, value in row.metrics.items()}
-
-    def value(name: str) -> object:
-        found = row.facts.get(name)
-        if found is not None:
-            return found
-        if name.startswith(("best.", "last.")):
-            return row.lookup(name)
-        return options.get(name, metrics.get(name))
-
-    return value
 
 
 def _about(name: str) -> dict[str, Any]:

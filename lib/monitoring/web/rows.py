@@ -20,6 +20,7 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RUNNING, RunState, read_end, status_of, superseded
 from monitoring.notes import read_notes
 from monitoring.web.events import SparseRecords, sparse
+from monitoring.where import field_name
 
 # Bytes at a journal's end that the newest values are taken from: some hundred records.
 END_BYTES = 65536
@@ -54,29 +55,16 @@ class RunRow:
     def is_running(self) -> bool:
         return bool(self.facts["status"] == RUNNING)
 
-    def lookup(self, name: str) -> object:
-        """Return a field by its name in small letters, for conditions."""
-        if (value := self.facts.get(name)) is not None and not isinstance(value, (dict, list)):
-            return value
-        kind, _, rest = name.partition(".")
-        if kind == "best":
-            return self._small(self.best).get(rest)
-        if kind == "last":
-            name = rest
-        return self._small(self.options).get(name, self._small(self.metrics).get(name))
-
-    def names(self) -> set[str]:
-        """Return all names that `lookup` knows here."""
-        found = {*self._small(self.options), *self._small(self.metrics), *self.facts}
-        return (
-            found
-            | {f"best.{name}" for name in self._small(self.best)}
-            | {f"last.{name}" for name in self._small(self.metrics)}
-        )
-
-    @staticmethod
-    def _small(values: Mapping[str, object]) -> dict[str, object]:
-        return {name.lower(): value for name, value in values.items()}
+    def fields(self) -> dict[str, object]:
+        """Return what conditions compare, by its name: a fact goes before an option, that before a metric."""
+        metrics = {name.lower(): value for name, value in self.metrics.items()}
+        return {
+            **{f"best.{name.lower()}": value for name, value in self.best.items()},
+            **{f"last.{name}": value for name, value in metrics.items()},
+            **metrics,
+            **{field_name(name): value for name, value in self.options.items()},
+            **{name: value for name, value in self.facts.items() if value is not None},
+        }
 
 
 def signature(directory: Path, others: Sequence[str] = ()) -> Signature:

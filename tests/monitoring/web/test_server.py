@@ -450,4 +450,4 @@ def test_the_best_value_is_that_of_all_evaluations(tmp_path: Path) -> None:
             run.log_eval(step, split="val", val_loss=loss, val_accuracy=accuracy)
     row = read_row("run", tmp_path / "run")
     assert (row.best["val_loss"], row.best["val_accuracy"]) == (0.3, 0.95)
-    assert (row.metrics["val_loss"], row.lookup("best.val_loss")) == (0.4, 0.3)
+    assert (row.metrics["val_loss"], row.fields()["best.val_loss"]) == (0.4, 0.3)
