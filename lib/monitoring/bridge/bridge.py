@@ -279,7 +279,8 @@ def _environment(watched: Watched) -> dict[str, str]:
     """Return the program's environment: the user's, and what its trackers need to be followed."""
     found = dict(watched.environment)
     for module in source_kinds().values():
-        for name, value in module.variables(watched).items():
+        variables = module.variables(watched) if hasattr(module, "variables") else {}
+        for name, value in variables.items():
             found.setdefault(name, value)
     return found
 

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from monitoring.bridge.guard import variables
 from monitoring.bridge.neighbors import Neighbors
@@ -32,28 +31,67 @@ class Reported:
     """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
 
 
-class MetricSource(Protocol):
+class MetricSource:
     """One file or database that is read while it grows."""
 
     kind: str
     """The module's name: `wandb`."""
-    path: Path
-    note: str
+    note = ""
     """What a reader should know of its exactness; empty for a source that keeps every digit at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands after a place, in order. OSError and ValueError where it cannot be read now."""
+        raise NotImplementedError
 
 
 CUT_OFF = "ends in the middle of a line, which is left out"
 
 
-@runtime_checkable
-class Lines(MetricSource, Protocol):
-    """A file of lines, of which the last may have been cut off."""
+class Lines(MetricSource):
+    """A file of lines, which several programs may append to, and of which the last may have been cut off."""
+
+    def __init__(self, path: Path, *, is_whole: bool = False) -> None:
+        super().__init__(path)
+        self.is_whole = is_whole
+        """Whether its last line needs no end: nobody writes the file any more, and nobody had to stop."""
+
+    def place_at(self, size: int) -> int:
+        """Return the position after the lines in the first `size` bytes; here a byte offset."""
+        return size
 
     def cut_off(self, place: int) -> str:
-        """Say so, of a file that was read to a place; empty for a whole one."""
+        """Say that the last line was cut off, of a file that was read to a place; empty for a whole one."""
+        raise NotImplementedError
+
+
+class Database(MetricSource):
+    """An SQLite database, to whose table `metrics` several programs may add rows; the place is a row's id."""
+
+    def end(self) -> int:
+        """Return the id of the last row; 0 without one."""
+        try:
+            ((found,),) = self.rows("SELECT max(rowid) FROM metrics")
+        except ValueError:
+            return 0
+        return int(found or 0)
+
+    def rows(self, query: str, *values: object) -> Iterator[tuple]:  # type: ignore[type-arg]
+        """Yield what a query answers while another process writes; nothing is locked or changed.
+
+        ValueError if it is no such database, or not yet.
+        """
+        import sqlite3  # no program waits for it
+
+        try:
+            # sqlite.org/uri.html; the path may have any character
+            address = f"{self.path.as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as found:
+                yield from found.execute(query, values)
+        except sqlite3.Error as error:
+            raise ValueError(f"{self.path.name}: {error}") from error
 
 
 # In the stores of a run: the processes that were its program, a line for each attempt.

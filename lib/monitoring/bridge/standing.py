@@ -10,31 +10,15 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from monitoring.bridge.source import MetricSource, Watched
+from monitoring.bridge.source import Database, Lines, MetricSource, Watched
 from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
 from monitoring.errors import UserError
 from monitoring.journal.files import BRIDGE_JSON
 
 # So many bytes at the end of a file tell whether what follows was appended.
 TAIL = 64
-
-
-@runtime_checkable
-class Appended(MetricSource, Protocol):
-    """A source that is a file of rows, which several programs may append to."""
-
-    def place_at(self, size: int) -> int:
-        """Return the position after the rows in the first `size` bytes."""
-
-
-@runtime_checkable
-class Database(MetricSource, Protocol):
-    """A source that several programs may add rows to."""
-
-    def end(self) -> int:
-        """Return the position after all rows that are there."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,7 @@ class Standing:
 
     def begin(self, source: MetricSource) -> int | None:
         """Return the position at which the program's own rows begin; None while it has written none."""
-        if not isinstance(source, Appended):
+        if not isinstance(source, Lines):
             return self.place or 0
         status = source.path.stat()
         if (status.st_size, status.st_mtime_ns) == (self.size, self.changed):
@@ -78,7 +62,7 @@ def stores_before(watched: Watched) -> dict[Path, Standing]:
                 found[source.path] = Standing(
                     status.st_size,
                     status.st_mtime_ns,
-                    _tail(source.path, status.st_size) if isinstance(source, Appended) else "",
+                    _tail(source.path, status.st_size) if isinstance(source, Lines) else "",
                     source.end() if isinstance(source, Database) else None,
                 )
     return found

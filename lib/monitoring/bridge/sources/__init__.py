@@ -1,9 +1,9 @@
 """Where programs report their metrics: one kind of store per module.
 
-Each has `RICHNESS`, by which of two sources of one metric the one with more counts, `variables(watched)`,
-environment variables that the program gets unless it has them, and `find(watched)`, which yields its sources
-as far as they exist. Where several programs add rows to one store, `SHARED` is true; where a store may come
-after the first value, `is_expected(watched)` says whether one is to come.
+Each has `RICHNESS`, by which of two sources of one metric the one with more counts, and `find(watched)`,
+which yields its sources as far as they exist; maybe `variables(watched)`, environment variables that the
+program gets unless it has them. Where several programs add rows to one store, `SHARED` is true; where a store
+may come after the first value, `is_expected(watched)` says whether one is to come.
 """
 
 from __future__ import annotations

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from monitoring.bridge.source import CUT_OFF, Reported, Watched, files_below
+from monitoring.bridge.source import CUT_OFF, Lines, Reported, Watched, files_below
 from monitoring.journal.files import METRICS_CSV
 
 # The default folder of Lightning's CSVLogger, which rewrites its file whenever a column is new.
 FOLDER = "lightning_logs"
 
 RICHNESS = 40
-
-
-def variables(watched: Watched) -> Mapping[str, str]:
-    """Return none: no program is told by a variable where its CSV goes."""
-    return {}
 
 
 def find(watched: Watched) -> Iterator[CsvSource]:
@@ -30,16 +24,11 @@ def find(watched: Watched) -> Iterator[CsvSource]:
             yield CsvSource(path)
 
 
-class CsvSource:
+class CsvSource(Lines):
     """A file with a header; the place is a count of rows, for writers begin it anew with more columns."""
 
-    kind, note = "csv", ""
-
-    def __init__(self, path: Path, *, is_whole: bool = False) -> None:
-        self.path = path
-        self._is_whole = is_whole
-        """Whether its last line needs no end: nobody writes the file any more, and nobody had to stop."""
-        self._seen: tuple[int, int] | None = None
+    kind = "csv"
+    _seen: tuple[int, int] | None = None
 
     def place_at(self, size: int) -> int:
         """Return the count of rows in the first `size` bytes."""
@@ -70,15 +59,13 @@ class CsvSource:
             file.seek(max(0, size - 1))
             if file.read() in (b"", b"\n"):
                 return ""
-        return (
-            "has a last line without an end: its last number may lack digits" if self._is_whole else CUT_OFF
-        )
+        return "has a last line without an end: its last number may lack digits" if self.is_whole else CUT_OFF
 
     def _rows(self) -> Iterator[dict[str, str]]:
         import csv  # as above
 
         with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
-            lines = (line for line in file if self._is_whole or line.endswith("\n"))
+            lines = (line for line in file if self.is_whole or line.endswith("\n"))
             yield from csv.DictReader(lines)
 
 

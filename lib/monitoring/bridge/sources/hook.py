@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from monitoring.bridge.hook import ENDING, FOLDER, PATH
-from monitoring.bridge.source import Reported, Watched, files_below, whole_lines
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below, whole_lines
 
 RICHNESS = 95
 
 
-def variables(watched: Watched) -> Mapping[str, str]:
-    """Return none: `hooked` adds to one that the program may have."""
-    return {}
-
-
 def find(watched: Watched) -> Iterator[HookSource]:
-    """Yield one source per process that has called a tracker."""
-    for path in files_below(watched.own("spool"), ENDING):
-        yield HookSource(path)
+    """Return one source per process that has called a tracker."""
+    return map(HookSource, files_below(watched.own("spool"), ENDING))
 
 
 def is_expected(watched: Watched) -> bool:
@@ -27,13 +20,10 @@ def is_expected(watched: Watched) -> bool:
     return watched.environment.get(PATH, "").startswith(FOLDER)
 
 
-class HookSource:
+class HookSource(MetricSource):
     """A file that one process writes; the place is a byte offset."""
 
-    kind, note = "hook", ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    kind = "hook"
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the calls after a byte offset."""

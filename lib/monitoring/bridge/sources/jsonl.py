@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from monitoring.bridge.source import CUT_OFF, Reported, Watched
+from monitoring.bridge.source import CUT_OFF, Lines, Reported, Watched
 
 RICHNESS = 50
 
 
-def variables(watched: Watched) -> Mapping[str, str]:
-    """Return none: the program knows where it writes."""
-    return {}
-
-
 def find(watched: Watched) -> Iterator[JsonLinesSource]:
-    """Yield those of the files that the user named which exist."""
-    for path in watched.named(".jsonl", ".ndjson", ".json"):
-        yield JsonLinesSource(path)
+    """Return those of the files that the user named which exist."""
+    return map(JsonLinesSource, watched.named(".jsonl", ".ndjson", ".json"))
 
 
-class JsonLinesSource:
+class JsonLinesSource(Lines):
     """A file of one object per line; other lines are passed over."""
 
-    kind, note = "jsonl", ""
-
-    def __init__(self, path: Path, *, is_whole: bool = False) -> None:
-        self.path = path
-        self.is_whole = is_whole
-        """Whether nobody writes it any more, so that its last line needs no end."""
-        self.left_out = ""
-        """What is to be said of the first line that is no JSON."""
-
-    def place_at(self, size: int) -> int:
-        """Return the size: the place is a byte offset."""
-        return size
+    kind = "jsonl"
+    left_out = ""
+    """What is to be said of the first line that is no JSON."""
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched
-from monitoring.bridge.sources.trackio import last_id, rows
+from monitoring.bridge.source import Database, Reported, Watched
 
 URI = "MLFLOW_TRACKING_URI"
 SQLITE = "sqlite:///"
@@ -29,22 +27,15 @@ def find(watched: Watched) -> Iterator[MlflowSource]:
         yield MlflowSource(path)
 
 
-class MlflowSource:
-    """A database; the place is the id of a row."""
+class MlflowSource(Database):
+    """A database of experiments."""
 
-    kind, note = "mlflow", ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def end(self) -> int:
-        """Return the id of the last row."""
-        return last_id(self.path)
+    kind = "mlflow"
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield one value per row, as MLflow stores them."""
         query = (
             "SELECT rowid, key, value, is_nan, timestamp, step FROM metrics WHERE rowid > ? ORDER BY rowid"
         )
-        for row, key, value, is_nan, timestamp, step in rows(self.path, query, place):
+        for row, key, value, is_nan, timestamp, step in self.rows(query, place):
             yield Reported({key: math.nan if is_nan else value}, row, step, timestamp / 1000)

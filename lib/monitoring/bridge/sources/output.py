@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, whole_lines
+from monitoring.bridge.source import MetricSource, Reported, Watched, whole_lines
 from monitoring.journal.files import OUTPUT_LOG
 
 # Longer lines are no report.
@@ -39,15 +39,14 @@ def end_cut_off_line(path: Path) -> None:
             file.write(CUT_OFF)
 
 
-class OutputSource:
+class OutputSource(MetricSource):
     """The output of a program; the place is a byte offset."""
 
     kind = "output"
 
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         """`patterns` are regular expressions of the user's, which go before ours."""
-        self.path = path
-        self.note = ""
+        super().__init__(path)
         self._patterns = patterns
 
     def read(self, place: int) -> Iterator[Reported]:

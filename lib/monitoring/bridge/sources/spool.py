@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below
 from monitoring.bridge.sources import RICHEST
 from monitoring.spool import ENDING, SPOOL
 
@@ -18,18 +17,14 @@ def variables(watched: Watched) -> Mapping[str, str]:
 
 
 def find(watched: Watched) -> Iterator[SpoolSource]:
-    """Yield one source per run that the program has opened, of rank 0."""
-    for path in files_below(watched.own("spool"), ENDING):
-        yield SpoolSource(path)
+    """Return one source per run that the program has opened, of rank 0."""
+    return map(SpoolSource, files_below(watched.own("spool"), ENDING))
 
 
-class SpoolSource:
+class SpoolSource(MetricSource):
     """A file of records."""
 
-    kind, note = "spool", ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    kind = "spool"
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield records from a byte offset on."""

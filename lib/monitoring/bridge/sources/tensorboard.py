@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below
 
 # Folders that programs write to by default, in theirs; and the variable that Hugging Face's callback takes.
 FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
@@ -50,14 +50,11 @@ def _is_of_another(path: Path, watched: Watched) -> bool:
     return watched.is_of_another(path, int(writer[1]) if writer else None)
 
 
-class TensorboardSource:
+class TensorboardSource(MetricSource):
     """An event file; the place is a byte offset."""
 
     kind = "tensorboard"
     note = "single precision, as event files have it"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the numbers of each event after a byte offset."""

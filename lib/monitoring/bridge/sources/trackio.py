@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import PIECE, Reported, Watched, files_below
+from monitoring.bridge.source import PIECE, Database, Reported, Watched, files_below
 from monitoring.journal.files import OUTPUT_LOG
 
 RICHNESS = 80
@@ -36,17 +36,10 @@ def is_expected(watched: Watched) -> bool:
     return False
 
 
-class TrackioSource:
-    """The database of one project; the place is the id of a row."""
+class TrackioSource(Database):
+    """The database of one project."""
 
-    kind, note = "trackio", ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def end(self) -> int:
-        """Return the id of the last row."""
-        return last_id(self.path)
+    kind = "trackio"
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after an id."""
@@ -55,37 +48,13 @@ class TrackioSource:
         from monitoring.bridge.flat import reported
 
         query = "SELECT id, timestamp, step, metrics FROM metrics WHERE id > ? ORDER BY id"
-        for row, stamp, step, text in rows(self.path, query, place):
+        for row, stamp, step, text in self.rows(query, place):
             found = reported({**orjson.loads(text), "_step": step}, row)
             yield Reported(found.values, row, found.step, _seconds(stamp))
 
 
-def last_id(path: Path) -> int:
-    """Return the highest id of a row in a database's table `metrics`; 0 without one."""
-    try:
-        ((found,),) = rows(path, "SELECT max(rowid) FROM metrics")
-    except ValueError:
-        return 0
-    return int(found or 0)
-
-
-def rows(path: Path, query: str, *values: object) -> Iterator[tuple]:  # type: ignore[type-arg]
-    """Yield what a query of a database answers that another process writes; nothing is locked or changed.
-
-    ValueError if it is no such database, or not yet.
-    """
-    import sqlite3  # no program waits for it
-
-    try:
-        # sqlite.org/uri.html; the path may have any character
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1)) as found:
-            yield from found.execute(query, values)
-    except sqlite3.Error as error:
-        raise ValueError(f"{path.name}: {error}") from error
-
-
 def _seconds(stamp: object) -> float | None:
-    from datetime import datetime  # as above
+    from datetime import datetime  # no program waits for it
 
     try:
         return datetime.fromisoformat(str(stamp)).timestamp()

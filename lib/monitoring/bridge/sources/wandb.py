@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import Reported, Watched, files_below
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below
 
 # Fields of wandb_internal.proto: Record.history; HistoryRecord.item, .step; HistoryItem.key, .nested_key,
 # .value_json; HistoryStep.num.
@@ -36,13 +36,10 @@ def upload_command(path: Path) -> str | None:
     return typed_wandb("sync", path.parent) if path.parent.name.startswith("offline-run-") else None
 
 
-class WandbSource:
+class WandbSource(MetricSource):
     """The log of one run."""
 
-    kind, note = "wandb", ""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    kind = "wandb"
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the rows after a byte offset."""
