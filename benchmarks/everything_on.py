@@ -242,7 +242,10 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def measure(model: str, found: Path) -> None:
     """Train, in this process, and write the CPU seconds of each step's hooks and when it began."""
-    training: Any = importlib.import_module("kharness.training.steps.training")
+    from kharness.training.steps.control import StepControl
+    from kharness.training.steps.telemetry import StepTelemetry
+    from kharness.training.steps.training import Training
+
     of_steps: list[float] = []
     began: list[float] = []
 
@@ -259,18 +262,12 @@ def measure(model: str, found: Path) -> None:
 
         return call
 
-    def open_timed(*arguments: Any, **named: Any) -> Any:
-        telemetry = open_telemetry(*arguments, **named)
-        for name in ("begin_step", "end_step"):
-            setattr(telemetry, name, timed(name, getattr(telemetry, name)))
-        return telemetry
-
-    open_telemetry = training.open_telemetry
-    training.open_telemetry = open_timed
     for where, name in (
-        (training.StepControl, "look"),
-        (training.StepControl, "apply"),
-        (training.Training, "_log_step"),
+        (StepControl, "look"),
+        (StepControl, "apply"),
+        (StepTelemetry, "begin_step"),
+        (StepTelemetry, "end_step"),
+        (Training, "_log_step"),
     ):
         setattr(where, name, timed(name, getattr(where, name)))
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -91,15 +91,13 @@ class Numerics:
         return found._on_gpu(device) if device.type == "cuda" else found
 
     def _on_gpu(self, device: torch.device) -> Numerics:
-        return Numerics(
-            **{
-                **asdict(self),
-                "gpu": torch.cuda.get_device_name(device),
-                "compute_capability": "{}.{}".format(*torch.cuda.get_device_capability(device)),
-                "cuda": torch.version.cuda or torch.version.hip,
-                "cudnn": torch.backends.cudnn.version(),
-                "driver": driver_version(),
-            }
+        return replace(
+            self,
+            gpu=torch.cuda.get_device_name(device),
+            compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)),
+            cuda=torch.version.cuda or torch.version.hip,
+            cudnn=torch.backends.cudnn.version(),
+            driver=driver_version(),
         )
 
     def float32_type(self, *, convolution: bool) -> str:

@@ -19,10 +19,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from kharness.config.errors import is_launched, reported_once
@@ -95,16 +95,17 @@ def open_training(
             check_gpus(options.DEVICE, options.NUM_GPUS)
             script = str(model_folder(root, model) / TRAIN)
             sys.exit(launch([sys.executable, script, *argv], options.NUM_GPUS))
+        build = partial(Setup, prepare=prepare, optimizers=optimizers)
         with printing(options.values):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():
-                options = yield from _with_trials(search, prepare, optimizers, root=root)
+                options = yield from _with_trials(search, build, root=root)
             with joined_world(
                 device=options.DEVICE, minutes=options.RANK_TIMEOUT, deterministic=bool(options.DETERMINISTIC)
             ) as world:
                 options = agreed(options, world)
                 with named_causes():
-                    setup = Setup.of(options, prepare, world, optimizers)
+                    setup = build(options, world=world)
                 if options.INSPECT_STEP:
                     yield from _inspected(setup, directory, root=root)
                 elif options.DRY_RUN:
@@ -114,11 +115,7 @@ def open_training(
 
 
 def _with_trials(
-    search: Search[Options, Options],
-    prepare: Prepare[DataT],
-    optimizers: BuildOptimizers | None,
-    *,
-    root: Path,
+    search: Search[Options, Options], build: Callable[..., Setup[DataT]], *, root: Path
 ) -> Generator[Training[DataT], None, Options]:
     """Return what a search finds. Yield the training of each of its trials, in a process of its own."""
     trial: BegunTrial | None = None
@@ -131,18 +128,13 @@ def _with_trials(
                 return found
             begun = begin_trial()
             if isinstance(begun, OwnTrial):
-                yield from _tried(begun, options, prepare, optimizers, root=root)
+                yield from _tried(begun, options, build, root=root)
             else:
                 trial = begun
 
 
 def _tried(
-    trial: OwnTrial,
-    options: Options,
-    prepare: Prepare[DataT],
-    optimizers: BuildOptimizers | None,
-    *,
-    root: Path,
+    trial: OwnTrial, options: Options, build: Callable[..., Setup[DataT]], *, root: Path
 ) -> Iterator[Training[DataT]]:
     """The training of a trial, whose process ends with it."""
     with trial.last(), named_causes():
@@ -151,7 +143,7 @@ def _tried(
         if not uses_gpu(options.DEVICE):
             room.limit()
         alone = World(local_rank=world.local_rank, local_size=world.local_size)
-        setup = Setup.of(options, prepare, alone, optimizers)
+        setup = build(options, world=alone)
         steps = StepOnRequest(setup, trial, room, ranks=world.size)
         with _scratch_run(setup, trial.folder, root=root, phases=steps) as (parts, _):
             yield Training(setup, parts, CheckedSteps(setup, parts, steps))
@@ -194,7 +186,7 @@ def _opened(
         step = origin.state["global_step"] if origin.state else 0
         timed = (origin.state or {}).get("timers", ())
         with world.named_ends(), named_causes():
-            parts = StepParts.of(setup, run, stop, step=step, changes=origin.changes, timed=timed)
+            parts = StepParts(setup, run, stop, step=step, changes=origin.changes, timed=timed)
             training = Training(setup, parts, KeptSteps(setup, parts, checkpoints, step=step))
             with training.profiled(), parts.bar.shown():
                 yield training
@@ -239,7 +231,7 @@ def _scratch_run(
             run, options, model=setup.described_model(), training=setup.plan()
         )
         with setup.world.named_ends(), named_causes():
-            yield StepParts.of(setup, run, stop, phases=phases), checkpoints
+            yield StepParts(setup, run, stop, phases=phases), checkpoints
 
 
 def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> Iterator[Training[DataT]]:
@@ -254,10 +246,10 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
         tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
         _scratch_run(setup, Path(folder), root=root) as (parts, _),
     ):
-        losses = SampleLosses(setup, parts.agreement, parts.phases, parts.run.log_step)
-        steps = InspectedSteps(setup, losses, ranks=ranks if isinstance(ranks, int) else 1)
+        parts.update = losses = SampleLosses(setup, parts.agreement, parts.phases, parts.run.log_step)
+        steps = InspectedSteps(setup, parts, losses, ranks=ranks if isinstance(ranks, int) else 1)
         with suppress(EnoughMeasured):
-            yield Training(setup, replace(parts, update=losses), steps)
+            yield Training(setup, parts, steps)
     open_tokenizer = getattr(setup.data, "open_tokenizer", None)
     decode = open_tokenizer().decode if open_tokenizer else None
     print("\n".join(report(steps.samples, run=directory, step=step, decode=decode)))

@@ -149,6 +149,8 @@ class MeasuredPhases:
         self.setup = setup
         self.is_enough = False
         """Whether no further step is needed."""
+        self.part_size: int | None = None
+        """Samples of a step that are computed; None for all."""
         self._seconds: dict[str, float] = {}
         self._mark = 0.0
 
@@ -191,8 +193,8 @@ class ModelCheck(MeasuredPhases):
         super().__init__(setup)
         options = setup.options
         self._free = free
-        self.part_size: int | None = options.MICRO_BATCH_SIZE if _has_parts(setup) else None
-        """Samples of a step that are computed: one micro-batch."""
+        if _has_parts(setup):
+            self.part_size = options.MICRO_BATCH_SIZE
         self._estimated = estimated_memory(setup.model, options.OPTIMIZER, options.values)
         self._flops: int | None = None
         self._measured: StepMemory | None = None
@@ -225,18 +227,34 @@ class ModelCheck(MeasuredPhases):
         self._saved_seconds = seconds
 
     def found(self) -> CheckedModel:
-        """All that the step has shown."""
-        quickest = min(self._steps, key=lambda step: sum(step.values()), default=None)
-        return CheckedModel.of(
-            self.setup,
+        """All that the step has shown, of one micro-batch."""
+        setup, options, batches = self.setup, self.setup.options, self.setup.batches
+        parameters, num_steps = list(setup.model.parameters()), setup.schedule.num_steps
+        of_rank = math.ceil(batches.batch_size / setup.world.size)
+        step_seconds = None
+        if phases := min(self._steps, key=lambda step: sum(step.values()), default=None):  # the quickest
+            once = phases.get(PHASES[-1], 0.0)
+            step_seconds = (sum(phases.values()) - once) * of_rank / self._samples + once
+        interval = options.EVAL_INTERVAL or batches.steps_per_epoch
+        every = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
+        between = every.steps or every.epochs * batches.steps_per_epoch
+        flops, evaluated = self._flops, self._evaluated
+        return CheckedModel(
+            parameters=sum(parameter.numel() for parameter in parameters),
+            trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
             estimated=self._estimated,
             measured=self._measured,
-            flops=self._flops,
-            samples=self._samples,
-            phases=quickest,
-            evaluation=self._evaluated,
+            flops=None if flops is None else round(flops * batches.batch_size / self._samples),
+            num_steps=num_steps,
+            parts=math.ceil(of_rank / self._samples),
+            step_seconds=step_seconds,
+            evaluation_seconds=evaluated and evaluated[0] * _validated(setup) / evaluated[1],
+            evaluations=math.ceil(num_steps / interval) + bool(options.EVAL_FIRST),
             save_seconds=self._saved_seconds,
+            saves=math.ceil(num_steps / between) if between else 1,
+            most_seconds=60 * options.MAX_TIME or math.inf,
             peak=self._peak(),
+            is_gpu=setup.device.is_gpu,
         )
 
     def _end_step(self) -> None:
@@ -311,49 +329,6 @@ class CheckedModel:
     """MAX_TIME; infinite without."""
     peak: int
     is_gpu: bool
-
-    @classmethod
-    def of(
-        cls,
-        setup: Setup[Any],
-        *,
-        estimated: StepMemory,
-        measured: StepMemory | None,
-        flops: int | None,
-        samples: int,
-        phases: Mapping[str, float] | None,
-        evaluation: tuple[float, int] | None,
-        save_seconds: float | None,
-        peak: int,
-    ) -> CheckedModel:
-        """Made of one micro-batch of `samples`, its `phases`, and an `evaluation`'s seconds and samples."""
-        options, batches, num_steps = setup.options, setup.batches, setup.schedule.num_steps
-        parameters = list(setup.model.parameters())
-        of_rank = math.ceil(batches.batch_size / setup.world.size)
-        step_seconds = None
-        if phases is not None:
-            once = phases.get(PHASES[-1], 0.0)
-            step_seconds = (sum(phases.values()) - once) * of_rank / samples + once
-        interval = options.EVAL_INTERVAL or batches.steps_per_epoch
-        every = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
-        between = every.steps or every.epochs * batches.steps_per_epoch
-        return cls(
-            parameters=sum(parameter.numel() for parameter in parameters),
-            trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-            estimated=estimated,
-            measured=measured,
-            flops=None if flops is None else round(flops * batches.batch_size / samples),
-            num_steps=num_steps,
-            parts=math.ceil(of_rank / samples),
-            step_seconds=step_seconds,
-            evaluation_seconds=evaluation and evaluation[0] * _validated(setup) / evaluation[1],
-            evaluations=math.ceil(num_steps / interval) + bool(options.EVAL_FIRST),
-            save_seconds=save_seconds,
-            saves=math.ceil(num_steps / between) if between else 1,
-            most_seconds=60 * options.MAX_TIME or math.inf,
-            peak=peak,
-            is_gpu=setup.device.is_gpu,
-        )
 
     @property
     def expected_seconds(self) -> float | None:

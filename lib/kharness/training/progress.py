@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ class StepProgress:
         """The highest validation accuracy so far."""
         self.clock = Stopwatch()
         """Training and validation."""
-        self.cpu_clock: Stopwatch | None = Stopwatch(clock=cpu_seconds)
-        """CPU time of the same; None on from a checkpoint that does not hold it."""
+        self.cpu_clock = Stopwatch(clock=cpu_seconds)
+        """CPU time of the same."""
         self.epoch_clock = Stopwatch()
         """Those of this epoch."""
         self.skips = 0
@@ -42,16 +42,11 @@ class StepProgress:
         self._loss_sum: Tensor | float = 0.0
         self._seen = 0
 
-    @property
-    def cpu_seconds(self) -> float | None:
-        return None if self.cpu_clock is None else self.cpu_clock.seconds
-
     def start_clocks(self) -> None:
         """Count from now on."""
         self.clock.start()
         self.epoch_clock.start()
-        if self.cpu_clock is not None:
-            self.cpu_clock.start()
+        self.cpu_clock.start()
 
     def add(self, loss: Tensor, samples: int) -> None:
         """One more step of this epoch, by its mean loss; on the loss's device, so nothing waits."""
@@ -80,7 +75,7 @@ class StepProgress:
             "control": asdict(self.control),
             "best_accuracy": self.best_accuracy,
             "seconds": self.clock.seconds,
-            "cpu_seconds": self.cpu_seconds,
+            "cpu_seconds": self.cpu_clock.seconds,
             "epoch_seconds": self.epoch_clock.seconds,
         }
 
@@ -88,10 +83,6 @@ class StepProgress:
         """Count on where the state was taken; the clocks stand still until they are started."""
         self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
         self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
-        self.skips = state.get("skips", 0)
-        known = {field.name for field in fields(ControlledSettings)}  # earlier checkpoints have another one
-        control = {name: value for name, value in state.get("control", {}).items() if name in known}
-        self.control = ControlledSettings(**control)
+        self.skips, self.control = state["skips"], ControlledSettings(**state["control"])
         self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])
-        cpu = state.get("cpu_seconds")
-        self.cpu_clock = None if cpu is None else Stopwatch(cpu, clock=cpu_seconds)
+        self.cpu_clock = Stopwatch(state["cpu_seconds"], clock=cpu_seconds)

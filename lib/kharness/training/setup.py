@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -15,16 +15,16 @@ from kharness.config.output import wrapped
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic, set_tf32
-from kharness.training.device import Compute, Device, set_threads, take_device, uses_bf16
+from kharness.training.device import Compute, set_threads, take_device, uses_bf16
 from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.fake_tensors import ModelWithoutValues
 from kharness.training.optimizers import build_optimizer
-from kharness.training.optimizers._averages import MovingAverage, Weights, moving_average, weights_of
+from kharness.training.optimizers._averages import moving_average, weights_of
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.progress import StepProgress
-from kharness.training.pruning import Pruner, Pruning, build_pruner
+from kharness.training.pruning import Pruner, build_pruner
 from kharness.training.saving.sharded import is_sharded
 from kharness.training.schedules import OptionSchedules, Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
@@ -42,11 +42,6 @@ class Data(Protocol):
     @property
     def sha256(self) -> str:
         """Which data they are, over the content of their files."""
-
-
-def tokens_per_sample(data: Data) -> int | None:
-    """Return the attribute of this name, None of data without it: only text has sequences of one length."""
-    return getattr(data, "tokens_per_sample", None)
 
 
 @runtime_checkable
@@ -87,106 +82,76 @@ def summary(model: nn.Module) -> str:
     return f"{model_name(model)}, {total:,} parameters{some}: {', '.join(parts)}"
 
 
-@dataclass(frozen=True)
 class Setup(Generic[DataT]):
-    """A training that has not begun."""
+    """A training that has not begun, made as options say and printed; TrainingError for what cannot be."""
 
-    options: Options
-    world: World
-    device: Device
-    numerics: Numerics
-    model: nn.Module
-    data: DataT
-    batches: Batches
-    optimizer: torch.optim.Optimizer
-    optimizer_options: Mapping[str, Any]
-    apart: Mapping[str, torch.optim.Optimizer]
-    """Optimizers that step by losses of their own, by name."""
-    weights: Weights
-    schedule: Schedule
-    option_schedules: OptionSchedules
-    pruner: Pruning
-    progress: StepProgress
-    average: MovingAverage | None
-    """Moving average of the weights, with EMA_DECAY."""
-    data_parts: Mapping[str, Stateful]
-    unsharded_model: ModelWithoutValues | None = None
-    """The model before ranks shared it, where its FLOPs are to be counted."""
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         options: Options,
         prepare: Prepare[DataT],
         world: World,
         optimizers: BuildOptimizers | None = None,
-    ) -> Setup[DataT]:
-        """Made as the options say, and printed; TrainingError for what cannot be."""
+    ) -> None:
+        self.options, self.world = options, world
         if options.DETERMINISTIC:
             make_deterministic()
-        device = take_device(options.DEVICE, world.local_rank)
-        set_tf32(device.torch, bool(options.MATMUL_TF32))
+        self.device = take_device(options.DEVICE, world.local_rank)
+        device = self.device.torch
+        set_tf32(device, bool(options.MATMUL_TF32))
         if (profiler := configured_profiler(options.values)) is not None:
-            profiler.check(device.torch.type)
+            profiler.check(device.type)
         threads = set_threads(options.NUM_THREADS, processes=world.local_size)
         # Before the model, whose first weights are random.
         seed_everything(options.SEED)
-        model, data = prepare(options, device.torch)
+        self.model, self.data = model, data = prepare(options, device)
+        self.unsharded_model: ModelWithoutValues | None = None
+        """The model before ranks shared it, where its FLOPs are to be counted."""
         is_shared = world.size > 1 and options.PARALLEL == FSDP
-        unsharded_model = None
         if is_shared:
             if options.INCLUDE_PERFORMANCE_METRICS:
-                unsharded_model = ModelWithoutValues(model)
+                self.unsharded_model = ModelWithoutValues(model)
             # on a CPU only linear layers compute in bfloat16, from weights in float32
-            bf16 = device.torch.type == "cuda" and uses_bf16(str(options.AMP), device.torch)
-            share_model(model, world, device.torch, bf16=bf16)
+            bf16 = device.type == "cuda" and uses_bf16(str(options.AMP), device)
+            share_model(model, world, device, bf16=bf16)
         else:
-            model.to(device.torch)
-        batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
+            model.to(device)
+        self.batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device)
         if world.size > 1:
-            batches.share(world.own_part, of_main=world.of_main, is_main=world.is_main)
-        tokens = tokens_per_sample(data)
+            self.batches.share(world.own_part, of_main=world.of_main, is_main=world.is_main)
+        self.tokens_per_sample: int | None = getattr(data, "tokens_per_sample", None)
+        """None of data without it: only text has sequences of one length."""
         num_steps = planned_steps(
             options.values,
-            steps_per_epoch=batches.steps_per_epoch,
-            tokens_per_step=tokens and tokens * batches.batch_size,
+            steps_per_epoch=self.batches.steps_per_epoch,
+            tokens_per_step=self.tokens_per_sample and self.tokens_per_sample * self.batches.batch_size,
         )
         own = optimizers(model, options) if optimizers else OwnOptimizers()
         with own.parameters_taken(model):
-            optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
-        optimizer = own.joined(optimizer, options.LEARNING_RATE)
-        schedule = Schedule.read(options, num_steps=num_steps)
-        moving = OptionSchedules(options.SCHEDULE_OPTIONS or "", optimizer, num_steps=num_steps)
-        pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
-        if world.size > 1 and isinstance(pruner, Pruner):
-            pruner.agree = world.overwrite
-        numerics = Numerics.of(device.torch)
+            optimizer, self.optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
+        self.optimizer = own.joined(optimizer, options.LEARNING_RATE)
+        self.apart = own.apart
+        """Optimizers that step by losses of their own, by name."""
+        self.schedule = Schedule.read(options, num_steps=num_steps)
+        moving = options.SCHEDULE_OPTIONS or ""
+        self.option_schedules = OptionSchedules(moving, self.optimizer, num_steps=num_steps)
+        self.pruner = build_pruner(
+            options.PRUNING, model, self.optimizer, options.values, num_steps=num_steps
+        )
+        if world.size > 1 and isinstance(self.pruner, Pruner):
+            self.pruner.agree = world.overwrite
+        self.numerics = Numerics.of(device)
         if options.DETERMINISTIC:
-            numerics.check()
+            self.numerics.check()
         if world.rank:
             seed_rank(options.SEED, world.rank)
-        setup = cls(
-            options=options,
-            world=world,
-            device=device,
-            numerics=numerics,
-            model=model,
-            data=data,
-            batches=batches,
-            optimizer=optimizer,
-            optimizer_options=optimizer_options,
-            apart=own.apart,
-            weights=weights_of(model, optimizer),
-            schedule=schedule,
-            option_schedules=moving,
-            pruner=pruner,
-            progress=StepProgress(device.torch),
-            average=moving_average(model, options.EMA_DECAY),
-            unsharded_model=unsharded_model,
-            data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
+        self.weights = weights_of(model, self.optimizer)
+        self.progress = StepProgress(device)
+        self.average = moving_average(model, options.EMA_DECAY)
+        """Moving average of the weights, with EMA_DECAY."""
+        self.data_parts: Mapping[str, Stateful] = (
+            data.begin(self.batches) if isinstance(data, PreparedData) else {}
         )
-        setup._tell(counted(threads, "CPU thread"), " that share the model" if is_shared else "")
-        return setup
+        self._tell(counted(threads, "CPU thread"), " that share the model" if is_shared else "")
 
     def _tell(self, threads: str, share: str) -> None:
         """Print what is trained where, on what, and for how long."""
@@ -197,7 +162,7 @@ class Setup(Generic[DataT]):
         print(f"data: {options.DATASET or options.MODEL}, {sizes}")
         if options.LOG_MODEL_SUMMARY:
             print(wrapped(f"model: {summary(self.model)}"))
-        tokens = tokens_per_sample(self.data)
+        tokens = self.tokens_per_sample
         of_tokens = f" of {tokens} tokens" if tokens else ""
         limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
         plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
@@ -238,7 +203,7 @@ class Setup(Generic[DataT]):
 
     def counted(self) -> dict[str, int]:
         """`tokens_seen` of the end record, of a training that counts tokens."""
-        batches, tokens = self.batches, tokens_per_sample(self.data)
+        batches, tokens = self.batches, self.tokens_per_sample
         seen = batches.epoch * batches.num_samples + batches.position * batches.batch_size
         return {"tokens_seen": seen * tokens} if tokens else {}
 
@@ -262,16 +227,15 @@ class Setup(Generic[DataT]):
 
     def plan(self) -> dict[str, Any]:
         """The start record's account of the training."""
+        loss = getattr(self.data, "chance_loss", None)
         return {
             "num_steps": self.schedule.num_steps,
             "num_epochs": self.options.NUM_EPOCHS,
             "steps_per_epoch": self.batches.steps_per_epoch,
             **({"max_seconds": self.seconds_left()} if self.options.MAX_TIME else {}),
             "batch_size": self.options.BATCH_SIZE,
-            **({"tokens_per_sample": tokens} if (tokens := tokens_per_sample(self.data)) else {}),
-            **(
-                {"chance_loss": loss} if (loss := getattr(self.data, "chance_loss", None)) is not None else {}
-            ),
+            **({"tokens_per_sample": self.tokens_per_sample} if self.tokens_per_sample else {}),
+            **({"chance_loss": loss} if loss is not None else {}),
             "optimizer": self.optimizer_options,
             "schedule": self.schedule.described,
             "pruning": self.pruner.described,

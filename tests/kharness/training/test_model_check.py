@@ -172,7 +172,7 @@ def test_a_step_that_is_stopped_or_not_finite_leaves_nothing(
 def test_what_does_not_fit_is_not_begun(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--dataset", "mnist-subset", *FIXED]
     options, _ = parse(flags, root=root, model="lenet5", prog="train.py", description="")
-    setup = Setup.of(options, prepare, ALONE)
+    setup = Setup(options, prepare, ALONE)
     ModelCheck(setup, free=lambda device: 1_000_000)
     with pytest.raises(OutOfMemoryError) as caught:
         setup.model(torch.zeros(64, 1, 28, 28))

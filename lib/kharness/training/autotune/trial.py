@@ -172,7 +172,7 @@ class StepOnRequest(MeasuredPhases):
         super().__init__(setup)
         of_rank = samples_of_rank(setup.options.BATCH_SIZE, ranks)
         # Two micro-batches: with the second the gradients of the first are there, too.
-        self.part_size: int | None = min(of_rank, 2 * (setup.options.MICRO_BATCH_SIZE or of_rank))
+        self.part_size = min(of_rank, 2 * (setup.options.MICRO_BATCH_SIZE or of_rank))
         self._trial, self._room = trial, room
         self._free = room.free(setup.device.torch)
 

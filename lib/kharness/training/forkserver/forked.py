@@ -36,19 +36,11 @@ _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"
 _INTERRUPTED = -2
 
 
-def become(
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    log: int,
-    cores: Sequence[int],
-    threads: int,
-    parent: int,
-) -> None:
-    """Take on a session, environment, folder, output, cores and threads of one's own.
+def become(run: Mapping[str, Any], *, log: int, parent: int) -> None:
+    """Take on a session and output of one's own, and the environment, directory, cores and threads of a run.
 
-    `threads` is the number for tensor operations, 0 for what the parent had. The kernel kills this process
-    when `parent` dies. No file of the parent stays open.
+    Its `threads` is the number for tensor operations, 0 for what the parent had. The kernel kills this
+    process when `parent` dies. No file of the parent stays open.
     """
     os.setsid()
     os.dup2(log, 1)
@@ -57,11 +49,11 @@ def become(
     _default_signals()
     _close_files()
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    if cores:
-        os.sched_setaffinity(0, cores)
-    _set_threads(threads)
+    os.environ.update(run["environment"])
+    os.chdir(run["directory"])
+    if run["cores"]:
+        os.sched_setaffinity(0, run["cores"])
+    _set_threads(run["threads"])
     # random reseeds itself after a fork.
     np.random.seed()
     torch.default_generator.seed()

@@ -217,14 +217,7 @@ class ForkServer:
 def _child(run: Mapping[str, Any], code: CodeType | None, *, log: int, parent: int) -> NoReturn:
     """Run the forked process from the fork to its end; nothing returns into the loop above."""
     try:
-        become(
-            directory=run["directory"],
-            environment=run["environment"],
-            log=log,
-            cores=run["cores"],
-            threads=run["threads"],
-            parent=parent,
-        )
+        become(run, log=log, parent=parent)
         os._exit(run_script(run["program"], code))
     except BaseException:  # noqa: BLE001 - it must not return into the parent's loop
         traceback.print_exc()

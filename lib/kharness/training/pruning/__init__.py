@@ -14,7 +14,6 @@ method, the mask `pruned`, and what the method remembers. What a method may defi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -60,11 +59,4 @@ def build_pruner(
     options = PRUNING_METHODS.options(name, symbols)
     if hasattr(method, "check"):
         method.check(optimizer)
-    return Pruner(
-        model,
-        optimizer,
-        method=method,
-        schedule=options.schedule(num_steps),
-        whole_model=options.whole_model,
-        described={"name": name, **asdict(options)},
-    )
+    return Pruner(model, optimizer, name=name, method=method, options=options, num_steps=num_steps)

@@ -5,6 +5,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
@@ -60,22 +61,22 @@ class Pruner:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
+        name: str,
         method: ModuleType,
-        schedule: SparsitySchedule,
-        whole_model: bool,
-        described: Mapping[str, Any],
+        options: Any,
+        num_steps: int,
     ) -> None:
-        self.described: Mapping[str, Any] | None = described
+        self.described: Mapping[str, Any] | None = {"name": name, **asdict(options)}
         """Method and options, for the record."""
-        self.schedule = schedule
+        self.schedule: SparsitySchedule = options.schedule(num_steps)
         self.optimizer = optimizer
         self._method = method
-        self._whole_model = whole_model
+        self._whole_model: bool = options.whole_model
         fits: Callable[[Tensor], bool] = getattr(method, "fits", lambda weight: True)
         self._weights = {name: weight for name, weight in prunable(model).items() if fits(weight)}
         if not self._weights:
             raise TrainingError(
-                f"PRUNING={described['name']}: the model has no weights that it can prune",
+                f"PRUNING={name}: the model has no weights that it can prune",
                 hint="choose another method, or PRUNING=none",
             )
         self._pruned = {

@@ -6,14 +6,14 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kharness.training.data import Batches
 from kharness.training.distributed.world import World
 from kharness.training.guard import StopOnSignal
-from kharness.training.progress import ControlledSettings
+from kharness.training.setup import Setup
 from monitoring import Record, Run
 from monitoring.control import Change, ControlFile, ControlRequest, RefusedRequest
 from monitoring.journal.files import ALERTS
@@ -154,13 +154,11 @@ class StepControl:
 
     def __init__(
         self,
+        setup: Setup[Any],
         run: Run,
-        settings: ControlledSettings,
         agreement: StepAgreement,
         stop: StopOnSignal,
         *,
-        log_every: int,
-        is_main: bool,
         profile: Callable[[int], None],
         changes: Iterable[Record] = (),
     ) -> None:
@@ -168,7 +166,8 @@ class StepControl:
 
         `profile` begins to profile so many steps.
         """
-        self.settings = settings
+        is_main = setup.world.is_main
+        self.settings = setup.progress.control
         self.evaluates = False
         """Whether an evaluation was requested after this step."""
         self.saves_for = ""
@@ -177,7 +176,7 @@ class StepControl:
         """Whether this step is to be the last of this attempt."""
         self._run, self._agreement, self._stop, self._is_main = run, agreement, stop, is_main
         self._profile = profile
-        self._log_every = log_every
+        self._log_every = int(setup.options.LOG_EVERY)
         self._replays: dict[int, list[ControlRequest]] = {}
         for change in changes if is_main else ():
             self._replays.setdefault(int(str(change["global_step"])), []).append(_recorded(change))
@@ -316,11 +315,11 @@ class AlertedSteps:
     step alone. So a step costs a look at the clock, and an alert as much as the begin of an epoch.
     """
 
-    def __init__(self, run: Run, batches: Batches, world: World) -> None:
-        self._run, self._batches, self._world = run, batches, world
+    def __init__(self, setup: Setup[Any], run: Run) -> None:
+        self._run, self._batches, self._world = run, setup.batches, setup.world
         self._tail = RecordTail(run.directory / ALERTS)
         self._next_look = 0.0
-        if world.is_main:
+        if self._world.is_main:
             for _ in self._tail.new():  # of earlier attempts
                 pass
 

@@ -17,6 +17,7 @@ from kharness.training.errors import CheckpointError, TrainingError
 from kharness.training.model_check import EnoughMeasured
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.kept import Purpose
+from kharness.training.steps.parts import StepParts
 from kharness.training.steps.update import SampleLosses
 from monitoring.journal.atomic_file import write_atomically
 
@@ -43,9 +44,9 @@ class Sample:
 class InspectedSteps(Purpose):
     """Steps of one sample each, of the step INSPECT_STEP; no weight changes."""
 
-    def __init__(self, setup: Setup[Any], update: SampleLosses, *, ranks: int) -> None:
+    def __init__(self, setup: Setup[Any], parts: StepParts, update: SampleLosses, *, ranks: int) -> None:
         """`ranks` is how many processes shared the step."""
-        super().__init__(setup)
+        super().__init__(setup, parts)
         self.samples: list[Sample] = []
         self._update, self._ranks = update, ranks
         self._inputs = self._targets = torch.empty(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from kharness.runs.files import WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.due import Every
-from kharness.training.model_check import EnoughMeasured
+from kharness.training.model_check import EnoughMeasured, MeasuredPhases
 from kharness.training.resume import HASHED, log_checkpoint
 from kharness.training.saving.hashed import state_sha256
 from kharness.training.setup import Setup
@@ -24,7 +24,6 @@ from kharness.training.steps.parts import StepParts
 from monitoring.follower import upload_commands
 from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import JOURNAL
-from monitoring.telemetry.phases import Phases
 
 
 class Purpose:
@@ -33,10 +32,10 @@ class Purpose:
     Those of a check end with their first evaluation, or with the last step, and have no record.
     """
 
-    def __init__(self, setup: Setup[Any], *, step: int = 0) -> None:
+    def __init__(self, setup: Setup[Any], parts: StepParts, *, step: int = 0) -> None:
         self.step = step
         """Updates done, over all attempts."""
-        self._setup = setup
+        self._setup, self._parts = setup, parts
 
     @property
     def world(self) -> World:
@@ -73,6 +72,29 @@ class Purpose:
         """The training has ended, with metrics on the test set and more for the end record."""
         raise EnoughMeasured
 
+    def save(self, checkpoints: Checkpoints, *, best: bool = False, reason: str | None = None) -> None:
+        """Write a checkpoint from which a later attempt resumes bit for bit."""
+        setup, parts, step = self._setup, self._parts, self.step
+        parts.update.wait()
+        setup.weights.to_evaluate()
+        state = training_state(
+            setup.parts(),
+            schedule=setup.schedule.described,
+            journal_seq=parts.run.last_seq(),
+            attempt=parts.run.attempt,
+            config=dict(setup.options.values),
+            **parts.telemetry.state(),
+        )
+        if parts.is_shared:
+            state["sha256"] = {name: state_sha256(state[name]) for name in HASHED}
+        elif not setup.world.is_main:
+            checkpoints.last_step = step
+            return
+        path = checkpoints.save(step, state, best=best)
+        if setup.world.is_main:
+            log_checkpoint(parts.run, step, path, state, best=best, reason=reason)
+            parts.control.saved(step)
+
 
 class KeptSteps(Purpose):
     """Steps that train.
@@ -85,8 +107,8 @@ class KeptSteps(Purpose):
     """
 
     def __init__(self, setup: Setup[Any], parts: StepParts, checkpoints: Checkpoints, *, step: int) -> None:
-        super().__init__(setup, step=step)
-        self._first_step, self._parts, self._checkpoints = step, parts, checkpoints
+        super().__init__(setup, parts, step=step)
+        self._first_step, self._checkpoints = step, checkpoints
         self._run, self._options = parts.run, setup.options
         self._evaluations = Every(epochs=1, steps=self._options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self._options.CHECKPOINT_EVERY, self._options.CHECKPOINT_UNIT)
@@ -153,7 +175,7 @@ class KeptSteps(Purpose):
         control = self._parts.control
         requested = control.saves_for or None
         if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves) or requested:
-            self._save(best=is_best, reason=requested)
+            self.save(self._checkpoints, best=is_best, reason=requested)
         if epoch or validation or self._checkpoints.last_step == self.step:
             self._parts.pace.restart()  # the time of evaluating and saving belongs to no step
         return not (self._parts.agreement.stop_is_requested or control.stops)
@@ -222,7 +244,7 @@ class KeptSteps(Purpose):
         parts.profiler.close()
         parts.alerted.look(self.step, at_once=True)
         if self._checkpoints.last_step != self.step:
-            self._save(reason=None if self.is_over else parts.stop.requested or None)
+            self.save(self._checkpoints, reason=None if self.is_over else parts.stop.requested or None)
         if parts.is_shared:
             self._checkpoints.save_weights(self._run.directory / WEIGHTS, self._setup.model)
         parts.control.end(self.step, ended=COMPLETE if self.is_over else INTERRUPTED)
@@ -230,7 +252,7 @@ class KeptSteps(Purpose):
         self._outcome = {
             "steps_done": self.step,
             "training_seconds": progress.clock.seconds,
-            "training_cpu_seconds": progress.cpu_seconds,
+            "training_cpu_seconds": progress.cpu_clock.seconds,
             "best_val_loss": best.val_loss if best else None,
             "best_val_accuracy": progress.best_accuracy,
             **self._setup.counted(),
@@ -238,64 +260,18 @@ class KeptSteps(Purpose):
             **self._setup.pruner.measured(),
         }
 
-    def _save(self, *, best: bool = False, reason: str | None = None) -> None:
-        save(self._setup, self._parts, self._checkpoints, self.step, best=best, reason=reason)
-
-
-def save(
-    setup: Setup[Any],
-    parts: StepParts,
-    checkpoints: Checkpoints,
-    step: int,
-    *,
-    best: bool = False,
-    reason: str | None = None,
-) -> None:
-    """Write a checkpoint from which a later attempt resumes bit for bit."""
-    parts.update.wait()
-    setup.weights.to_evaluate()
-    state = training_state(
-        setup.parts(),
-        schedule=setup.schedule.described,
-        journal_seq=parts.run.last_seq(),
-        attempt=parts.run.attempt,
-        config=dict(setup.options.values),
-        **parts.telemetry.state(),
-    )
-    if parts.is_shared:
-        state["sha256"] = {name: state_sha256(state[name]) for name in HASHED}
-    elif not setup.world.is_main:
-        checkpoints.last_step = step
-        return
-    path = checkpoints.save(step, state, best=best)
-    if setup.world.is_main:
-        log_checkpoint(parts.run, step, path, state, best=best, reason=reason)
-        parts.control.saved(step)
-
 
 def shown(metrics: Mapping[str, float]) -> str:
     """Metrics as a line of a terminal has them."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-class StepWatch(Phases, Protocol):
-    """The phases of a training that takes a few steps for what they show."""
-
-    @property
-    def part_size(self) -> int | None:
-        """Samples of a step that are computed; None for all."""
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether no further step is needed."""
-
-
 class CheckedSteps(Purpose):
     """Steps of which the first part is measured; they end in an evaluation."""
 
-    def __init__(self, setup: Setup[Any], parts: StepParts, watch: StepWatch) -> None:
-        super().__init__(setup)
-        self._parts, self._watch = parts, watch
+    def __init__(self, setup: Setup[Any], parts: StepParts, watch: MeasuredPhases) -> None:
+        super().__init__(setup, parts)
+        self._watch = watch
 
     @property
     def world(self) -> World:
@@ -319,5 +295,5 @@ class CheckedSteps(Purpose):
 
     def end(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint, and end the run."""
-        save(self._setup, self._parts, checkpoints, self.step)
+        self.save(checkpoints)
         self._parts.run.finish(steps_done=self.step)

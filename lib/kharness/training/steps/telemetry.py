@@ -11,21 +11,57 @@ import torch
 
 from kharness.training.determinism import Numerics
 from kharness.training.fake_tensors import Kind, ModelWithoutValues, num_samples
-from kharness.training.setup import Setup, tokens_per_sample
+from kharness.training.setup import Setup
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
 
 if TYPE_CHECKING:
+    from monitoring.telemetry.callback import TelemetryCallback
     from monitoring.telemetry.utilization import Utilization
 
 
 class StepTelemetry:
-    """Telemetry of every training: tokens per second of text, and activations if requested."""
+    """Tokens per second of text, activations if requested; with INCLUDE_PERFORMANCE_METRICS the files of
+    telemetry/, and MFU.
+    """
 
-    def __init__(self, setup: Setup[Any], *, activations_every: int = 0) -> None:
-        self._tokens = tokens_per_sample(setup.data)
-        self._activations = ActivationStatistics(setup.model, every=activations_every)
+    def __init__(
+        self,
+        setup: Setup[Any],
+        *,
+        directory: Path | None = None,
+        timed: Sequence[Mapping[str, Any]] = (),
+        counted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Measure what is requested for the run in `directory`; without one only the tokens.
+
+        `timed` are the states of all ranks in a checkpoint. `counted` is called when the FLOPs were counted,
+        which is no work of a step.
+        """
+        options = setup.options
+        self._setup, self._counted, self._tokens = setup, counted, setup.tokens_per_sample
+        every = options.ACTIVATION_STATISTICS_EVERY or 0 if directory else 0
+        self._activations = ActivationStatistics(setup.model, every=every)
+        self._callback: TelemetryCallback | None = None
+        self._use: Utilization | None = None
+        self._flops: dict[str, int] = {}
+        self._has_warned = False
+        if directory is None or not options.INCLUDE_PERFORMANCE_METRICS:
+            return
+        from monitoring.telemetry.callback import TelemetryCallback  # here: most trainings need none
+
+        self._callback = TelemetryCallback(
+            directory,
+            world_process_zero_only=bool(options.WORLD_PROCESS_ZERO_ONLY),
+            include_timer_metrics=bool(options.INCLUDE_TIMER_METRICS),
+            track_gpu_temperature=bool(options.TRACK_GPU_TEMPERATURE),
+            rank=setup.world.rank,
+            device=setup.device.torch if setup.device.torch.type == "cuda" else None,
+        )
+        if setup.world.rank < len(timed):
+            self._callback.load_state_dict(timed[setup.world.rank])
+        self._count_once()
 
     @property
     def wants_record(self) -> bool:
@@ -35,85 +71,37 @@ class StepTelemetry:
     def begin_step(self, step: int) -> None:
         """A step (from 1) begins."""
         self._activations.begin_step(step)
+        if self._callback is not None:
+            batches = self._setup.batches
+            if batches.position == 1 or batches.steps_per_epoch == 1:  # it is the place of the next step
+                self._callback.on_epoch_begin()
+            self._callback.on_step_begin()
 
     def end_part(self) -> None:
         """A micro-batch that is not the last of its step has ended."""
+        if self._callback is not None:
+            self._callback.on_substep_end()
 
     def end_step(self) -> None:
         """A step has ended."""
         self._activations.end_step()
+        if self._callback is not None:
+            self._callback.on_step_end()
+            if self._setup.batches.position == 0:
+                self._callback.on_epoch_end()
 
     def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return further fields of a step record; `record` has those so far."""
-        activations: dict[str, Any] = dict(self._activations.measured)
-        if self._tokens is None:
-            return activations
-        tokens, rate = self._tokens, record["samples_per_sec"]
-        if isinstance(rate, DeviceScalar):
-            later = rate
-            found = DeviceScalar(later.arrived, lambda: _times(later.item(), tokens))
-            return {"tokens_per_second": found, **activations}
-        return {"tokens_per_second": _times(rate, tokens), **activations}
-
-    def end(self) -> dict[str, Any]:
-        """The steps have ended; what the end record has of it."""
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
-        return {}
-
-
-class RequestedTelemetry(StepTelemetry):
-    """With INCLUDE_PERFORMANCE_METRICS: the files of telemetry/, and MFU."""
-
-    def __init__(
-        self,
-        setup: Setup[Any],
-        directory: Path,
-        *,
-        timed: Sequence[Mapping[str, Any]],
-        counted: Callable[[], None],
-        activations_every: int = 0,
-    ) -> None:
-        from monitoring.telemetry.callback import TelemetryCallback  # here: most trainings need none
-
-        super().__init__(setup, activations_every=activations_every)
-        options, rank = setup.options, setup.world.rank
-        self._setup, self._counted = setup, counted
-        self._callback = TelemetryCallback(
-            directory,
-            world_process_zero_only=bool(options.WORLD_PROCESS_ZERO_ONLY),
-            include_timer_metrics=bool(options.INCLUDE_TIMER_METRICS),
-            track_gpu_temperature=bool(options.TRACK_GPU_TEMPERATURE),
-            rank=rank,
-            device=setup.device.torch if setup.device.torch.type == "cuda" else None,
-        )
-        if rank < len(timed):
-            self._callback.load_state_dict(timed[rank])
-        self._use: Utilization | None = None
-        self._flops: dict[str, int] = {}
-        self._has_warned = False
-        self._count_once()
-
-    def begin_step(self, step: int) -> None:
-        super().begin_step(step)
-        batches = self._setup.batches
-        if batches.position == 1 or batches.steps_per_epoch == 1:  # it is the place of the next step
-            self._callback.on_epoch_begin()
-        self._callback.on_step_begin()
-
-    def end_part(self) -> None:
-        self._callback.on_substep_end()
-
-    def end_step(self) -> None:
-        super().end_step()
-        self._callback.on_step_end()
-        if self._setup.batches.position == 0:
-            self._callback.on_epoch_end()
-
-    def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
-        found = super().measured(step, record)
+        found: dict[str, Any] = {}
+        if (tokens := self._tokens) is not None:
+            rate = record["samples_per_sec"]
+            if isinstance(rate, DeviceScalar):
+                found["tokens_per_second"] = DeviceScalar(rate.arrived, lambda: _times(rate.item(), tokens))
+            else:
+                found["tokens_per_second"] = _times(rate, tokens)
+        found |= self._activations.measured
+        if self._callback is None:
+            return found
         if self._use is None:
             found |= {"step_mfu": None, "overall_mfu": None}
         else:
@@ -122,10 +110,15 @@ class RequestedTelemetry(StepTelemetry):
         return {**found, **self._callback.on_log({"global_step": step, **record, **found})}
 
     def end(self) -> dict[str, Any]:
-        self._callback.on_train_end()
+        """The steps have ended; what the end record has of it."""
+        if self._callback is not None:
+            self._callback.on_train_end()
         return dict(self._flops)
 
     def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        if self._callback is None:
+            return {}
         return {"timers": self._setup.world.collected(self._callback.state_dict())}
 
     def _count_once(self) -> None:
@@ -203,23 +196,6 @@ def before_first_call(
         return usual(*inputs, **named)
 
     model._compiled_call_impl = call
-
-
-def open_telemetry(
-    setup: Setup[Any],
-    directory: Path,
-    *,
-    timed: Sequence[Mapping[str, Any]],
-    counted: Callable[[], None],
-) -> StepTelemetry:
-    """Return the telemetry that the options request. `timed` are the states of all ranks in a checkpoint.
-
-    `counted` is called when the FLOPs were counted, which is no work of a step.
-    """
-    every = setup.options.ACTIVATION_STATISTICS_EVERY or 0
-    if not setup.options.INCLUDE_PERFORMANCE_METRICS:
-        return StepTelemetry(setup, activations_every=every)
-    return RequestedTelemetry(setup, directory, timed=timed, counted=counted, activations_every=every)
 
 
 def _times(rate: float | None, factor: int) -> float | None:
