@@ -27,16 +27,11 @@ def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
     return bool(cells) and os.path.exists(directory / cells[0]["name"] / COMMAND_JSON)
 
 
-def record_command(directory: Path, *, of_commands: bool) -> str:
-    """Return the command that records a look: the report, as it is now."""
+def command_on(directory: Path, target: str, *, of_commands: bool) -> str:
+    """Return the command that records a look (`summary`), or runs what is planned (`continue`)."""
     place = shlex.quote(shown(directory))
-    return f"kharness report {place}" if of_commands else typed_make(f"summary RUN={place}")
-
-
-def continue_command(directory: Path, *, of_commands: bool) -> str:
-    """Return the command that runs what is planned and not complete."""
-    place = shlex.quote(shown(directory))
-    return f"kharness continue {place}" if of_commands else typed_make(f"continue RUN={place}")
+    name = "report" if target == "summary" else target
+    return f"kharness {name} {place}" if of_commands else typed_make(f"{target} RUN={place}")
 
 
 def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:

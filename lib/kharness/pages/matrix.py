@@ -156,8 +156,8 @@ class MatrixFiles:
             "git": plan.get("git"),
             "versions": plan.get("versions"),
             "commands": {
-                "record": commands.record_command(directory, of_commands=of_commands),
-                "continue": commands.continue_command(directory, of_commands=of_commands)
+                "record": commands.command_on(directory, "summary", of_commands=of_commands),
+                "continue": commands.command_on(directory, "continue", of_commands=of_commands)
                 if unfinished
                 else "",
                 "seeds": commands.seeds_command(directory, plan, due) if due and due > planned else "",

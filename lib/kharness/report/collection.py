@@ -103,6 +103,11 @@ class Variant:
     def complete(self) -> Sequence[CellResult]:
         return [cell for cell in self.cells if cell.run.complete]
 
+    @property
+    def start(self) -> Mapping[str, object]:
+        """The start record of its first run that has one, of a complete one if any; empty before it began."""
+        return next((cell.run.start for cell in [*self.complete, *self.cells] if cell.run.start), {})
+
     @cached_property
     def _statistics(self) -> dict[str, Statistic]:
         """Statistics taken so far: conclusions, graphs and files each ask for all of them."""

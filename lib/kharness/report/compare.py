@@ -248,7 +248,7 @@ def _list(lines: Sequence[str]) -> str:
 def _differences(a: Variant, b: Variant) -> Sequence[str]:
     """`LEARNING_RATE 0.05 -> 0.003`, from the start records of the first run of each that has one."""
     words = _other_words(_command(a), _command(b))
-    first, second = _start(a), _start(b)
+    first, second = a.start, b.start
     if not first or not second:
         return words
     affects = _affects([a, b])
@@ -268,7 +268,7 @@ def _command(variant: Variant) -> Sequence[str]:
     if command is None:
         return ()
     template = read_matrix_json(run.parent)["template"] if has_plan(run.parent) else None
-    template = template or command.template or {"words": command.argv, "environment": command.environment}
+    template = template or command.template
     return [*(f"{name}={value}" for name, value in template["environment"].items()), *template["words"]]
 
 
@@ -293,10 +293,6 @@ def _affects(variants: Sequence[Variant]) -> Affects:
     """Return which options affect what, from the first run that recorded it."""
     runs = (cell.run.directory for variant in variants for cell in variant.cells)
     return next((found for run in runs if (found := read_affects(run)).words), Affects())
-
-
-def _start(variant: Variant) -> Mapping[str, object]:
-    return next((cell.run.start for cell in [*variant.complete, *variant.cells] if cell.run.start), {})
 
 
 def _flat(start: Mapping[str, object], affects: Affects) -> Mapping[str, object]:

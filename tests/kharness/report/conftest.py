@@ -11,6 +11,13 @@ import pytest
 
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.matrix_json import Plan, planned_content
+from kharness.report.summary import Summary
+from kharness.report.writing.files import as_json, json_parts
+
+
+def written_json(summary: Summary) -> Any:
+    """Return summary.json of it as a program reads it."""
+    return json.loads("".join(json_parts(as_json(summary))))
 
 
 class MatrixDirectory:

@@ -9,14 +9,14 @@ from typing import Any
 from kharness.matrix.overview import look, status_lines
 from kharness.matrix.selected_runs import find
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 from kharness.report.writing.html import as_html
 from monitoring.alert_sentences import alert_lines
 from monitoring.journal.alerts import is_news
 from monitoring.web.details import alerts_of
 from monitoring.web.rows import alert_facts
 
-from .conftest import Make
+from .conftest import Make, written_json
 
 
 def alert(time: float, severity: str, message: str, **fields: object) -> str:
@@ -98,7 +98,7 @@ def test_every_reader_prints_the_same_sentence(tmp_path: Path, make: Make) -> No
     assert f"  {line}" in status_lines(look(find(made.directory, tmp_path)), "m")
     assert f"## Alerts\n\n- {line}" in as_markdown(summary)
     assert f"<li>{line}</li>" in as_html(summary)
-    told: Any = as_json(summary)["alerts"]
+    told: Any = written_json(summary)["alerts"]
     assert [(it["run"], it["rule"], it["global_step"]) for it in told] == [
         ("seed-1", "loss_spike", 30),
         ("seed-1", "loss_spike", 60),
@@ -116,4 +116,4 @@ def test_report_without_alerts_has_no_such_part(tmp_path: Path, make: Make) -> N
     made.add({"SEED": "1"}, make.training([2.0, 1.0], [0.5]))
     summary = collect(made.directory)
     assert "Alerts" not in as_markdown(summary) + as_html(summary)
-    assert as_json(summary)["alerts"] == []
+    assert written_json(summary)["alerts"] == []

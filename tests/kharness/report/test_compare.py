@@ -16,10 +16,10 @@ from kharness.report.judging.baseline import baseline_of
 from kharness.report.overview.headline import human_title
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_csv, as_json, as_markdown
+from kharness.report.writing.files import as_csv, as_markdown
 
 from ...warm_python import WarmPython
-from .conftest import Make
+from .conftest import Make, written_json
 
 
 def end(
@@ -444,7 +444,7 @@ def test_known_failures_stopped_and_unstable_runs_are_told_apart(tmp_path: Path,
         ["adam", "adam", "2", "0", "0", "1", "1"],
     ]
     assert summary.conclusions.comparisons[0].failed == (0, 0)
-    runs: Any = as_json(summary)["runs"]
+    runs: Any = written_json(summary)["runs"]
     assert [(run["unstable"], run["cause"], run["known_failure"]) for run in runs] == [
         (True, None, None),
         (False, None, None),

@@ -10,10 +10,10 @@ import pytest
 from kharness.report.graphs import draw_all, time_to_target
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 from kharness.report.writing.html import as_html
 
-from .conftest import MatrixDirectory, training
+from .conftest import MatrixDirectory, training, written_json
 
 
 def trained(losses: list[float], text: str) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def test_each_model_of_a_matrix_is_judged_by_its_own_metric(two_models: MatrixDi
     page, text = as_html(summary), as_markdown(summary)
     assert [page.count(f"<h3>{title} compared with") for title in ("test accuracy", "val loss")] == [1, 1]
     assert "in test accuracy or val loss, run by run" in text
-    assert as_json(summary)["decisive_metrics"] == {"lenet5": "test_accuracy", "gpt2": "val_loss"}
+    assert written_json(summary)["decisive_metrics"] == {"lenet5": "test_accuracy", "gpt2": "val_loss"}
     assert [path.stem for path in draw_all(summary, ["differences"])] == ["differences"]
 
 

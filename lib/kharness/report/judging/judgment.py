@@ -282,7 +282,7 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
         difference=sum(differences) / len(members) if len(differences) == len(members) else None,
         budgets=budgets,
         budget_unit=unit_of(*budgets, settings.budget_unit),
-        **_NO_STATISTICS,
+        **{name: getattr(Comparison, name) for name in (*_STATISTICS, "p_holm")},
     )
     prepared = _Prepared(comparison, pairing, waiting=all(one.due or one.waiting for one in members))
     for one in members:
@@ -297,17 +297,11 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
     return replace(prepared, due=True, waiting=False)
 
 
-_NO_STATISTICS: dict[str, Any] = {
-    "method": "",
-    "interval": None,
-    "effect": None,
-    "p": None,
-    "p_holm": None,
-    "p_adjusted": None,
-    "smallest": None,
-    "limit": None,
-    "degrees": None,
-}
+_STATISTICS = (
+    *("method", "interval", "effect", "p", "p_adjusted", "smallest", "limit", "degrees"),
+    *("set_aside", "looks"),
+)
+"""What a comparison has of the evidence, by the same names."""
 
 
 def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
@@ -459,19 +453,8 @@ def _spending(looks: Looks, look: int, part: float, settings: ReportSettings) ->
 
 
 def _told(comparison: Comparison, seen: Evidence) -> Comparison:
-    return replace(
-        comparison,
-        method=seen.method,
-        interval=seen.interval,
-        effect=seen.effect,
-        p=seen.p,
-        p_adjusted=seen.p_adjusted,
-        smallest=seen.smallest,
-        limit=seen.limit,
-        degrees=seen.degrees,
-        set_aside=seen.set_aside,
-        looks=seen.looks,
-    )
+    found: dict[str, Any] = {name: getattr(seen, name) for name in _STATISTICS}
+    return replace(comparison, **found)
 
 
 def _decide(prepared: _Prepared, of_looks: Sequence[Evidence], settings: ReportSettings) -> Comparison:

@@ -64,7 +64,7 @@ def compared(summary: Summary) -> SetUp:
 
 def settings_of(variant: Variant) -> Mapping[str, str]:
     """Return what a variant's optimizer, schedule and pruning are set to, by name; empty before it began."""
-    start = _start(variant)
+    start = variant.start
     optimizer, schedule, pruning = (start.get(name) for name in ("optimizer", "schedule", "pruning"))
     found: dict[str, str] = {}
     if isinstance(optimizer, Mapping):
@@ -85,7 +85,7 @@ def settings_of(variant: Variant) -> Mapping[str, str]:
 
 def options_table(summary: Summary, settings: Mapping[str, Mapping[str, str]]) -> Table | None:
     """Return the table of variants: the optimizer's settings, then every option in which they differ."""
-    if not any(settings.values()) and not any(_start(one) for one in summary.variants):
+    if not any(settings.values()) and not any(one.start for one in summary.variants):
         return None
     named = {name: None for of in settings.values() for name in of}
     others = [name for name in named if name not in _ALWAYS]
@@ -126,13 +126,13 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
     )
     values: dict[str, dict[str, str]] = {}
     for variant in summary.variants:
-        config = _start(variant).get("config")
+        config = variant.start.get("config")
         options = config if isinstance(config, Mapping) else {}
         names = affects.names(options, "results", "speed") if affects else list(options)
         for name in names:
             if not str(name).startswith(_DESCRIBED):
                 values.setdefault(str(name), {})[variant.label] = _text(options[name])
-    begun = [variant.label for variant in summary.variants if _start(variant)]
+    begun = [variant.label for variant in summary.variants if variant.start]
     differing = {name: of for name, of in values.items() if len({of.get(label, "") for label in begun}) > 1}
     return dict(list(differing.items())[: None if len(summary.variants) == 2 else _MOST_OPTIONS])
 
@@ -270,10 +270,6 @@ def _untuned(summary: Summary, settings: Mapping[str, Mapping[str, str]]) -> tup
         f'echo \'CONFIG_OPTIMIZER="{"|".join(single)}"\nCONFIG_LEARNING_RATE="0.001|0.003|0.01|0.03"\''
         " > rates.ranges\nmake sweep RANGE_CONFIG=rates.ranges",
     )
-
-
-def _start(variant: Variant) -> Mapping[str, object]:
-    return next((cell.run.start for cell in [*variant.complete, *variant.cells] if cell.run.start), {})
 
 
 def _others(described: Mapping[str, object], skip: Sequence[str] = ()) -> list[str]:

@@ -55,7 +55,7 @@ from monitoring.counts import counted
 from monitoring.journal.atomic_file import replacing
 
 FILES: Mapping[str, Callable[[Summary], str | Iterable[str]]] = {
-    SUMMARY_JSON: lambda summary: json_parts(_content(summary)),
+    SUMMARY_JSON: lambda summary: json_parts(as_json(summary)),
     SUMMARY_CSV: lambda summary: as_csv(summary),
     SUMMARY_MD: lambda summary: as_markdown(summary),
     JUNIT_XML: as_junit,
@@ -132,13 +132,10 @@ def _indented(value: object, by: int) -> str:
 
 
 def as_json(summary: Summary) -> dict[str, object]:
-    """Unrounded numbers in the unit named next to them; null is what was not measured."""
-    content = _content(summary)
-    return {name: list(one) if isinstance(one, Iterator) else one for name, one in content.items()}
+    """Unrounded numbers in the unit named next to them; null is what was not measured.
 
-
-def _content(summary: Summary) -> dict[str, object]:
-    """The same, its longest lists as iterators."""
+    The longest lists are iterators.
+    """
     statuses = [cell.run.status for cell in summary.cells]
     return {
         "name": summary.title,

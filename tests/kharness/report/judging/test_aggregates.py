@@ -19,9 +19,9 @@ from kharness.report.judging.aggregates import (
     scores_of,
 )
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 
-from ..conftest import Make
+from ..conftest import Make, written_json
 
 OURS = [np.array([0.9, 1.3, 1.1, 0.7, 1.6]), np.array([1.0, 0.8, 1.2, 1.4, 0.95])]
 THEIRS = [np.array([0.8, 1.0, 0.9, 0.75, 1.05]), np.array([1.0, 0.85, 1.15, 0.7, 0.9])]
@@ -97,7 +97,7 @@ def test_workloads_count_alike_whatever_their_metric_and_one_has_none(tmp_path: 
     assert (adam.variant, adam.runs, adam.iqm.value, adam.optimality_gap.value) == ("adam", 4, 1.0, 0.125)
     assert adam.improvement is not None
     assert adam.improvement.value == (0.75 + 0.25) / 2
-    written = as_json(summary)["aggregates"]
+    written = written_json(summary)["aggregates"]
     assert isinstance(written, list)
     assert [one["variant"] for one in written] == ["sgd", "adam"]
     assert "## Over all workloads" in as_markdown(summary)

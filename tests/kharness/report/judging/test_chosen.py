@@ -21,9 +21,9 @@ from kharness.report.regression import regressions
 from kharness.report.report import told_regressions
 from kharness.report.settings import ReportSettings
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 
-from ..conftest import Make
+from ..conftest import Make, written_json
 from .conftest import Matrix, MatrixOf, end, seeds
 from .test_judgment import variant
 
@@ -95,7 +95,7 @@ def test_what_was_chosen_says_so(matrix: Matrix) -> None:
     summary = collect(directory, {"BASELINE": "lion"})
     assert words in comparison_lines(summary.conclusions)[1]
     assert words in as_markdown(summary)
-    content = json.loads(json.dumps(as_json(summary)))
+    content = written_json(summary)
     assert [one["chosen_of_pairs"] for one in content["comparisons"]] == [6, 6, 6]
     assert "among all 6 pairs" in comparison_sentence(summary.conclusions.comparisons[0])
     for baseline in ("sgd", "OPTIMIZER=sgd"):

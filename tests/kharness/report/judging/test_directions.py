@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from kharness.report.judging.sentences import comparison_lines
 from kharness.report.metrics import metric_named
 from kharness.report.regression import regressions
 from kharness.report.summary import Summary, collect
-from kharness.report.writing.files import as_csv, as_json, as_markdown
+from kharness.report.writing.files import as_csv, as_markdown
 from kharness.report.writing.html import as_html
 from kharness.runs.errors import MatrixError
 from monitoring.journal.fields.directions import read_directions
 
 from ....warm_python import WarmPython
-from ..conftest import Make
+from ..conftest import Make, written_json
 
 UNKNOWN = (
     "wer",
@@ -139,7 +138,7 @@ def test_a_slash_in_a_name_is_part_of_it(matrix_of: MatrixOf) -> None:
     summary = judged(directory, "val/ppl", "better.val/ppl = down")
     (row, _) = list(csv.DictReader(io.StringIO(as_csv(summary))))
     assert float(row["val/ppl_mean"]) == pytest.approx(0.3125)
-    found = json.loads(json.dumps(as_json(summary)))
+    found = written_json(summary)
     assert found["variants"][0]["metrics"]["val/ppl"]["n"] == 4
     assert (found["decisive_metric"], found["time_to_target"][0]["target"]) == (
         "val/ppl",

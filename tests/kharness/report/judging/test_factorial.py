@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +17,10 @@ from kharness.report.judging.factorial import crossed, moves_with_an_axis, split
 from kharness.report.judging.judgment import Verdict
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 from kharness.report.writing.html import as_html
 
-from ..conftest import Make
+from ..conftest import Make, written_json
 from .conftest import end
 
 # F. Yates, Complex experiments, J. Royal Statistical Society supplement 2 (1935): oats, six blocks, three
@@ -201,7 +200,7 @@ def test_a_matrix_of_several_axes_tells_main_effects(tmp_path: Path, make: Make)
     assert adam.difference == pytest.approx(mean["adam"] - mean["sgd"])
     assert (adam.counts, adam.seeds) == ((5, 5), ("1", "2", "3", "4", "5"))
     assert len(summary.conclusions.comparisons) == 3
-    told = json.loads(json.dumps(as_json(summary)))["main_effects"]
+    told = written_json(summary)["main_effects"]
     assert [(one["variant"], one["over"], one["verdict"]) for one in told] == [
         ("optimizer=adam", ["BATCH_SIZE"], "better"),
         ("batch_size=64", ["OPTIMIZER"], "no difference shown"),
@@ -242,5 +241,5 @@ def test_a_plain_matrix_has_no_main_effects(tmp_path: Path, make: Make) -> None:
         made.add(dict(zip(axes, cell, strict=True)), end(0.5 + i * i / 100))
     summary = collect(made.directory, {})
     assert summary.conclusions.effects == []
-    assert as_json(summary)["main_effects"] == []
+    assert written_json(summary)["main_effects"] == []
     assert "Main effects" not in as_html(summary)

@@ -24,9 +24,9 @@ from kharness.report.report import report_lines
 from kharness.report.runs import RunData
 from kharness.report.settings import ReportSettings
 from kharness.report.summary import Summary, collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 
-from ..conftest import Make
+from ..conftest import Make, written_json
 from .conftest import Matrix, MatrixOf, end, seeds
 
 
@@ -290,7 +290,7 @@ def test_what_no_number_of_seeds_shows_is_said(matrix_of: MatrixOf) -> None:
     assert "no difference shown: no number of seeds shows one of this size on 1,000 images" in terminal
     assert "\n  on 1,000 test images no number of seeds shows less than 0.40 points" in terminal
     assert "points or more. On 1,000 test images no number of seeds shows less than 0.40 points." in page
-    content: Any = as_json(summary)["comparisons"]
+    content: Any = written_json(summary)["comparisons"]
     assert (content[0]["num_images"], content[0]["more_seeds"]) == (1000, None)
     assert content[0]["test_set_limit"] == pytest.approx(0.0040, abs=5e-5)
 
@@ -443,7 +443,7 @@ def test_what_is_concluded_of_a_variant_does_not_depend_on_a_wild_one_beside_it(
 
 def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
     matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
-    content: Any = json.loads(json.dumps(as_json(collect(matrix.made.directory)), allow_nan=False))
+    content: Any = written_json(collect(matrix.made.directory))
     comparison = content["comparisons"][0]
     budget = {"steps": [100], "samples": [916], "tokens": [], "training_seconds": None}
     half = scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)

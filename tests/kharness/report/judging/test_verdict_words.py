@@ -11,8 +11,9 @@ from kharness.report.judging.sentences import comparison_line, comparison_senten
 from kharness.report.judging.statistics import Interval
 from kharness.report.metrics import metric_named
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 
+from ..conftest import written_json
 from .conftest import MatrixOf, end, seeds
 
 
@@ -26,7 +27,7 @@ def test_a_verdict_after_ties_says_how_many_seeds_it_rests_on(matrix_of: MatrixO
     words = "by 3 of 5 seeds: neither side has a result on 2"
     assert comparison_line(found).count(words) == 1
     assert "It rests on 3 of 5 seeds: neither side has a result on 2" in comparison_sentence(found)
-    content: Any = as_json(collect(matrix.made.directory))
+    content: Any = written_json(collect(matrix.made.directory))
     assert content["comparisons"][0]["tied_seeds"] == ["4", "5"]
     assert "| 3 of 5 |" in as_markdown(collect(matrix.made.directory))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from kharness.report.comparison_table import comparison, each_run, incomplete_lines
 from kharness.report.report import write_files
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_csv, as_json, as_markdown
+from kharness.report.writing.files import as_csv, as_markdown
 
-from ..conftest import Make, MatrixDirectory
+from ..conftest import Make, MatrixDirectory, written_json
 
 COMPARISON = """\
 OPTIMIZER    n  test accuracy (%)  val accuracy (%)         val loss  training (s)     step (ms)
@@ -143,10 +143,10 @@ def test_the_page_links_output_and_shows_graphs_that_are_there(matrix: MatrixDir
 
 
 def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: MatrixDirectory) -> None:
-    content = as_json(collect(matrix.directory))
+    content = written_json(collect(matrix.directory))
     assert content["num_runs"] == {"complete": 3, "failed": 1}
     assert content["replicate_axis"] == "SEED"
-    assert content["runs"][3] == {  # type: ignore[index]
+    assert content["runs"][3] == {
         "name": "optimizer-adam_seed-2",
         "values": {"OPTIMIZER": "adam", "SEED": "2"},
         "status": "failed",
@@ -178,7 +178,7 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: MatrixDire
         },
         "gpus": None,
     }
-    assert content["variants"][1]["metrics"]["test_accuracy"] == {  # type: ignore[index]
+    assert content["variants"][1]["metrics"]["test_accuracy"] == {
         "n": 1,
         "mean": 0.75,
         "std": None,

@@ -14,10 +14,10 @@ from kharness.report.judging.judgment import Verdict
 from kharness.report.report import check_judging, report_lines
 from kharness.report.runs import load_run
 from kharness.report.summary import Summary, collect
-from kharness.report.writing.files import as_json, as_markdown
+from kharness.report.writing.files import as_markdown
 from kharness.report.writing.html import as_html
 
-from ..conftest import Make
+from ..conftest import Make, written_json
 
 
 def journal(accuracy: float, seconds: float) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def crowded(tmp_path: Path, make: Make) -> Path:
 
 def test_crowded_times_are_null_and_said(crowded: Path) -> None:
     summary = collect(crowded)
-    content: Any = as_json(summary)
+    content: Any = written_json(summary)
     adam, alone = content["variants"][1]["metrics"], content["variants"][0]["metrics"]
     assert (adam["training_seconds"]["n"], adam["training_seconds"]["mean"]) == (2, pytest.approx(4.1))
     assert (adam["sec_per_step"]["n"], adam["training_cpu_seconds"]["n"]) == (2, 3)
