@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import cast
+from typing import TypeVar, cast
 
 from kharness.config.writing import guarded
 from kharness.runs.errors import MatrixError
@@ -24,6 +24,8 @@ PATIENCE = 600.0
 
 # Settings with which the local launcher starts no process before a run.
 STARTS_NO_SERVERS = {"LAUNCHER_LOCAL_FORK_SERVER": False}
+
+AnswerT = TypeVar("AnswerT")
 
 LAUNCHERS = DropIns(
     "launcher",
@@ -139,12 +141,11 @@ class Guarded:
         return ask is None or guarded(f"launcher {self.name}", lambda: bool(ask(launch)), True, self._warn)
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
-        try:
-            return self._launcher.submit(launch, slot)
-        except (MatrixError, OSError):
-            raise
-        except Exception as error:
-            raise self._error(f"cannot start {launch.name}", error) from error
+        return self._named(
+            f"cannot start {launch.name}",
+            lambda: self._launcher.submit(launch, slot),
+            passes=(MatrixError, OSError),
+        )
 
     def poll(self, job: Job) -> Exit | None:
         """Poll by the launcher; a job of which it cannot say anything for PATIENCE seconds is given up."""
@@ -161,15 +162,10 @@ class Guarded:
         return found
 
     def cancel(self, job: Job, *, kill: bool) -> None:
-        guarded(f"launcher {self.name}", lambda: self._launcher.cancel(job, kill=kill), None, self._warn)
+        self._guarded(lambda: self._launcher.cancel(job, kill=kill), None)
 
     def alive(self, job: Job) -> bool:
-        try:
-            return self._launcher.alive(job)
-        except MatrixError:
-            raise
-        except Exception as error:
-            raise self._error(f"does not know whether job {job.id} runs", error) from error
+        return self._named(f"does not know whether job {job.id} runs", lambda: self._launcher.alive(job))
 
     @property
     def schedules(self) -> bool:
@@ -177,15 +173,11 @@ class Guarded:
         return hasattr(self._launcher, "flush")
 
     def flush(self) -> bool:
-        if not self.schedules:
-            return True
-        return guarded(f"launcher {self.name}", self._scheduling.flush, True, self._warn)
+        return self._guarded(self._scheduling.flush, True) if self.schedules else True
 
     def state(self, job: Job) -> JobState | None:
         """How far a scheduler's job is; None where the launcher has no queue."""
-        if not self.schedules:
-            return None
-        return guarded(f"launcher {self.name}", lambda: self._scheduling.state(job), None, self._warn)
+        return self._guarded(lambda: self._scheduling.state(job), None) if self.schedules else None
 
     def adopt(self, launch: Launch, job: Job) -> None:
         self._scheduling.adopt(launch, job)
@@ -194,29 +186,24 @@ class Guarded:
         """The ids of those that run or wait, with why; MatrixError where that cannot be known."""
         if not self.schedules:
             return {job.id: "" for _, job in pairs if self.alive(job)}
-        try:
-            return self._scheduling.running(pairs, claim=claim)
-        except MatrixError:
-            raise
-        except Exception as error:
-            raise self._error("does not know which jobs run", error) from error
+        return self._named(
+            "does not know which jobs run", lambda: self._scheduling.running(pairs, claim=claim)
+        )
 
     def withdraw(self, pairs: Sequence[tuple[Launch, Job]], *, all_waiting: bool) -> int:
         if not hasattr(self._launcher, "withdraw"):
             return 0
-        try:
-            return self._scheduling.withdraw(pairs, all_waiting=all_waiting)
-        except Exception as error:
-            raise self._error("cannot take back what waits", error) from error
+        return self._named(
+            "cannot take back what waits",
+            lambda: self._scheduling.withdraw(pairs, all_waiting=all_waiting),
+            passes=(),
+        )
 
     def ends(self, pairs: Sequence[tuple[Launch, Job]]) -> Mapping[str, Exit]:
         """How jobs have ended that do not run any more, as far as a scheduler knows."""
         if not hasattr(self._launcher, "ends"):
             return {}
-        found: Mapping[str, Exit] = guarded(
-            f"launcher {self.name}", lambda: self._scheduling.ends(pairs), {}, self._warn
-        )
-        return found
+        return self._guarded(lambda: self._scheduling.ends(pairs), {})
 
     def refusal(self) -> MatrixError | None:
         """See Scheduling."""
@@ -227,10 +214,26 @@ class Guarded:
         return cast(Scheduling, self._launcher)
 
     def filenos(self) -> Sequence[int]:
-        return guarded(f"launcher {self.name}", self._launcher.filenos, (), self._warn)
+        return self._guarded(self._launcher.filenos, ())
 
     def close(self) -> None:
-        guarded(f"launcher {self.name}", self._launcher.close, None, self._warn)
+        self._guarded(self._launcher.close, None)
+
+    def _named(
+        self, what: str, ask: Callable[[], AnswerT], passes: tuple[type[Exception], ...] = (MatrixError,)
+    ) -> AnswerT:
+        """Return the answer of the launcher; what fails in it is a MatrixError, unless it passes."""
+        try:
+            return ask()
+        except passes:
+            raise
+        except Exception as error:
+            raise self._error(what, error) from error
+
+    def _guarded(self, ask: Callable[[], AnswerT], instead: AnswerT) -> AnswerT:
+        """Return the answer of the launcher, or `instead`: what fails in it is a warning."""
+        answer: AnswerT = guarded(f"launcher {self.name}", ask, instead, self._warn)
+        return answer
 
     def _error(self, what: str, error: Exception) -> MatrixError:
         return MatrixError(f"launcher {self.name} {what}: {type(error).__name__}: {error}")

@@ -145,11 +145,31 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
 
 
 def describe(options: Options, launches: Sequence[Launch]) -> list[str]:
-    """Lines for a dry run."""
+    """A line for each kind of array, with its script, the arguments of sbatch and the answer to a trial."""
     limits, requests = read_limits(), dict[TaskRequest, list[Launch]]()
     for launch in launches:
         requests.setdefault(options.request(launch, limits), []).append(launch)
-    return described(requests, limits, options.of_task, at_once=options.jobs)
+    lines, of_task, at_once = [], options.of_task, options.jobs
+    for request, launches in requests.items():
+        array = Array.begin(launches[0], request, of_task)
+        for launch in launches:
+            array.add(launch, Slot())
+        largest = min(len(array.tasks), limits.array_size)
+        throttle = f", {at_once} at once" if at_once else ""
+        most = max(map(len, array.tasks))
+        cells = f", each of up to {counted(most, 'cell')}" if of_task.packed else ""
+        cells += f", {min(most, request.at_once)} at a time" if cells and most > 1 else ""
+        arrays = counted(-(-len(array.tasks) // limits.array_size), "job array")
+        lines.append(f"slurm: {arrays} of {counted(largest, 'task')}{cells}{throttle}")
+        *words, _, _, _, _, _ = array.arguments(0, largest - 1, at_once=at_once)
+        shown = [one for one in words if not one.startswith(("--job-name", "--chdir", "--output"))]
+        lines.append(f"  sbatch {shlex.join(shown)} … job.sh")
+        lines.append(f"  job.sh: {SCRIPT.strip().replace(chr(10), '; ')}")
+        try:
+            lines.append(f"  sbatch --test-only: {test_only(request)}")
+        except SlurmRefused as error:
+            lines.append(f"  sbatch --test-only: {error}")
+    return lines
 
 
 def open_launcher(options: Options, say: Callable[[str], None]) -> Scheduling:
@@ -164,9 +184,7 @@ class Slurm:
     def __init__(self, options: Options, say: Callable[[str], None]) -> None:
         self._asked = options.asked
         self._jobs = KnownJobs(say)
-        self._submission = Submission(
-            self._jobs, options.request, options.of_task, options.asked, at_once=options.jobs
-        )
+        self._submission = Submission(self._jobs, options)
         self._looking = Looking(self._jobs)
         self._to_cancel: dict[str, bool] = {}
 
@@ -325,37 +343,6 @@ class Slurm:
             self._jobs.to_end[known.slurm_id] = None
 
 
-def described(
-    requests: Mapping[TaskRequest, Sequence[Launch]],
-    limits: ClusterLimits,
-    of_task: TaskCells,
-    *,
-    at_once: int = 0,
-) -> list[str]:
-    """A line for each kind of array, with its script, the arguments of sbatch and the answer to a trial."""
-    lines = []
-    for request, launches in requests.items():
-        array = Array.begin(launches[0], request, of_task)
-        for launch in launches:
-            array.add(launch, Slot())
-        largest = min(len(array.tasks), limits.array_size)
-        throttle = f", {at_once} at once" if at_once else ""
-        most = max(map(len, array.tasks))
-        cells = f", each of up to {counted(most, 'cell')}" if of_task.packed else ""
-        cells += f", {min(most, request.at_once)} at a time" if cells and most > 1 else ""
-        arrays = counted(-(-len(array.tasks) // limits.array_size), "job array")
-        lines.append(f"slurm: {arrays} of {counted(largest, 'task')}{cells}{throttle}")
-        *options, _, _, _, _, _ = array.arguments(0, largest - 1, at_once=at_once)
-        shown = [one for one in options if not one.startswith(("--job-name", "--chdir", "--output"))]
-        lines.append(f"  sbatch {shlex.join(shown)} … job.sh")
-        lines.append(f"  job.sh: {SCRIPT.strip().replace(chr(10), '; ')}")
-        try:
-            lines.append(f"  sbatch --test-only: {test_only(request)}")
-        except SlurmRefused as error:
-            lines.append(f"  sbatch --test-only: {error}")
-    return lines
-
-
 @dataclass
 class Wave:
     """A part of an array that is still to be submitted."""
@@ -370,18 +357,8 @@ class Wave:
 class Submission:
     """Cells that Slurm has not got yet."""
 
-    def __init__(
-        self,
-        jobs: KnownJobs,
-        request: Callable[[Launch, ClusterLimits], TaskRequest],
-        of_task: TaskCells,
-        asked: Mapping[str, object],
-        *,
-        at_once: int,
-    ) -> None:
-        """`at_once` is how many tasks run at a time, over all arrays; 0 for as many as Slurm allows."""
-        self._jobs, self._request, self._of_task, self._at_once = jobs, request, of_task, at_once
-        self._asked = asked
+    def __init__(self, jobs: KnownJobs, options: Options) -> None:
+        self._jobs, self._options = jobs, options
         self._limits: ClusterLimits | None = None
         self._open: dict[TaskRequest, Array] = {}
         self._waves: list[Wave] = []
@@ -394,7 +371,7 @@ class Submission:
         """Collect a cell; returns the id of its submission."""
         if self._limits is None:
             self._limits = read_limits()
-        request = self._request(launch, self._limits)
+        request = self._options.request(launch, self._limits)
         array = self._open.get(request)
         if array is not None and (
             array.folder != folder_of(launch)
@@ -403,7 +380,9 @@ class Submission:
             self._close(array)
             array = None
         if array is None:
-            array = self._open[request] = Array.begin(launch, request, self._of_task, self._asked)
+            array = self._open[request] = Array.begin(
+                launch, request, self._options.of_task, self._options.asked
+            )
         id = array.add(launch, slot)
         self._jobs.add(KnownJob(id, launch, array))
         return id
@@ -449,9 +428,9 @@ class Submission:
             wave = self._waves[0]
             if wave.in_doubt and self._has_arrived(wave):
                 continue
-            after = self._arrays[-1] if self._at_once and self._arrays else ""
+            after = self._arrays[-1] if self._options.jobs and self._arrays else ""
             excluded = self._jobs.bad_nodes
-            arguments = wave.array.arguments(wave.first, wave.last, at_once=self._at_once, after=after)
+            arguments = wave.array.arguments(wave.first, wave.last, at_once=self._options.jobs, after=after)
             answer, said = sbatch([*([f"--exclude={','.join(excluded)}"] if excluded else []), *arguments])
             if answer is Answer.TAKEN:
                 self._taken(wave, said)
