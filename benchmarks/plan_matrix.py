@@ -26,7 +26,7 @@ from kharness.config.assignment import Layer, Origin
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import dry_run_lines
-from kharness.matrix.planning.plan import Plan, as_plan, draft, load, prepare
+from kharness.matrix.planning.plan import Plan, draft, load, prepare, with_launches
 from kharness.matrix.running.durations import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,16 +60,15 @@ def measure(cells: int, rounds: int, folder: Path) -> dict[str, list[float]]:
             layer = axes_layer(tree, cells)
             base = starting_layer(tree, output)
             with timed(times, "resolve all cells"):
-                draft(tree, base, layer, matrix="x")
+                draft(tree, base, layer, results / "x")
             with timed(times, "plan: resolve and write"):
                 plan = prepare(tree, output, layer)
         with timed(times, "read the plan back"):
             load(plan.directory, ROOT)
         finish(plan)
         with timed(times, "dry run with a history"):
-            found = draft(tree, base, layer, matrix="x")
-            foreseen = as_plan(found, results / "x", ROOT)
-            dry_run_lines(found, foreseen, read_history(results, tree.affects), shown="results")
+            foreseen = with_launches(draft(tree, base, layer, results / "x"), ROOT)
+            dry_run_lines(foreseen, read_history(results, tree.affects), shown="results")
     return times
 
 

@@ -15,7 +15,7 @@ from kharness.matrix.dry_run import TIME, dry_run_lines
 from kharness.matrix.planning.axis_values import given_axes
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import planned_content
-from kharness.matrix.planning.plan import PREFIX, as_plan, draft, results_of
+from kharness.matrix.planning.plan import PREFIX, draft, results_of, with_launches
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
 from kharness.report.judging.baseline import baseline_line
@@ -34,13 +34,13 @@ def main(argv: Sequence[str]) -> int:
     given, single = given_axes(tree, variables)
     command_line = make_variables.layer(tree, single)
     chosen = parse_filter(variables.get("FILTER", ""))
-    drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen, given=given)
     results = results_of(tree, base, command_line, output=output)
+    directory = results / f"{PREFIX['matrix']}{TIME}"
     history = read_history(results, tree.affects)
-    plan = as_plan(drafted, results / f"{PREFIX['matrix']}{TIME}", ROOT)
+    plan = with_launches(draft(tree, base, command_line, directory, chosen=chosen, given=given), ROOT)
     check_running(plan)
     summary = check_judging(plan.directory, variables, planned=planned_content(plan))
-    lines = dry_run_lines(drafted, plan, history, shown=tree.shown(results))
+    lines = dry_run_lines(plan, history, shown=tree.shown(results))
     lines += filter(None, [baseline_line(summary)])
     lines += planned_power_lines(summary, results=results)
     print(fitted("\n".join([*lines, "nothing was started or written"])))

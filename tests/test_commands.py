@@ -104,11 +104,12 @@ def test_make_takes_it(command: DocumentedCommand, monkeypatch: pytest.MonkeyPat
     for preset in presets_for(command):
         base = tree().read(find_preset(ROOT, preset), "preset")
         if MATRICES & set(goals):
-            assert draft(tree(), base, layer, matrix="stamp", given=axes).cells
+            assert draft(tree(), base, layer, Path("test_matrix_stamp"), given=axes).cells
         elif "sweep" in goals and "RANGE_CONFIG" in variables:
             ranges = read_ranges(tree(), range_file(variables["RANGE_CONFIG"], command))
             # What a search tries is chosen while it runs.
-            assert draft_sweep(tree(), Around(base, ranges.fixed, layer, "stamp"), ranges).refused == []
+            around = Around(base, ranges.fixed, layer)
+            assert draft_sweep(tree(), around, ranges, Path("sweep_stamp")).refused == []
         else:
             tree().resolve(base, layer)
 

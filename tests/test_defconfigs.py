@@ -69,7 +69,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         layer = tree.read(preset, "preset")
         if any(assignment.symbol == "MATRIX_AXES" for assignment in layer):
             one_seed = [replace(one, value=one.value.replace("SEED=1..3", "SEED=1")) for one in layer]
-            drafted = draft(tree, one_seed, [], matrix="stamp")
+            drafted = draft(tree, one_seed, [], Path("test_matrix_stamp"))
             # Pairs that the tree refuses, as each optimizer says what it keeps.
             reasons = [one.reason for one in drafted.refused]
             assert [reason for reason in reasons if " needs OPTIMIZER_" not in reason] == []
@@ -99,7 +99,10 @@ def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
         preset = re.findall(r"`make defconfig-(\S+)` first", ranges.read_text())
         layer = tree.read(find_preset(ROOT, *preset), "preset")
         drafted = draft_sweep(
-            tree, Around(layer, read_ranges(tree, ranges).fixed, [], "stamp"), read_ranges(tree, ranges)
+            tree,
+            Around(layer, read_ranges(tree, ranges).fixed, []),
+            read_ranges(tree, ranges),
+            Path("sweep_stamp"),
         )
         settings = {
             tuple(cell.resolved.values[name] for name in ("DATASET", "NUM_EPOCHS"))

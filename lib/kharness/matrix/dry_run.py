@@ -25,7 +25,6 @@ from kharness.matrix.launchers import launcher_lines
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
-from kharness.matrix.planning.plan import Draft
 from kharness.matrix.running.durations import Estimate, History, time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.supervise import num_jobs
@@ -39,26 +38,26 @@ from monitoring.host.libc import ending_with
 TIME = "UTCTIME"
 
 
-def dry_run_lines(drafted: Draft, plan: Plan, history: History, *, shown: str) -> list[str]:
-    """All that is printed of a draft and its plan, whose folder of results is `shown` under that name."""
-    estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in drafted.cells]
-    width = max(len(cell.name) for cell in drafted.cells)
-    lines = [headline(drafted.cells, drafted.axes)]
+def dry_run_lines(plan: Plan, history: History, *, shown: str) -> list[str]:
+    """All that is printed of a plan, whose folder of results is `shown` under that name."""
+    estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in plan.cells]
+    width = max(len(cell.name) for cell in plan.cells)
+    lines = [headline(plan.cells, plan.axes)]
     is_known = any(estimates)
     places = {name: place for place, name in enumerate(plan.order)}
     rows = sorted(zip(plan.launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
         seconds = duration(estimate.seconds) if estimate else "?"
         lines.append(f"  {launch.name:{width}}  {seconds:>8}" if is_known else f"  {launch.name}")
-    if drafted.cells and not drafted.fragments:  # what a fragment holds has no word
-        lines.append(f"one run alone: {one_cell(drafted.cells[0])}")
+    if plan.cells and not plan.fragments:  # what a fragment holds has no word
+        lines.append(f"one run alone: {one_cell(plan.cells[0])}")
     lines += launcher_lines(
-        drafted.settings,
+        plan.settings,
         [replace(launch, expected=one.seconds if one else None) for launch, one in rows],
     )
-    lines += _left_out(drafted)
+    lines += _left_out(plan)
     lines += [f"note: {note}" for note in plan.notes]
-    lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)
+    lines += estimate_lines(plan.cells, estimates, jobs=num_jobs(plan.settings), shown=shown)
     return lines
 
 
@@ -109,19 +108,19 @@ def _judged_by(known: Sequence[Estimate], shown: str) -> str:
     return f"by the {count} in {shown} most like each{but}"
 
 
-def _left_out(drafted: Draft) -> list[str]:
+def _left_out(plan: Plan) -> list[str]:
     lines = []
-    if drafted.chosen:
-        lines.append(f"only what FILTER={drafted.chosen} matches")
-    if drafted.excluded:
-        lines.append(f"left out by MATRIX_EXCLUDE: {len(drafted.excluded)}")
-        lines += [f"  {name}" for name in drafted.excluded]
-    if drafted.refused:
-        lines.append(f"refused by the option tree and skipped: {len(drafted.refused)}")
-        lines += [f"  {one.name}: {one.reason}" for one in drafted.refused]
-    if drafted.quarantine:
-        lines.append(f"in quarantine: {len(drafted.quarantine)}")
-        lines += [f"  {name}: {reason}" for name, reason in drafted.quarantine.items()]
+    if plan.chosen:
+        lines.append(f"only what FILTER={plan.chosen} matches")
+    if plan.excluded:
+        lines.append(f"left out by MATRIX_EXCLUDE: {len(plan.excluded)}")
+        lines += [f"  {name}" for name in plan.excluded]
+    if plan.refused:
+        lines.append(f"refused by the option tree and skipped: {len(plan.refused)}")
+        lines += [f"  {one.name}: {one.reason}" for one in plan.refused]
+    if plan.quarantine:
+        lines.append(f"in quarantine: {len(plan.quarantine)}")
+        lines += [f"  {name}: {reason}" for name, reason in plan.quarantine.items()]
     return lines
 
 

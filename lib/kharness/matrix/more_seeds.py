@@ -25,7 +25,7 @@ from kharness.matrix.planning.axis_values import given_axes, settle, written_out
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import Plan, add_seeds, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
-from kharness.matrix.planning.plan import PREFIX, as_plan, draft, write_cell
+from kharness.matrix.planning.plan import draft, with_launches, write_cell
 from kharness.matrix.planning.seeds_planned import SEED
 from kharness.matrix.selected_runs import Place
 from kharness.runs.command import CommandLaunch
@@ -144,11 +144,11 @@ def _of_tree(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
         tree,
         plan.layers["base"],
         plan.layers["command_line"],
-        matrix=plan.directory.name.removeprefix(PREFIX["matrix"]),
+        plan.directory,
         chosen=parse_filter(plan.chosen),
         axes_text=" ".join(map(str, axes.values())),
     )
-    longer = as_plan(drafted, plan.directory, root, machine=plan.machine)
+    longer = with_launches(drafted, root, machine=plan.machine)
     if longer.seeds.get("variants") != plan.seeds.get("variants"):
         raise _is_another(plan.directory, "this checkout has other options, or other values for them")
 

@@ -21,9 +21,9 @@ from kharness.matrix.selected_runs import SelectedRuns
 from kharness.matrix.supervise import (
     Report,
     expected_seconds,
-    in_order,
     num_jobs,
     supervise,
+    supervise_cells,
     tell,
 )
 from kharness.matrix.supervise_single import next_lines, supervise_single
@@ -69,16 +69,16 @@ def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: 
     bring_for(launch.asked for launch in left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
     _tell_time(found, read_plan(found.directory), left, settings, expected)
-    return supervise(
+    return supervise_cells(
         found.directory,
-        in_order(left.launches, settings, expected, order=found.order),
+        left.launches,
         settings,
         root=root,
         report=report,
-        num_runs=len(left.launches) + len(left.adopted),
-        chosen=found.chosen,
-        watcher=open_watcher(settings, [member.launch for member in found.members]),
+        order=found.order,
         expected=expected,
+        chosen=found.chosen,
+        watched=[member.launch for member in found.members],
         adopted=left.adopted,
     )
 

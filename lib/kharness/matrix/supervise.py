@@ -116,21 +116,49 @@ def supervise(
     return signals.exit_code
 
 
+def supervise_cells(
+    directory: Path,
+    launches: Sequence[Launch],
+    settings: Mapping[str, object],
+    *,
+    root: Path,
+    report: Report,
+    order: Sequence[str],
+    expected: Mapping[str, float],
+    chosen: Filter = EVERY_CELL,
+    watched: Sequence[Launch] | None = None,
+    adopted: Sequence[tuple[Launch, RunStatus]] = (),
+) -> int:
+    """Run cells of a matrix, or those again, as `supervise` does; early stopping is of the `watched`."""
+    return supervise(
+        directory,
+        in_order(launches, settings, expected, order=order),
+        settings,
+        root=root,
+        report=report,
+        num_runs=len(launches) + len(adopted),
+        chosen=chosen,
+        watcher=None if watched is None else open_watcher(settings, watched),
+        expected=expected,
+        adopted=adopted,
+    )
+
+
 def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
     """Run a matrix that has just been planned, as `supervise` does."""
     with RunnerLock(plan.directory):
         expected = expected_seconds(plan.launches, plan.directory.parent)
         for line in time_lines(plan, plan.launches, plan.settings, expected, jobs=num_jobs(plan.settings)):
             say(line)
-        return supervise(
+        return supervise_cells(
             plan.directory,
-            in_order(plan.launches, plan.settings, expected, order=plan.order),
+            plan.launches,
             plan.settings,
             root=root,
             report=report,
-            num_runs=len(plan.launches),
-            watcher=open_watcher(plan.settings, plan.launches),
+            order=plan.order,
             expected=expected,
+            watched=plan.launches,
         )
 
 

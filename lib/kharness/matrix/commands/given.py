@@ -13,7 +13,7 @@ from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
 from kharness.runs.files import RENDERED, STATUS_JSON
-from kharness.runs.rundir import numbered, stamp
+from kharness.runs.rundir import stamp
 from kharness.runs.status import PENDING, RunStatus, status_text
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ def prepare_run(given: Given, *, durable: bool = True) -> CommandLaunch:
     One that is not `durable` is for a caller who flushes the folder, once the program has begun.
     """
     given.check(())
-    wanted, attempt = f"{given.program}_{stamp()}", 1
-    while (planning := Planning.begin(given.results, numbered(wanted, attempt))) is None:
-        attempt += 1
+    planning = Planning.begin_numbered(given.results, f"{given.program}_{stamp()}")
     command = given.command(planning.place.name, planning.place, {})
     with planning:
         given.write_run(command, planning.directory, {})

@@ -13,7 +13,7 @@ from kharness.matrix.commands.axes import GROUPS, grid_of
 from kharness.matrix.commands.given import Given, prepare_run, preview_run
 from kharness.matrix.launchers import LAUNCHERS, schedules
 from kharness.matrix.planning.axes import Axis
-from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.begin import publish_new
 from kharness.matrix.planning.cells import run_order
 from kharness.matrix.planning.matrix_json import Kind, Plan, write_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
@@ -23,7 +23,7 @@ from kharness.matrix.planning.seeds_planned import seeds_planned
 from kharness.matrix.planning.single import on_cluster
 from kharness.runs.command import TAKES_NO_GPUS, CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError
-from kharness.runs.rundir import numbered, stamp, sync_filesystem
+from kharness.runs.rundir import stamp, sync_filesystem
 
 
 def prepare_matrix(
@@ -54,25 +54,21 @@ def write_new(
     write: bool = True,
 ) -> Plan:
     """Write what is `planned` into a directory that is nobody else's; nothing if a check fails."""
-    wanted, attempt = f"{PREFIX[kind]}{stamp()}", 1
-    while True:
-        name = numbered(wanted, attempt)
-        plan = planned(given.results / name)
+    wanted = f"{PREFIX[kind]}{stamp()}"
+    if not write:
+        plan = planned(given.results / wanted)
         check(plan)
-        if not write:
-            return plan
-        if (planning := Planning.begin(given.results, name)) is not None:
-            break
-        attempt += 1
-    with planning:
-        planning.directory.mkdir()
+        return plan
+
+    def fill(plan: Plan, into: Path) -> None:
+        into.mkdir()
         for cell, launch in zip(plan.cells, plan.launches, strict=True):
             assert isinstance(launch, CommandLaunch)
-            given.write_run(launch.of, planning.directory / launch.name, cell.values)
-        sync_filesystem(planning.directory)
-        write_plan(plan, given.cwd, into=planning.directory)
-        planning.publish()
-    return plan
+            given.write_run(launch.of, into / launch.name, cell.values)
+        sync_filesystem(into)
+        write_plan(plan, given.cwd, into=into)
+
+    return publish_new(given.results, wanted, planned, check, fill)
 
 
 def plan_of(given: Given, axes: Sequence[Axis], settings: Mapping[str, Value], directory: Path) -> Plan:

@@ -30,7 +30,6 @@ from kharness.runs.files import RENDERED
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Slot
 from kharness.runs.lock import RunnerLock
-from kharness.runs.rundir import numbered
 from kharness.runs.status import read_status
 from monitoring.bridge.interpreter import interpreter_of
 from monitoring.host.environment import git_state, hardware
@@ -132,9 +131,7 @@ def _prepared(
     directory: Path, command: Command, template: Mapping[str, Any], root: Path, trackers: str
 ) -> tuple[Path, Command]:
     """Make RUN_reproduced (or RUN_reproduced_2 …) next to the run."""
-    name, attempt = f"{directory.name}_reproduced", 1
-    while (planning := Planning.begin(directory.parent, numbered(name, attempt))) is None:
-        attempt += 1
+    planning = Planning.begin_numbered(directory.parent, f"{directory.name}_reproduced")
     place, rendered = planning.place, _rendered(directory)
     known = own_values(place, rendered, name=place.name)
     placed = Template(template["words"], template["environment"], rendered, template["resume"])

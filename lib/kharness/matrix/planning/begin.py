@@ -9,20 +9,24 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.latest import shown
 from kharness.runs.lock import RunnerLock, holder
-from kharness.runs.rundir import create_exclusively, link_latest
+from kharness.runs.rundir import create_exclusively, link_latest, numbered
 from monitoring.journal.atomic_file import sync_folder
 
 MAKING = ".planning_"
 
 # What plans a directory again, by the beginning of its name.
 _PLANNED_BY = {"test_matrix_": "make test_matrix", "sweep_": "make sweep RANGE_CONFIG=file"}
+
+PlanT = TypeVar("PlanT")
 
 
 class Planning:
@@ -49,6 +53,11 @@ class Planning:
             return None
         return cls(parent / name, workshop)
 
+    @classmethod
+    def begin_numbered(cls, parent: Path, wanted: str) -> Planning:
+        """Begin PARENT/WANTED, or WANTED_2 and so on where that is taken."""
+        return next(filter(None, (cls.begin(parent, numbered(wanted, number)) for number in count(1))))
+
     def __enter__(self) -> Self:
         self._lock.__enter__()
         return self
@@ -69,6 +78,28 @@ class Planning:
             sync_folder(self.place.parent)
         if newest:
             link_latest(self.place)
+
+
+def publish_new(
+    results: Path,
+    wanted: str,
+    planned: Callable[[Path], PlanT],
+    check: Callable[[PlanT], None],
+    fill: Callable[[PlanT, Path], None],
+) -> PlanT:
+    """Plan for RESULTS/WANTED, or WANTED_2 and so on, and `fill` it; nothing is written if a check fails."""
+    names = (numbered(wanted, number) for number in count(1))
+    while True:
+        # Another runner may take the name between this look and `begin`, which then returns None.
+        name = next(name for name in names if not (results / name).exists())
+        plan = planned(results / name)
+        check(plan)
+        if (planning := Planning.begin(results, name)) is not None:
+            break
+    with planning:
+        fill(plan, planning.directory)
+        planning.publish()
+    return plan
 
 
 def refuse_unplanned(latest: Path) -> None:

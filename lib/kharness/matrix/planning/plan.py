@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from kharness.config.assignment import Layer, Resolved
+from kharness.config.assignment import Layer
 from kharness.config.config_py import ConfigValues
 from kharness.config.generate import write_config, write_new_config
 from kharness.config.places import asked_path, home, lasting_place
@@ -18,12 +18,11 @@ from kharness.environment.parts import bring_for
 from kharness.matrix.machine.threads import Machine, cells_at_once, planning_machine, threads_of
 from kharness.matrix.planning.axes import Axis, parse_axes, split_groups
 from kharness.matrix.planning.axis_values import NO_AXES, Fragment, GivenAxes, SettledAxis, is_setting, settle
-from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.begin import publish_new
 from kharness.matrix.planning.cells import (
     Around,
     Cell,
     Combination,
-    Refused,
     combinations,
     resolve,
     run_order,
@@ -41,33 +40,11 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.files import SOURCES, STATUS_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import sources_of
-from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
+from kharness.runs.rundir import results_directory, stamp, sync_filesystem
 from kharness.runs.status import PENDING, RunStatus, status_text
 from monitoring.counts import counted
 
-
-@dataclass(frozen=True)
-class Draft:
-    """A checked matrix that has not been written."""
-
-    configured: Resolved
-    """The base configuration, without what holds for this call only."""
-    settings: Mapping[str, Value]
-    """Settings of the matrix itself: the base configuration overridden by the command line."""
-    axes: Sequence[Axis]
-    cells: Sequence[Cell]
-    refused: Sequence[Refused] = ()
-    """Combinations left out because the tree refuses them."""
-    excluded: Sequence[str] = ()
-    """Names of the cells that MATRIX_EXCLUDE leaves out."""
-    fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
-    """Fragments by axis."""
-    quarantine: Mapping[str, str] = field(default_factory=dict)
-    """Reason by cell."""
-    chosen: str = ""
-    """The FILTER that chose the cells; empty for all."""
-    notes: Sequence[str] = ()
-    """Requests for all cells that do not apply to some."""
+PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
 
 
 def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
@@ -85,18 +62,17 @@ def draft(
     tree: Tree,
     base: Layer,
     command_line: Layer,
+    directory: Path,
     *,
-    matrix: str,
     chosen: Filter | None = None,
     given: GivenAxes = NO_AXES,
     axes_text: str = "",
-) -> Draft:
-    """The matrix that a configuration and a command line ask for.
+) -> Plan:
+    """The matrix that a configuration and a command line ask for, checked; without launches, none is written.
 
-    `matrix` ends the names of its runs, `given` are axes of the command line; `axes_text` replaces both these
-    and MATRIX_AXES. MatrixError or ConfigError for whatever cannot be taken.
+    The name of its `directory` ends those of its runs, `given` are axes of the command line; `axes_text`
+    replaces both these and MATRIX_AXES. MatrixError or ConfigError for whatever cannot be taken.
     """
-    configured = tree.resolve(base)
     settings = read_settings(tree, base, command_line)
     has_axes = any(one.symbol == "MATRIX_AXES" for one in command_line)
     settings["MATRIX_AXES"] = axes_text or given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
@@ -115,18 +91,20 @@ def draft(
     symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))
     cells, refused = resolve(
         tree,
-        Around(base, command_line=command_line, matrix=matrix),
+        Around(base, command_line=command_line, matrix=directory.name.removeprefix(PREFIX["matrix"])),
         found,
         symbols=symbols,
         chosen=chosen or Filter(),
         skip_refused=bool(settings["MATRIX_SKIP_REFUSED"]),
     )
     entries = quarantine_entries(home(tree.root), str(settings["MATRIX_QUARANTINE"]))
-    return Draft(
-        configured,
-        settings,
+    return Plan(
+        directory,
         axes=_all_axes(grid, symbols, cells),
         cells=cells,
+        launches=(),
+        settings=settings,
+        layers={"base": base, "command_line": command_line},
         refused=refused,
         excluded=excluded,
         fragments=_fragments([axis for group in axes for axis in group]),
@@ -195,8 +173,6 @@ def quarantine_entries(root: Path, configured: str, option: str = "MATRIX_QUARAN
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 
-PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
-
 Check = Callable[[Plan], None]
 """Raises for a plan that could not be run, or not be judged as requested."""
 
@@ -222,13 +198,11 @@ def prepare(
     """
     base = starting_layer(tree, output)
 
-    def planned(directory: Path, matrix: str) -> tuple[Draft, Plan]:
-        drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen, given=given)
-        layers = {"base": base, "command_line": command_line}
-        return drafted, as_plan(drafted, directory, tree.root, layers=layers)
+    def planned(directory: Path) -> Plan:
+        return draft(tree, base, command_line, directory, chosen=chosen, given=given)
 
     results = results_of(tree, base, command_line, output=output)
-    return write_new(tree, output, results, "matrix", planned, check)
+    return write_new(tree, output, base, results, "matrix", planned, check)
 
 
 def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
@@ -239,74 +213,50 @@ def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
 def write_new(
     tree: Tree,
     output: Path,
+    base: Layer,
     results: Path,
     kind: Kind,
-    planned: Callable[[Path, str], tuple[Draft, Plan]],
+    planned: Callable[[Path], Plan],
     check: Check,
 ) -> Plan:
-    """Plan for a directory that is nobody else's, and write all of it; nothing if a check fails.
+    """Plan for a directory that is nobody else's, and write all of it; nothing if a check fails."""
+    configured = None if (output / CONFIG).exists() else tree.resolve(base)
 
-    `planned` gets that directory and what the names of the runs end in.
-    """
-    attempt, started = 1, stamp()
-    while True:
-        # Another runner may take the name between this look and `begin`, which then returns None.
-        name = numbered(f"{PREFIX[kind]}{started}", attempt)
-        if not (results / name).exists():
-            drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
-            check(plan)
-            # Before the directory exists: an installation that fails must leave no half-planned matrix
-            # behind.
-            bring_for(launch.asked for launch in plan.launches)
-            if (planning := Planning.begin(results, name)) is not None:
-                break
-        attempt += 1
-    with planning:
-        write(plan, tree.root, into=planning.directory)
-        if not (output / CONFIG).exists():
-            write_config(drafted.configured, output, root=tree.root)
-        planning.publish()
-    return plan
+    def checked(plan: Plan) -> None:
+        check(plan)
+        # Before the directory exists: an installation that fails must leave no half-planned matrix behind.
+        bring_for(launch.asked for launch in plan.launches)
+
+    def fill(plan: Plan, into: Path) -> None:
+        write(plan, tree.root, into=into)
+        if configured is not None:
+            write_config(configured, output, root=tree.root)
+
+    def launched(directory: Path) -> Plan:
+        return with_launches(planned(directory), tree.root)
+
+    return publish_new(results, f"{PREFIX[kind]}{stamp()}", launched, checked, fill)
 
 
-def as_plan(
-    drafted: Draft,
-    directory: Path,
-    root: Path,
-    *,
-    kind: Kind = "matrix",
-    ranges: Mapping[str, str] | None = None,
-    layers: Mapping[str, Layer] | None = None,
-    machine: Machine | None = None,
-) -> Plan:
-    """A draft in its directory, not written yet; planned for this machine, or for the one that is given."""
-    seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
+def with_launches(plan: Plan, root: Path, *, machine: Machine | None = None) -> Plan:
+    """With launches of its cells and its seeds; planned for this machine, or for the one that is given."""
+    is_matrix = plan.kind == "matrix"
+    seeds = seeds_planned(plan.cells, plan.settings, plan.directory.parent) if is_matrix else None
     machine = machine or planning_machine(
-        (cell.resolved.values for cell in drafted.cells if cell.resolved), settings=drafted.settings
+        (cell.resolved.values for cell in plan.cells if cell.resolved), settings=plan.settings
     )
-    launches = [launch_of(cell, directory, root) for cell in drafted.cells]
-    if drafted.settings.get("MATRIX_SNAPSHOT"):
-        launches = [replace(launch, sources=directory / SOURCES) for launch in launches]
-    launches = [with_threads(launch, drafted.settings, machine) for launch in launches]
-    return Plan(
-        directory=directory,
-        axes=drafted.axes,
-        cells=drafted.cells,
+    launches = [launch_of(cell, plan.directory, root) for cell in plan.cells]
+    if plan.settings.get("MATRIX_SNAPSHOT"):
+        launches = [replace(launch, sources=plan.directory / SOURCES) for launch in launches]
+    launches = [with_threads(launch, plan.settings, machine) for launch in launches]
+    return replace(
+        plan,
         launches=launches,
-        kind=kind,
         machine=machine,
         threads={launch.name: launch.threads for launch in launches},
-        settings=drafted.settings,
-        refused=drafted.refused,
-        excluded=drafted.excluded,
-        fragments=drafted.fragments,
-        quarantine=drafted.quarantine,
-        chosen=drafted.chosen,
-        ranges=ranges or {},
-        layers=layers or {},
         # A sweep is ranked by quality alone, and a search chooses its next trial by the earlier ones.
-        order=run_order(drafted.cells, drafted.settings) if kind == "matrix" else (),
-        notes=[*drafted.notes, *(seeds.notes if seeds else ())],
+        order=run_order(plan.cells, plan.settings) if is_matrix else (),
+        notes=[*plan.notes, *(seeds.notes if seeds else ())],
         seeds=seeds.content() if seeds else {},
         created=time.time(),
     )

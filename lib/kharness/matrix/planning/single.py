@@ -24,7 +24,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import REFUSED
 from kharness.runs.files import LATEST
 from kharness.runs.launch import Launch
-from kharness.runs.rundir import link_latest, numbered, results_directory
+from kharness.runs.rundir import link_latest, results_directory
 from kharness.runs.status import PENDING, RunStatus, read_status, write_status
 from monitoring.journal.files import RUN_JSON
 
@@ -89,9 +89,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
     refuse_unrunnable([on_cluster(wished, settings)], settings)
     before = results / LATEST
     previous = before.resolve() if before.is_symlink() and before.exists() else None
-    attempt = 1
-    while (planning := Planning.begin(results, numbered(wanted, attempt))) is None:
-        attempt += 1
+    planning = Planning.begin_numbered(results, wanted)
     directory = planning.place
     name = [Assignment("TRACKER_RUN_NAME", directory.name, Origin("make train", "the name of the run"))]
     with planning:

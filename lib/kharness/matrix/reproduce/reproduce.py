@@ -20,7 +20,6 @@ from kharness.runs.causes import EXPANDED, other_values
 from kharness.runs.control_changes import write_replayed
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
-from kharness.runs.rundir import numbered
 from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
@@ -138,10 +137,7 @@ def prepare_again(
             hint="put those values back, or move the file away: the start record holds them too",
         )
     bring(tracker_list(trackers))
-    attempt = 1
-    name = f"{past.directory.name}_reproduced"
-    while (planning := Planning.begin(past.directory.parent, numbered(name, attempt))) is None:
-        attempt += 1
+    planning = Planning.begin_numbered(past.directory.parent, f"{past.directory.name}_reproduced")
     directory = planning.place
     origin = Origin("make reproduce", f"the reproduction of {past.directory.name}")
     own = [

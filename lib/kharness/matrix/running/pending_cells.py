@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
@@ -17,7 +16,6 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_status import by_job_file
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch
 from kharness.runs.standing import closed, status_of_complete
 from kharness.runs.status import (
@@ -25,11 +23,12 @@ from kharness.runs.status import (
     PENDING,
     QUEUED,
     RUNNING,
-    Attempt,
     RunStatus,
     read_status,
     write_status,
 )
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_state import read_end
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
 PATIENCE = 3.0
@@ -191,13 +190,6 @@ def _becomes_true(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def _tail_of(directory: Path, attempt: Attempt) -> JournalTail:
-    """Return the records that an attempt wrote."""
-    tail = JournalTail(directory, since=attempt.journal_offset)
-    tail.read()
-    return tail
-
-
 def _readable_status(launch: Launch) -> RunStatus:
     """The status; an unreadable file is kept under another name.
 
@@ -228,7 +220,8 @@ def _arguments(launch: Launch, status: RunStatus) -> Sequence[str]:
     last = status.last
     if last is None or FROM_SCRATCH not in last.arguments:
         return ()
-    return () if _tail_of(launch.directory, last).start else (FROM_SCRATCH,)
+    began = read_end(launch.directory / JOURNAL, since=last.journal_offset).start
+    return () if began else (FROM_SCRATCH,)
 
 
 def _process(status: RunStatus) -> str:

@@ -56,15 +56,18 @@ class TrialRow:
         return [trial for trial in self.trials if trial.value is not None]
 
     @property
+    def scores(self) -> Sequence[float]:
+        return [trial.value for trial in self.trials if trial.value is not None]
+
+    @property
     def mean(self) -> float:
         """Mean of the complete trials, of which there is at least one."""
-        return statistics.fmean(trial.value for trial in self.complete if trial.value is not None)
+        return statistics.fmean(self.scores)
 
     @property
     def deviation(self) -> float | None:
         """Sample standard deviation; None for a single trial."""
-        values = [trial.value for trial in self.complete if trial.value is not None]
-        return statistics.stdev(values) if len(values) > 1 else None
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Leaderboard:
         accuracy = self.objective.metric.endswith("accuracy")
         rows = [
             Measured(
-                [trial.value for trial in row.complete if trial.value is not None],
+                row.scores,
                 row.budget if len(row.budget) == 1 else (),
                 row.num_validation if accuracy else None,
             )

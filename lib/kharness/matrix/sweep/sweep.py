@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
@@ -30,9 +32,8 @@ from kharness.matrix.planning.cells import (
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused, note_exhausted
 from kharness.matrix.planning.plan import (
+    PREFIX,
     Check,
-    Draft,
-    as_plan,
     launch_of,
     notes,
     quarantine_entries,
@@ -77,15 +78,9 @@ def prepare_sweep(
     """
     base = starting_layer(tree, output)
     asked = read_ranges(tree, range_file)
-    ranges = {one.symbol: one.text for one in asked.ranges}
-    layers = {"base": base, "fixed": asked.fixed, "command_line": command_line}
-
-    def planned(directory: Path, sweep: str) -> tuple[Draft, Plan]:
-        drafted = draft_sweep(tree, Around(base, asked.fixed, command_line, sweep), asked)
-        return drafted, as_plan(drafted, directory, tree.root, kind="sweep", ranges=ranges, layers=layers)
-
+    around = Around(base, asked.fixed, command_line)
     results = results_of(tree, base, asked.fixed, command_line, output=output)
-    return write_new(tree, output, results, "sweep", planned, check)
+    return write_new(tree, output, base, results, "sweep", partial(draft_sweep, tree, around, asked), check)
 
 
 def num_trials(plan: Plan) -> int:
@@ -114,8 +109,12 @@ def source_for(plan: Plan, space: Callable[[], Space], unfinished: Sequence[Laun
     return Queue(unfinished)
 
 
-def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
-    """The trials of a grid or a random search; of a TPE search none yet, but the tree has taken one."""
+def draft_sweep(tree: Tree, around: Around, asked: RangeFile, directory: Path) -> Plan:
+    """The trials of a grid or a random search; of a TPE search none yet, but the tree has taken one.
+
+    None is written, and none has a launch; the name of the `directory` ends those of the runs.
+    """
+    around = replace(around, matrix=directory.name.removeprefix(PREFIX["sweep"]))
     settings = read_settings(tree, around.base, around.fixed, around.command_line)
     read_objective(settings)
     method = str(settings["SWEEP_METHOD"])
@@ -140,13 +139,17 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
             cells, refused = [], []
     entries = quarantine_entries(home(tree.root), str(settings["MATRIX_QUARANTINE"]))
     names = [cell.name for cell in cells]
-    return Draft(
-        tree.resolve(around.base),
-        settings,
+    return Plan(
+        directory,
         axes=[Axis(symbol, list(dict.fromkeys(cell.values[symbol] for cell in cells))) for symbol in symbols],
         cells=cells,
+        launches=(),
+        kind="sweep",
+        settings=settings,
         refused=refused,
         quarantine=quarantined(entries, names),
+        ranges={one.symbol: one.text for one in asked.ranges},
+        layers={"base": around.base, "fixed": around.fixed, "command_line": around.command_line},
         # The trials of a search have no names yet.
         notes=[*notes(tree, cells), *(idle(entries, names) if names else ())],
     )
@@ -165,7 +168,9 @@ class TreeSpace:
         """Return the space of a plan that was read."""
         tree = Tree.load(root)
         ranges = [parse_range(tree, name, text, MATRIX_JSON) for name, text in plan.ranges.items()]
-        return cls(tree, Around(matrix=plan.directory.name.removeprefix("sweep_"), **plan.layers), ranges)
+        return cls(
+            tree, Around(matrix=plan.directory.name.removeprefix(PREFIX["sweep"]), **plan.layers), ranges
+        )
 
     def cell(self, name: str, values: Mapping[str, str]) -> Cell:
         layer = [a for one in self.ranges for a in _assign(self._tree, one, values[one.symbol])]

@@ -12,7 +12,6 @@ from kharness.runs.causes import judge, judge_unseen, memory_line
 from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED
 from kharness.runs.files import JOB_JSONL
 from kharness.runs.jobs.job_file import read_starts
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import Exit, JobStart
 from kharness.runs.output_tail import output_tail
 from kharness.runs.status import (
@@ -24,6 +23,8 @@ from kharness.runs.status import (
     Attempt,
     RunStatus,
 )
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_state import read_end
 
 # Lines of what was printed that may name a cause.
 LINES = 100
@@ -92,7 +93,7 @@ def by_job_file(directory: Path, status: RunStatus, asked: Mapping[str, object])
         return RunStatus(RUNNING, [*before, *attempts])
     if last.requeued:
         return RunStatus(QUEUED, [*before, *attempts])
-    tail = _tail(directory, attempts[-1])
+    tail = read_end(directory / JOURNAL, since=attempts[-1].journal_offset)
     output = output_tail(directory, LINES).split("\n")
     verdict = judge(last.end, tail, asked, output=output)
     ended = replace(closed(attempts[-1], last.end), cause=verdict.cause, reason=verdict.reason)
@@ -117,7 +118,7 @@ def after_its_job(
             return RunStatus(PENDING)
         never = replace(last, waiting=None, cause=STOPPED, reason="its job never began")
         return RunStatus(INTERRUPTED, [*status.attempts[:-1], never])
-    tail = _tail(directory, last)
+    tail = read_end(directory / JOURNAL, since=last.journal_offset)
     if ended is not None and ended.cause is not None:
         verdict = judge(ended, tail, asked, output=output_tail(directory, LINES).split("\n"))
         end = replace(closed(last, ended), cause=verdict.cause, reason=verdict.reason)
@@ -140,9 +141,3 @@ def is_of_scheduler(directory: Path, status: RunStatus) -> bool:
     job: Mapping[str, Any] = status.last.job or {}
     in_queue = status.status == QUEUED or job.get("pid") is None
     return in_queue and os.path.exists(os.path.join(directory, JOB_JSONL))
-
-
-def _tail(directory: Path, attempt: Attempt) -> JournalTail:
-    tail = JournalTail(directory, since=attempt.journal_offset)
-    tail.read()
-    return tail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
-from kharness.matrix.planning.plan import Draft, draft
+from kharness.matrix.planning.plan import Plan, draft
 from kharness.runs.errors import MatrixError
 
 from ..conftest import Checkout
@@ -28,9 +29,9 @@ def layer(tree: Tree, **values: str) -> list[Assignment]:
     return [assignment for name, value in values.items() for assignment in assigned(name, value)]
 
 
-def drafted(tree: Tree, axes: str, base: Layer = (), command_line: Layer = (), **settings: str) -> Draft:
+def drafted(tree: Tree, axes: str, base: Layer = (), command_line: Layer = (), **settings: str) -> Plan:
     asked = layer(tree, MATRIX_AXES=axes, **{f"MATRIX_{name.upper()}": v for name, v in settings.items()})
-    return draft(tree, [*base, *asked], command_line, matrix="stamp")
+    return draft(tree, [*base, *asked], command_line, Path("test_matrix_stamp"))
 
 
 def cells_of(

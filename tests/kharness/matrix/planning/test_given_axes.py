@@ -12,7 +12,7 @@ from kharness.config.errors import KharnessError
 from kharness.config.make.variables import known_options, layer
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axis_values import check_given_axes, given_axes
-from kharness.matrix.planning.plan import Draft, draft
+from kharness.matrix.planning.plan import Plan, draft
 from kharness.matrix.planning.settings import with_command_line
 
 from ..conftest import Checkout
@@ -23,10 +23,10 @@ def tree(checkout: Checkout) -> Tree:
     return Tree.load(checkout.root)
 
 
-def drafted(tree: Tree, **variables: str) -> Draft:
+def drafted(tree: Tree, **variables: str) -> Plan:
     base = tree.assignments("MATRIX_AXES", "OPTIMIZER=sgd|adam SEED=1|2", Origin("preset"))
     given, single = given_axes(tree, variables)
-    return draft(tree, base, layer(tree, single), matrix="stamp", given=given)
+    return draft(tree, base, layer(tree, single), Path("test_matrix_stamp"), given=given)
 
 
 @pytest.mark.parametrize(
