@@ -35,7 +35,7 @@ _SHAPE = {
     "hook?": bool,
     "monitors?": [str],
     "settings?": dict,
-    "template?": {"words": [str], "environment": {"*": str}, "follow": [str], "resume": [str]},
+    "template": {"words": [str], "environment": {"*": str}, "follow": [str], "resume": [str]},
 }
 
 

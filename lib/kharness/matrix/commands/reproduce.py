@@ -60,7 +60,7 @@ def reproduce_command(directory: Path, *, trackers: str = "none", anyway: bool =
     assert command is not None
     if not lineage.starts:
         raise MatrixError(f"{directory} has not begun", hint="kharness continue runs what has not")
-    template = _template(directory, command)
+    template = command.template
     states = [state if isinstance(state := start.get("git"), Mapping) else None for start in lineage.starts]
     with _code(command, states, directory, anyway=anyway) as code:
         Template(template["words"], template["environment"], _rendered(directory)).check([], code.root)
@@ -70,7 +70,7 @@ def reproduce_command(directory: Path, *, trackers: str = "none", anyway: bool =
             *_unknown(directory, lineage),
         ):
             say(line)
-        place, again = _prepared(directory, command, template, code.root, trackers)
+        place, again = _prepared(directory, command, code.root, trackers)
         say(f"run: {shown(place)}\ncommand: {again.shown}")
         os.environ.update(_slot(directory).environment())
         with RunnerLock(place):
@@ -81,20 +81,6 @@ def reproduce_command(directory: Path, *, trackers: str = "none", anyway: bool =
     if not has_ended_alike(directory, place, exit_code):
         return say_not_compared(directory, place, exit_code)
     return say_verdict(directory, place, names=True)
-
-
-def _template(directory: Path, command: Command) -> Mapping[str, Any]:
-    """Return the command with its own places in braces; MatrixError where an older run kept none of them."""
-    if command.template:
-        return command.template
-    words = [*command.argv, *command.environment.values(), *command.follow]
-    if any(directory.name in word for word in words):
-        raise MatrixError(
-            f"{directory} has kept no placeholders: its command would write into it again",
-            hint=f"kharness run -- {command.shown}",
-        )
-    doubled = [word.replace("{", "{{").replace("}", "}}") for word in command.argv]
-    return {"words": doubled, "environment": command.environment, "follow": command.follow, "resume": ()}
 
 
 @contextmanager
@@ -127,13 +113,11 @@ def _rendered(directory: Path) -> Mapping[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.is_dir() else {}
 
 
-def _prepared(
-    directory: Path, command: Command, template: Mapping[str, Any], root: Path, trackers: str
-) -> tuple[Path, Command]:
+def _prepared(directory: Path, command: Command, root: Path, trackers: str) -> tuple[Path, Command]:
     """Make RUN_reproduced (or RUN_reproduced_2 …) next to the run."""
     planning = Planning.begin_numbered(directory.parent, f"{directory.name}_reproduced")
     place, rendered = planning.place, _rendered(directory)
-    known = own_values(place, rendered, name=place.name)
+    template, known = command.template, own_values(place, rendered, name=place.name)
     placed = Template(template["words"], template["environment"], rendered, template["resume"])
     words, environment = placed.filled(known)
     again = replace(
@@ -144,7 +128,6 @@ def _prepared(
         follow=[placed.filled_in(path, known) for path in template["follow"]],
         resume=placed.resumed(known),
         trackers={tracker: {} for tracker in tracker_list(trackers)},
-        template=template,
     )
     with planning:
         write_command_run(again, planning.directory, rendered)

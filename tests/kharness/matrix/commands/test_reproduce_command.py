@@ -178,9 +178,7 @@ def test_what_cannot_be_run_again_is_refused_and_leaves_nothing(
     ]
     path = cell / "command.json"
     command = json.loads(path.read_text())
-    template = command.pop("template")
-    path.write_text(json.dumps(command))
-    assert refused(cell)[0] == "error: RUN has kept no placeholders: its command would write into it again"
+    template = command["template"]
     for words, message in [
         ([sys.executable, "gone.py"], "error: gone.py is not found"),
         (["none", "fit.py"], "error: none is not found"),
