@@ -219,7 +219,7 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
             page.until(f"[...document.querySelectorAll({place!r})].some(one => one.value === {step / 100})")
 
         click(page, ".runs td.pinned a", "live", meanwhile=lambda: another(5, ".runs progress"))
-        assert page.value("kharness.view.run") == "results/live"
+        page.until("kharness.view.run === 'results/live'")
         page.until(f"{READY} && {CHART}.lines[0].x.length === 5")
         for step in range(6, 21):
             run.log_step(step, train_loss=1 / step)
@@ -228,7 +228,7 @@ def test_new_points_arrive_and_a_request_is_answered(page: Browser, folder: Path
         page.until("document.querySelector('.run-head progress')?.value === 0.2")
 
         click(page, ".tabs button", "Control", meanwhile=lambda: another(21, ".run-head progress"))
-        assert page.value("kharness.view.tab") == "control"
+        page.until("kharness.view.tab === 'control'")
         page.until("document.querySelector('.ask input[name=log_every]') !== null")
         page.value("document.querySelector('.ask input[name=log_every]').focus()")
         type_text(page, "100")
@@ -319,7 +319,7 @@ def test_the_differences_between_runs(page: Browser) -> None:
         )
     ]
     click(page, ".diff summary", "2 of 3 options differ")
-    assert page.value("document.querySelector('.diff').open")
+    page.until("document.querySelector('.diff').open")
     assert violations(page) == []
     show(page, "sel=results/spiky&sel=results/marked&panel=differences")
     line = json.dumps(f"+ OPTIMIZER={json.dumps(MARKUP)}")
