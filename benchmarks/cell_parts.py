@@ -101,13 +101,13 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
             "cores": (CORE,),
             "threads": 1,
         }
-        become(**about, log=log, parent=parent)
+        become(about, log=log, parent=parent)
         for name in ("start", "keep_alive"):  # `Agents` does it, which is told what the agent took
             setattr(AgentProcess, name, lambda *_, **__: None)
         parts: dict[str, float] = {}
         inner = [
             *((loop, name, "run") for name in ("write_files", "Run")),
-            *((loop, "parse", "parse"), (Setup, "of", "prepare"), (KeptSteps, "_save", "save")),
+            *((loop, "parse", "parse"), (Setup, "__init__", "prepare"), (KeptSteps, "save", "save")),
         ]
         run_command = errors.run_command
 
