@@ -88,7 +88,7 @@ def test_listed_cells_run_as_the_axes_say(checkout: Checkout) -> None:
 def test_the_dry_run_lists_the_cells_as_they_would_run(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", AXES, BLOCKED)
     assert code == 0, output
-    shown = re.findall(r"^  (\S+_seed-\d) ", output, re.MULTILINE)
+    shown = re.findall(r"^  (\S+_seed-\d)$", output, re.MULTILINE)
     assert checkout.run("test_matrix", AXES, BLOCKED)[0] == 0
     assert shown == json.loads((checkout.latest / "matrix.json").read_text())["order"]
 
