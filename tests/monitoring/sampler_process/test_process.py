@@ -360,7 +360,7 @@ def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
 def test_stop_ends_a_process_that_hangs_in_the_driver(
     gpus: SimulatedNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitoring.gpu_monitor.monitor.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("monitoring.sampler_process.loop.STOP_SECONDS", 0.1)
     gpus.add("all utilization hang")
     monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
     monitor.start()
