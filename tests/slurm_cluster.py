@@ -45,7 +45,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0,defer_batch
-KillWait=30
+KillWait=15
 MessageTimeout=20
 SlurmctldTimeout=30
 SlurmdTimeout={node_timeout}
