@@ -251,8 +251,10 @@ def _check_settings(variables: Mapping[str, str], environ: Mapping[str, str], ro
 
     The Kconfig of a model outside of the tree may be written as only that package reads it.
     """
+    if not variables or OUTSIDE in variables:
+        return  # most calls: nothing of the tree is read for these
     options = known_options(root, home(root))
-    if OUTSIDE in variables or not options.options:
+    if not options.options:
         return
     for name, value in variables.items():
         if name.startswith("CONFIG_") and symbol_of(name) != "TRACKER":
