@@ -148,9 +148,10 @@ class Recorder:
         if reported.event != "step":
             return True
         metrics = [metric for name in reported.values if (metric := _metric(name)) not in self._owners]
-        return all(self._is_decided(metric, now) for metric in metrics)
+        is_expected = functools.cache(self._is_expected)  # it looks at files
+        return all(self._is_decided(metric, now, is_expected) for metric in metrics)
 
-    def _is_decided(self, metric: str, now: float) -> bool:
+    def _is_decided(self, metric: str, now: float, is_expected: Callable[[], bool]) -> bool:
         """Whether no richer source is expected to report a metric that some have reported."""
         best = max(map(richness, self._candidates[metric]))
         richer = [source for source in self.sources.values() if richness(source.kind) > best]
@@ -158,7 +159,7 @@ class Recorder:
         if best == RICHEST or waited < SETTLE_ALONE:
             return best == RICHEST
         if all(source.read_to for source in richer):
-            return waited >= SETTLE or not (richer or self._is_expected())
+            return waited >= SETTLE or not (richer or is_expected())
         return waited >= SETTLE_LONG
 
     def _group(self, progress: Followed, reported: Reported, read: float) -> None:

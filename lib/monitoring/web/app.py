@@ -279,7 +279,8 @@ class Answers:
     def selected(self, selection: Where, rows: Sequence[RunRow]) -> list[str]:
         """Return the ids of the rows that a condition selects. UserError for a field that none has."""
         fields = [row.fields() for row in rows]
-        selection.check({*chain.from_iterable([*fields, *(row.facts for row in rows)])})
+        if selection.fields:
+            selection.check({*chain.from_iterable([*fields, *(row.facts for row in rows)])})
         return [row.id for row, known in zip(rows, fields, strict=True) if selection(known.get)]
 
     # ------------------------------------------------------------- one run
