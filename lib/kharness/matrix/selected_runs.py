@@ -171,7 +171,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> SelectedRuns:
         chosen,
         True,
         plan["kind"],
-        {**(TAKES_NO_GPUS if plan.get("template") else {}), **plan["settings"]},
+        plan["settings"],
         known,
         plan["order"],
         {name: plan[name] for name in ("git", MODEL_GIT, "template") if name in plan},

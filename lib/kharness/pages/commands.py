@@ -27,11 +27,9 @@ def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
     return bool(cells) and os.path.exists(directory / cells[0]["name"] / COMMAND_JSON)
 
 
-def command_on(directory: Path, target: str, *, of_commands: bool) -> str:
-    """Return the command that records a look (`summary`), or runs what is planned (`continue`)."""
-    place = shlex.quote(shown(directory))
-    name = "report" if target == "summary" else target
-    return f"kharness {name} {place}" if of_commands else typed_make(f"{target} RUN={place}")
+def place_of(directory: Path) -> str:
+    """Return a directory as it is typed."""
+    return shlex.quote(shown(directory))
 
 
 def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
@@ -43,8 +41,8 @@ def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     have = axis_of_seeds(plan)
     wanted = more_seeds(have, seeds)
     if takes_seeds(plan):
-        place = shlex.quote(shown(directory))
-        return continue_with_seeds(place, wanted, of_commands=is_of_commands(directory, plan))
+        of_commands = is_of_commands(directory, plan)
+        return continue_with_seeds(place_of(directory), wanted, of_commands=of_commands)
     if is_of_commands(directory, plan):
         return matrix_of_plan(plan, wanted.replace("|", ",")) if have and plan.get("template") else ""
     if any(axis.get("fragments") for axis in plan["axes"]):

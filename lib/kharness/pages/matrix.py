@@ -18,6 +18,7 @@ from kharness.runs.files import LEADERBOARD_JSON, STATUS_JSON, SUMMARY_JSON
 from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from kharness.runs.rundir import plan_path
+from kharness.runs.seeds_of_run import command_on
 from kharness.runs.standing import standing
 from kharness.runs.status import (
     COMPLETE,
@@ -141,6 +142,7 @@ class MatrixFiles:
         due = next_look(shown, seeds_now) if shown else _first_look(plan, seeds_now)
         planned = min((len(one["cells"]) for one in variants), default=0)
         unfinished = sum(cell["status"] not in (COMPLETE, STOPPED) for cell in cells)
+        place = commands.place_of(directory)
         return {
             **_about(directory, plan),
             "axes": [{"symbol": axis["symbol"], "values": axis["values"]} for axis in plan["axes"]],
@@ -156,10 +158,8 @@ class MatrixFiles:
             "git": plan.get("git"),
             "versions": plan.get("versions"),
             "commands": {
-                "record": commands.command_on(directory, "summary", of_commands=of_commands),
-                "continue": commands.command_on(directory, "continue", of_commands=of_commands)
-                if unfinished
-                else "",
+                "record": command_on(place, "summary", of_commands=of_commands),
+                "continue": command_on(place, "continue", of_commands=of_commands) if unfinished else "",
                 "seeds": commands.seeds_command(directory, plan, due) if due and due > planned else "",
             },
         }

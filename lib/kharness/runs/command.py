@@ -19,7 +19,7 @@ from monitoring.journal.encoding.json_shape import check_shape, read_json
 COMMAND_JSON = "command.json"
 BRIDGE = "monitoring.bridge"
 
-# Settings of programs unless GPUs of each were asked for; an earlier version left them out.
+# Settings of programs unless GPUs of each were asked for.
 TAKES_NO_GPUS = {"MATRIX_GPUS_PER_CELL": 0}
 
 _SHAPE = {

@@ -124,10 +124,15 @@ def more_seeds(have: Sequence[str], count: int) -> str:
 
 def continue_with_seeds(place: str, axis: str, *, of_commands: bool) -> str:
     """Return the command that adds the seeds of an axis, as `more_seeds` has it, to a matrix."""
-    listed = axis.replace("|", ",")
+    seeds = f"{'-a seed' if of_commands else _SEED}={axis.replace('|', ',')}"
+    return f"{command_on(place, 'continue', of_commands=of_commands)} {seeds}"
+
+
+def command_on(place: str, target: str, *, of_commands: bool) -> str:
+    """Return the command that records a look (`summary`), or runs what is planned (`continue`)."""
     if of_commands:
-        return f"kharness continue {place} -a seed={listed}"
-    return typed_make(f"continue RUN={place} SEED={listed}")
+        return f"kharness {'report' if target == 'summary' else target} {place}"
+    return typed_make(f"{target} RUN={place}")
 
 
 def configured_axes(record: Record) -> Sequence[str]:

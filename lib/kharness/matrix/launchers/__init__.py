@@ -138,7 +138,7 @@ class Guarded:
     def is_ready(self, launch: Launch) -> bool:
         """Whether `submit` would not wait, as far as the launcher says so."""
         ask = getattr(self._launcher, "is_ready", None)
-        return ask is None or guarded(f"launcher {self.name}", lambda: bool(ask(launch)), True, self._warn)
+        return ask is None or self._guarded(lambda: bool(ask(launch)), True)
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
         return self._named(

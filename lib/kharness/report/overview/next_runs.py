@@ -18,6 +18,7 @@ from kharness.runs.matrix_plan import takes_seeds
 from kharness.runs.seeds_of_run import (
     AXES,
     TYPED,
+    command_on,
     configured_axes,
     continue_with_seeds,
     matrix_of_plan,
@@ -49,9 +50,8 @@ def suggestions(summary: Summary) -> list[Suggestion]:
     unfinished = [cell for cell in summary.incomplete if not cell.known_failure]
     if unfinished and _is_of_the_tree(summary):
         what = f"{len(unfinished)} of {len(summary.cells)} runs" if len(summary.cells) > 1 else "it"
-        place = place_of(summary)
-        of_program = summary.plan.get("template")
-        finish = f"kharness continue {place}" if of_program else typed_make(f"continue RUN={place}")
+        is_of_commands = bool(summary.plan.get("template"))
+        finish = command_on(place_of(summary), "continue", of_commands=is_of_commands)
         found.append(Suggestion(f"To finish {what}", finish))
     seeds = _more_seeds(summary)
     return [*found, seeds] if seeds else found
