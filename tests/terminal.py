@@ -23,7 +23,7 @@ class Terminal:
     def __init__(self, master: int, process: StartedPython, columns: int, rows: int, *, name: str) -> None:
         """`name` is that of the other end, which the process has."""
         self.process = process
-        self._master, self._name = master, name
+        self._master, self.name = master, name
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._screen = pyte.HistoryScreen(columns, rows, history=1000)
         self._stream = pyte.Stream(self._screen)
@@ -49,7 +49,7 @@ class Terminal:
 
     def hold(self, holds: bool = True) -> None:
         """Ctrl-S: it takes nothing; or Ctrl-Q."""
-        other = os.open(self._name, os.O_RDWR | os.O_NOCTTY)
+        other = os.open(self.name, os.O_RDWR | os.O_NOCTTY)
         termios.tcflow(other, termios.TCOOFF if holds else termios.TCOON)
         os.close(other)
 

@@ -104,6 +104,13 @@ def test_what_is_printed_after_a_kill_begins_on_a_line_of_its_own(on_terminal: O
     with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
         total = "0/12 done  2 running  10 waiting"
         terminal.read_until(lambda lines: len(running(lines)) == 2 and terminal.raw.endswith(f"{total}\r\n"))
+        make = os.open(terminal.name, os.O_WRONLY | os.O_NOCTTY)
+        terminal.process.kill()
+        terminal.process.wait()
+        os.write(make, b"make: *** Killed\n")
+        lines = terminal.read_until(lambda lines: "Killed" in lines[-1])
+        os.close(make)
+    assert lines[-2:] == [total, "make: *** Killed"]
 
 
 def test_more_cells_than_rows_never_scroll(on_terminal: OnTerminal) -> None:
