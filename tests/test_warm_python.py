@@ -66,6 +66,7 @@ except OSError as error:
 read, write = os.pipe()
 actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, write, 2)]
 spawned = os.posix_spawn(sys.executable, command, here, file_actions=actions, setsid=True, setsigmask=[10])
+found.append(os.getsid(spawned) == spawned)  # before this process could end, and its group with it
 os.close(write)
 found += [json.loads(open(read).read()), os.waitpid(spawned, 0)[1]]
 read, write = os.pipe()

@@ -187,12 +187,19 @@ class Children:
         known = options.keys() <= {"file_actions", "setsid", "setsigmask"}
         if not known or not self._forks(path, arguments, dict(environment), None):
             return self._spawn(path, arguments, environment, **options)
+        reader, writer = os.pipe()
         with signals_held(options.get("setsigmask")):
             child = os.fork()
             if child == 0:
                 if options.get("setsid"):
                     os.setsid()
-                become(arguments[1:], dict(environment), opened(options.get("file_actions", ())))
+                kept = opened(options.get("file_actions", ()))
+                os.close(writer)
+                become(arguments[1:], dict(environment), kept)
+        # As there: a parent that ends at once, and its group with it, does not take the child along.
+        os.close(writer)
+        os.read(reader, 1)
+        os.close(reader)
         return child
 
     def execve(self, path: Any, arguments: Any, environment: Any) -> NoReturn:
