@@ -60,10 +60,11 @@ override setup := $(VENV)/.ready-dashboard
 endif
 endif
 
-# Every target comes after this one, which refuses what none of the call's targets reads or takes.
+# Every target comes after this one, which refuses what none of the call's targets reads or takes, and before
+# a set-up what is not there.
 .PHONY: variables
 variables:
-ifneq ($(given)$(-*-command-variables-*-)$(filter defconfig-%,$(KHARNESS_GOALS)),)
+ifneq ($(given)$(-*-command-variables-*-)$(filter defconfig-%,$(KHARNESS_GOALS))$(if $(wildcard $(setup)),,$(setup)),)
 	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
 endif
 

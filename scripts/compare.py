@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
-from kharness.config.make.typed import typed_comparison
 from kharness.config.output import say
 from kharness.report.compare import compare, compare_lines
-from kharness.report.errors import ReportError
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.runs.exit_codes import EXIT_FAILED
+from kharness.runs.latest import asked_places
 from monitoring.errors import columns_of
 
 
@@ -29,12 +28,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("assignments", nargs="*", metavar="NAME=value", help="as for make")
     arguments = parser.parse_intermixed_args(argv)
     variables = make_variables.given(arguments.assignments, os.environ, "compare")
-    if not variables.get("A") or not variables.get("B"):
-        variants = (f"results/latest:OPTIMIZER={name}" for name in ("sgd", "adamw"))
-        hint = f"{typed_comparison(*variants)} for two variants of a matrix, or two matrices or runs"
-        raise ReportError("compare needs two places, A= and B=", hint=hint)
+    a, b = asked_places(variables)
     tolerance = tolerance_of(variables)
-    compared = compare(variables["A"], variables["B"], variables)
+    compared = compare(a, b, variables)
     say("\n".join(compare_lines(compared, columns_of(sys.stdout))))
     if not (arguments.fail_on_regression or fails_on_regression(variables)):
         return 0

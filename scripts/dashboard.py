@@ -17,7 +17,7 @@ from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.places import asked_path
 from kharness.runs.bundle import opened
-from kharness.runs.latest import latest_link
+from kharness.runs.latest import asked_folders, latest_link
 from monitoring.errors import PortTakenError
 from monitoring.web.command import HOST, save, serve
 
@@ -32,9 +32,7 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "dashboard", root=ROOT)
     run = variables.get("RUN")
     if run:
-        folders = [opened(asked_path("RUN", part).absolute()) for part in run.split(os.pathsep) if part]
-        if missing := next((folder for folder in folders if not folder.exists()), None):
-            raise ConfigError(f"{missing} does not exist", hint="name a folder of results: RUN=results")
+        folders = [opened(folder) for folder in asked_folders(run)]
     else:
         folders = [latest_link(variables, make_variables.output_directory(variables, ROOT)).parent]
     if find_spec("starlette") is None or find_spec("uvicorn") is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import say
-from kharness.config.places import asked_path
+from kharness.config.places import given_data
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 from kharness.environment.parts import bring
@@ -21,7 +21,6 @@ from kharness.runs.latest import shown
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
 from kharness.training.datasets._texts import HubDataset
-from kharness.training.errors import DatasetError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,13 +29,7 @@ def main(argv: Sequence[str]) -> int:
     """Bring the datasets into CONFIG_DATA_DIR, but what is shipped; 0 when all are there and verified."""
     variables = make_variables.given(argv, os.environ, "data", root=ROOT)
     names, configured = configuration(variables)
-    given, mirror = variables.get("DATA_DIR"), variables.get("MIRROR")
-    local = asked_path("DATA_DIR", given) if given else None
-    if local is not None and not local.is_dir():
-        raise DatasetError(
-            f"DATA_DIR={given} is not a folder",
-            hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
-        )
+    local, mirror = given_data(variables), variables.get("MIRROR")
     sources = Sources(local, [mirror] if mirror else [], say)
     if any(isinstance(getattr(DATASETS.load(name), "DATASET", None), HubDataset) for name in names):
         bring(["hub"])

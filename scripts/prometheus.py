@@ -15,7 +15,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
-from kharness.runs.bundle import opened
+from kharness.runs.latest import asked_directory
 from monitoring.errors import PortTakenError
 from monitoring.exporters.prometheus import show
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)
     run = variables.get("RUN")
     directory = (
-        opened(asked_path("RUN", run)) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
+        asked_directory(variables, Path()) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     )
     try:
         show(directory, host=options.PROMETHEUS_HOST, port=options.PROMETHEUS_PORT)

@@ -21,10 +21,9 @@ from kharness.report.graphs import warnings_of
 from kharness.report.paper.paper import write_paper
 from kharness.report.report import write_everything
 from kharness.runs.files import GRAPHS, REPORT_HTML
-from kharness.runs.latest import asked_directory, shown
+from kharness.runs.latest import asked_directory, asked_places, shown
 from monitoring.counts import counted
 
-EXAMPLE = "make report A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -55,13 +54,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _comparison(variables: Mapping[str, str]) -> int:
     """Write the page of `make compare`."""
-    if not (variables.get("A") and variables.get("B")):
-        raise ReportError("a comparison needs two places, A= and B=", hint=EXAMPLE)
+    a, b = asked_places(variables)
     if variables.get("RUN") or make_variables.is_yes(variables, "PAPER"):
         raise ReportError(
             "RUN= and PAPER=y are for one run or matrix", hint="leave them out beside A= and B="
         )
-    say(shown(write_comparison(variables["A"], variables["B"], variables)))
+    say(shown(write_comparison(a, b, variables)))
     return 0
 
 

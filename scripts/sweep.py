@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from kharness.config.errors import ConfigError, run_command
+from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import say
-from kharness.config.places import asked_path
 from kharness.config.tree import Tree
 from kharness.matrix.supervise import check_running, supervise_sweep
+from kharness.matrix.sweep.ranges import range_file
 from kharness.matrix.sweep.sweep import TreeSpace, opening, prepare_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,17 +27,6 @@ def main(argv: Sequence[str]) -> int:
     plan = prepare_sweep(tree, output, range_file(variables), command_line, check=check_running)
     say("\n".join(opening(plan)))
     return supervise_sweep(plan, partial(TreeSpace.of, plan, ROOT), root=ROOT)
-
-
-def range_file(variables: dict[str, str]) -> Path:
-    """RANGE_CONFIG=."""
-    name = variables.get("RANGE_CONFIG", "").strip()
-    if not name:
-        example = 'with lines such as CONFIG_LEARNING_RATE="0.01|0.05"'
-        raise ConfigError("RANGE_CONFIG is not given", hint=f"make sweep RANGE_CONFIG=my.ranges, {example}")
-    if "BASELINE" in variables:
-        raise ConfigError("BASELINE has no effect on a sweep", hint="leave it out: its leaderboard has none")
-    return asked_path("RANGE_CONFIG", name).absolute()
 
 
 if __name__ == "__main__":

@@ -268,12 +268,95 @@ def test_a_python_has_an_environment_of_its_own(
             "MATRIX_AXES: SCHEDULE=cosin is not one of constant, cosine, onecycle, stable\n"
             "hint: did you mean cosine?",
         ),
+        (
+            ["test_matrix", "MATRIX_AXES=augment=@none"],
+            "MATRIX_AXES: none: no such file or directory\nhint: check the path, and that you may read it",
+        ),
+        (
+            ["M=examples/mymodel", "MYMODEL_WIDHT=8"],
+            "MYMODEL_WIDHT=8 means nothing to make train\nhint: did you mean MYMODEL_WIDTH?",
+        ),
+        (
+            ["M=examples/mymodel", "MYMODEL_WIDTH=x"],
+            "MYMODEL_WIDTH=x is not an int\nhint: its value is: int from 1 to 4096",
+        ),
+        (
+            ["M=examples/mymodel", "test_matrix", "SCHEDULE=cosine,cosin"],
+            "MATRIX_AXES: SCHEDULE=cosin is not one of constant, cosine, onecycle, stable\n"
+            "hint: did you mean cosine?",
+        ),
     ],
 )
 def test_a_wrong_value_installs_nothing(root: Path, tmp_path: Path, call: list[str], error: str) -> None:
     done = make(root, f"VENV={tmp_path}/venv", *call)
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
     assert re.sub(r"make: \*\*\* .*\n", "", done.stderr) == f"error: {error}\n"
+
+
+UNREADABLE = "no such file or directory\nhint: check the path, and that you may read it"
+TWO_PLACES = (
+    "a comparison needs two places, A= and B=\nhint: make compare A=results/latest:OPTIMIZER=sgd "
+    "B=results/latest:OPTIMIZER=adamw for two variants of a matrix, or two matrices or runs"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (
+            ["status"],
+            "{tmp}/results/latest does not exist\nhint: run `make test_matrix` first, or say RUN=dir",
+        ),
+        (
+            ["logs", "RUN=none"],
+            "{root}/none does not exist\nhint: name a run or a matrix: RUN=results/latest",
+        ),
+        (
+            ["continue", "RUN=Kconfig"],
+            "{root}/Kconfig is a file, no run or matrix\nhint: name a run or a matrix: RUN=results/latest",
+        ),
+        (
+            ["test_rerun", "TARGET=none"],
+            "{root}/none does not exist\nhint: name a run or a matrix: TARGET=results/latest",
+        ),
+        (["gputop", "RUN=/none"], "/none does not exist\nhint: name a run or a matrix: RUN=results/latest"),
+        (["dashboard", "RUN=lib:/none"], "/none does not exist\nhint: name a folder of results: RUN=results"),
+        (["compare"], TWO_PLACES),
+        (
+            ["report", "A=lib", "B=none:OPTIMIZER=sgd"],
+            "{root}/none does not exist\nhint: name a run or a matrix: results/latest",
+        ),
+        (["configdiff", "A=default", "B=defualt"], "unknown preset 'defualt'\nhint: did you mean default?"),
+        (["mergeconfig", "FRAGMENTS=Kconfig none"], f"none: {UNREADABLE}"),
+        (["sweep", "RANGE_CONFIG=none"], f"none: {UNREADABLE}"),
+        (
+            ["sweep"],
+            "RANGE_CONFIG is not given\nhint: make sweep RANGE_CONFIG=my.ranges, "
+            'with lines such as CONFIG_LEARNING_RATE="0.01|0.05"',
+        ),
+        (
+            ["data", "DATA_DIR=none"],
+            "DATA_DIR=none is not a folder\nhint: name the folder that has the files; "
+            "CONFIG_DATA_DIR=folder says where they are put",
+        ),
+    ],
+)
+def test_what_is_not_there_installs_nothing(root: Path, tmp_path: Path, call: list[str], error: str) -> None:
+    output = [f"O={tmp_path}"] if call == ["status"] else []
+    done = make(root, f"VENV={tmp_path}/venv", *output, *call)
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    said = error.replace("{root}", str(root)).replace("{tmp}", str(tmp_path))
+    assert re.sub(r"make: \*\*\* .*\n", "", done.stderr) == f"error: {said}\n"
+
+
+@pytest.mark.parametrize(("goals", "code"), [("report", 2), ("train report", 0)])
+def test_what_an_earlier_target_writes_is_not_asked_for(
+    root: Path, tmp_path: Path, goals: str, code: int
+) -> None:
+    call = {"KHARNESS_GOALS": goals, "KHARNESS_MAKE_VARS": "O", "O": str(tmp_path), "PYTHONPATH": "lib"}
+    command = [sys.executable, "scripts/check_make_call.py"]
+    done = subprocess.run(command, cwd=root, env={**os.environ, **call}, check=False)
+    assert done.returncode == code
 
 
 def test_a_python_that_is_none_is_refused(root: Path) -> None:

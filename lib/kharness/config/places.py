@@ -6,7 +6,7 @@ Every path that comes from a user, in a variable, a flag or an option, is made h
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,6 +101,20 @@ def asked_folder(name: str, text: str, *, base: Path | None = None) -> Path:
     if os.path.exists(there) and not os.path.isdir(there):
         raise ConfigError(f"{name}={printable(text)} is no directory", hint="name one that is, or a new one")
     return path
+
+
+def given_data(variables: Mapping[str, str]) -> Path | None:
+    """DATA_DIR=, a folder of data set files that are there already; ConfigError where it is none."""
+    given = variables.get("DATA_DIR")
+    if not given:
+        return None
+    folder = asked_path("DATA_DIR", given)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"DATA_DIR={given} is not a folder",
+            hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
+        )
+    return folder
 
 
 def check_path(name: str, text: str) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.errors import ConfigError
-from kharness.config.make.typed import typed_setting
-from kharness.config.places import CONFIG_PY, asked_folder, asked_path
-from kharness.runs.bundle import opened
+from kharness.config.make.typed import typed_comparison, typed_setting
+from kharness.config.places import CONFIG_PY, asked_folder, asked_path, split_place
+from kharness.runs.bundle import is_bundle, opened
 from kharness.runs.files import LATEST
 
 
@@ -18,14 +18,13 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
 
     Reads config.py rather than the option tree, so that it needs nothing but files.
     """
-    asked = variables.get(name)
-    if asked:
-        directory = opened(asked_path(name, asked).absolute())
-        if not directory.is_dir():
-            what = "is a file, no run or matrix" if directory.exists() else "does not exist"
-            example = typed_setting(f"{name}=results/{LATEST}", f"results/{LATEST}")
-            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {example}")
-        return directory.resolve()
+    return opened(asked_place(variables, output, name=name)).resolve()
+
+
+def asked_place(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
+    """The same, a bundle as it is."""
+    if asked := variables.get(name):
+        return _there(asked_path(name, asked).absolute(), f"{name}=")
     latest = latest_link(variables, output)
     if not latest.exists():
         raise ConfigError(
@@ -35,7 +34,45 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
                 "`kharness run` or `kharness matrix` makes it; or name a run",
             ),
         )
-    return latest.resolve()
+    return latest
+
+
+def asked_folders(text: str) -> list[Path]:
+    """RUN= of several folders of runs with `:` between them; ConfigError for one that is not there."""
+    folders = [asked_path("RUN", part).absolute() for part in text.split(os.pathsep) if part]
+    if missing := next((folder for folder in folders if not folder.exists()), None):
+        raise ConfigError(f"{missing} does not exist", hint="name a folder of results: RUN=results")
+    return folders
+
+
+def asked_places(variables: Mapping[str, str]) -> tuple[str, str]:
+    """A= and B=; ConfigError without one of them."""
+    a, b = variables.get("A"), variables.get("B")
+    if a and b:
+        return a, b
+    variants = (f"results/{LATEST}:OPTIMIZER={name}" for name in ("sgd", "adamw"))
+    hint = f"{typed_comparison(*variants)} for two variants of a matrix, or two matrices or runs"
+    raise ConfigError("a comparison needs two places, A= and B=", hint=hint)
+
+
+def compared_place(text: str) -> tuple[Path, str]:
+    """`dir` or `dir:SYMBOL=value …` as directory or bundle, and assignments; ConfigError if none is there."""
+    directory, given = split_place(text)
+    if directory is None:
+        directory, given = asked_path("A or B", text), ""
+        before, colon, values = text.rpartition(":")
+        if colon and "=" in values and not directory.exists():
+            directory, given = asked_path("A or B", before), values
+    return _there(directory.absolute()), given
+
+
+def _there(place: Path, variable: str = "") -> Path:
+    """A directory or a bundle; ConfigError for what is neither."""
+    if place.is_dir() or is_bundle(place):
+        return place
+    what = "is a file, no run or matrix" if place.exists() else "does not exist"
+    example = typed_setting(f"{variable}results/{LATEST}", f"results/{LATEST}")
+    raise ConfigError(f"{place} {what}", hint=f"name a run or a matrix: {example}")
 
 
 def latest_link(variables: Mapping[str, str], output: Path) -> Path:

@@ -293,8 +293,8 @@ def test_variants_meet_their_namesakes(script: Script, matrices: Matrices) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "error: compare needs two places, A= and B="),
-        (["A={place}"], "error: compare needs two places, A= and B="),
+        ([], "error: a comparison needs two places, A= and B="),
+        (["A={place}"], "error: a comparison needs two places, A= and B="),
         (["A={place}", "B=/nowhere"], "error: /nowhere does not exist"),
         (
             ["A={place}", "B={place}:OPTIMIZER=lion"],

@@ -22,6 +22,13 @@ _DEFAULT = re.compile(r"^\s+default +(\S.*?)(?: if (.+?))?\s*$", re.MULTILINE)
 _RANGE = re.compile(r"^\s+range +(\S+) +(\S+)( if .+)?$", re.MULTILINE)
 _DEPENDS = re.compile(r"^\s+depends on ", re.MULTILINE)
 
+# Our way: statements that begin a line, and those that may not stand within an entry.
+_STATEMENT = re.compile(
+    r"(#.*|(config|menuconfig) \w+\s*|(comment|if|mainmenu|menu) .+|(choice|endchoice|endif|endmenu)\b.*"
+    r"|source \"[^$*?\[\"]+\"\s*|)"
+)
+_NESTED = re.compile(r"^\s+((menu)?config +\w+|(or|o|r)?source +\".*\")\s*$|\\$", re.MULTILINE)
+
 # An option whose entry is written in another way takes any value here: kconfiglib is asked later.
 _OTHERWISE = KnownOption(kind="string", has_prompt=True)
 
@@ -69,6 +76,14 @@ def read_options(top: Path, root: Path) -> KnownOptions:
     )
 
 
+def is_read_whole(top: Path, root: Path) -> bool:
+    """Whether a Kconfig file and what it sources are written as this module reads them, to the last entry."""
+    return all(
+        _STATEMENT.fullmatch(text.partition("\n")[0]) and not _NESTED.search(text)
+        for _, _, text in _statements(top, root, set())
+    )
+
+
 def _statements(file: Path, root: Path, read: set[Path]) -> Iterator[tuple[str, int, str]]:
     """Return (file, line, text) of each statement, what a file sources in its place."""
     read.add(file)
@@ -89,6 +104,7 @@ def _option(entries: Sequence[_Entry], choices: dict[str, str]) -> KnownOption:
     try:
         value_types = [found for entry in entries if (found := value_type(entry.help))]
         limits = [(low, high) for low, high, _ in ranges if int(low, 0) <= int(high, 0)]
+        limited = next((entry for entry in entries if _RANGE.search(entry.text)), entries[0])
         kind = types[0][0]
     except (IndexError, ValueError):
         return _OTHERWISE
@@ -102,5 +118,5 @@ def _option(entries: Sequence[_Entry], choices: dict[str, str]) -> KnownOption:
         members={value.strip('"'): condition for value, condition in defaults} if is_alias else {},
         stands_for=defaults[0] if kind == "int" and defaults and not has_prompt else None,
         ranges=limits,
-        is_limited=bool(limits) and not ranges[0][2] and not entries[0].is_conditional,
+        is_limited=bool(limits) and not ranges[0][2] and not limited.is_conditional,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from kharness.config import dotconfig
 from kharness.config.assignment import Origin, Resolved, origin_text, show
@@ -75,13 +76,7 @@ def differences(tree: Tree, a: str, b: str) -> Iterator[str]:
 
 def _values(tree: Tree, name: str, asked: str) -> dict[str, str]:
     """Raw values of a run directory, a complete `.config` (of any tree), or a preset or fragment."""
-    path = asked_path(name, asked).absolute()
-    if path.is_dir():
-        path = path / CONFIG
-        if not path.exists():
-            raise ConfigError(f"{asked} holds no {CONFIG}", hint="give a run directory or a file")
-    elif not path.exists():
-        path = find_preset(tree.root, asked)
+    path = configuration_file(tree.root, name, asked)
     shown = tree.shown(path)
     text = dotconfig.read_text(path, shown)
     if dotconfig.HEADER not in text:
@@ -89,6 +84,18 @@ def _values(tree: Tree, name: str, asked: str) -> dict[str, str]:
     return {
         line.symbol: "n" if line.text is None else line.text for line in dotconfig.parse_lines(text, shown)
     }
+
+
+def configuration_file(root: Path, name: str, asked: str) -> Path:
+    """The file that a run directory, a path or a preset's name means; ConfigError if there is none."""
+    path = asked_path(name, asked).absolute()
+    if path.is_dir():
+        path = path / CONFIG
+        if not path.exists():
+            raise ConfigError(f"{asked} holds no {CONFIG}", hint="give a run directory or a file")
+    elif not path.exists():
+        path = find_preset(root, asked)
+    return path
 
 
 def _chosen(tree: Tree, about: Option) -> str:

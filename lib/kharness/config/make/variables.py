@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin, show
 from kharness.config.errors import ConfigError
-from kharness.config.make.kconfig_text import read_options
+from kharness.config.make.kconfig_text import is_read_whole, read_options
 from kharness.config.make.known_variables import (
     EVERYWHERE,
     OUTSIDE,
@@ -247,14 +247,9 @@ def _as_axis(value: str) -> str:
 
 
 def _check_settings(variables: Mapping[str, str], environ: Mapping[str, str], root: Path) -> None:
-    """ConfigError for what the option tree would refuse, before the package that reads trees is here.
-
-    The Kconfig of a model outside of the tree may be written as only that package reads it.
-    """
-    if not variables or OUTSIDE in variables:
-        return  # most calls: nothing of the tree is read for these
-    options = known_options(root, home(root))
-    if not options.options:
+    """ConfigError for what the option tree would refuse, before the package that reads trees is here."""
+    options = options_of_call(variables, root)
+    if not options:
         return
     for name, value in variables.items():
         if name.startswith("CONFIG_") and symbol_of(name) != "TRACKER":
@@ -301,6 +296,17 @@ def _check_value(name: str, value: str) -> None:
     elif name == "FRAGMENTS":
         for word in value.split():
             check_path(name, word)
+
+
+def options_of_call(variables: Mapping[str, str], root: Path) -> KnownOptions | None:
+    """The options by which a call's values are checked before kconfiglib is here.
+
+    None for a call without values, and for a model outside of the tree whose Kconfig only that package reads.
+    """
+    if not variables or (OUTSIDE in variables and not is_read_whole(home(root) / KCONFIG, root)):
+        return None  # most calls: nothing of the tree is read for these
+    options = known_options(root, home(root))
+    return options if options.options else None
 
 
 @cache

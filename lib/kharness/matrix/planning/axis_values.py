@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.assignment import Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import sets_symbol, symbol_of
-from kharness.config.places import asked_path, home
+from kharness.config.places import asked_path, home, shown_from
 from kharness.config.refused import ALL, RANGE, KnownOptions, several
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import Axis, parse_axes, refuse_repeated
@@ -136,7 +137,7 @@ def _fragments(tree: KnownOptions, axis: Axis) -> SettledAxis:
             hint=f"give the axis a name of its own, as in augment=@{axis.files[0]}",
         )
     assert isinstance(tree, Tree)  # only axes of symbols are settled without it
-    fragments = list(_read(tree, axis))
+    fragments = list(_read(axis, tree.root))
     layers: dict[str, Layer] = {}
     for fragment in fragments:
         layers[fragment.value] = layer = tree.parse(fragment.text, fragment.file, "fragment")
@@ -146,10 +147,10 @@ def _fragments(tree: KnownOptions, axis: Axis) -> SettledAxis:
     return SettledAxis(axis, layers, fragments)
 
 
-def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
+def _read(axis: Axis, root: Path) -> Iterator[Fragment]:
     for value, file in zip(axis.values, axis.files, strict=True):
-        path = home(tree.root) / asked_path(axis.symbol, file)
-        shown = tree.shown(path)
+        path = home(root) / asked_path(axis.symbol, file)
+        shown = shown_from(root, path)
         yield Fragment(value, shown, read_text(path, shown))
 
 
@@ -208,11 +209,17 @@ class GivenAxes:
 NO_AXES = GivenAxes()
 
 
-def check_given_axes(tree: KnownOptions, variables: Mapping[str, str]) -> None:
-    """MatrixError for axes among make's variables that no cell could have; files are left for later."""
+def check_given_axes(tree: KnownOptions, variables: Mapping[str, str], root: Path) -> None:
+    """MatrixError for axes among make's variables that no cell could have; files are only read."""
     settle(tree, list(given_axes(tree, variables)[0].axes.values()))
     if text := variables.get("CONFIG_MATRIX_AXES", "").strip():
-        settle(tree, [axis for axis in parse_axes(text) if not axis.files])
+        axes = parse_axes(text)
+        settle(tree, [axis for axis in axes if not axis.files])
+        try:
+            for axis in filter(lambda axis: axis.files, axes):
+                list(_read(axis, root))
+        except ConfigError as error:
+            raise _refused([error], "MATRIX_AXES") from None
 
 
 def given_axes(tree: KnownOptions, variables: Mapping[str, str]) -> tuple[GivenAxes, dict[str, str]]:

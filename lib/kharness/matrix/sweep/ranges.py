@@ -13,14 +13,16 @@ grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import ConfigLine, parse_lines, read_text, unquote
+from kharness.config.errors import ConfigError
 from kharness.config.make.typed import typed_setting
+from kharness.config.places import asked_path
 from kharness.config.refused import ALL
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import split_values, unquoted
@@ -70,6 +72,17 @@ class RangeFile:
     ranges: Sequence[Range]
     """In the order of the file."""
     fixed: Layer
+
+
+def range_file(variables: Mapping[str, str]) -> Path:
+    """RANGE_CONFIG= of make; ConfigError if it is not given, or BASELINE is."""
+    name = variables.get("RANGE_CONFIG", "").strip()
+    if not name:
+        example = 'with lines such as CONFIG_LEARNING_RATE="0.01|0.05"'
+        raise ConfigError("RANGE_CONFIG is not given", hint=f"make sweep RANGE_CONFIG=my.ranges, {example}")
+    if "BASELINE" in variables:
+        raise ConfigError("BASELINE has no effect on a sweep", hint="leave it out: its leaderboard has none")
+    return asked_path("RANGE_CONFIG", name).absolute()
 
 
 def read_ranges(tree: Tree, path: Path) -> RangeFile:

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.config.make.typed import typed_setting
-from kharness.config.places import asked_path, split_place
+from kharness.config.places import split_place
 from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
 from kharness.report.errors import ReportError
 from kharness.runs.bundle import opened
+from kharness.runs.latest import compared_place
 
 # These make a workload; results of different workloads are never compared.
 WORKLOAD_AXES = ("MODEL", "DATASET")
@@ -98,10 +99,8 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
     """Open a run, a matrix, or `dir:SYMBOL=value …` for some variants of it; raise ReportError if it is
     neither.
     """
-    place, assignments = split_place(text)
-    if place is None:
-        return read_collection(opened(asked_path("A or B", text)), given)  # which says what is wrong with it
-    return select(read_collection(place, given), assignments, text)
+    place, assignments = compared_place(text)
+    return select(read_collection(opened(place), given), assignments, text)
 
 
 def select(summary: Collection, given: str, asked: str) -> Collection:

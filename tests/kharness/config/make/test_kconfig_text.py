@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from kharness.config.make.kconfig_text import read_options
+from kharness.config.make.kconfig_text import is_read_whole, read_options
 from kharness.config.places import KCONFIG
 from kharness.config.refused import KnownOption
 from kharness.config.tree import Tree
+from monitoring.outside import enter
 
 
 def test_every_option_is_as_kconfiglib_has_it(root: Path) -> None:
@@ -18,6 +20,46 @@ def test_every_option_is_as_kconfiglib_has_it(root: Path) -> None:
         assert list(options.options.items()) == list(tree.options.items())
         assert options.trackers() == tree.trackers()
         assert options.affects == tree.affects
+
+
+def test_options_of_a_model_outside_of_the_tree_are_read_too(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mymodel"
+    shutil.copytree(root / "examples" / "mymodel", folder)
+    assert is_read_whole(folder / KCONFIG, root)
+    options = read_options(folder / KCONFIG, root)
+    enter(folder)
+    try:
+        tree = Tree.load(root)
+    finally:
+        enter(None)
+    assert list(options.options.items()) == list(tree.options.items())
+    assert options.trackers() == tree.trackers()
+
+
+@pytest.mark.parametrize(
+    "written_otherwise",
+    [
+        'if A\n  config B\n\tbool "b"\nendif\n',
+        'config A\n\tbool "a"\n\thelp\n\t  Help.\n    config B\n\tbool "b"\n',
+        'config B # of mine\n\tbool "b"\n',
+        'source "$(FOLDER)/Kconfig"\n',
+        'source "*/Kconfig"\n',
+        'rsource "more"\n',
+        'config A\n\tbool "a" \\\n\tif B\n',
+        "FOLDER := mine\n",
+    ],
+)
+def test_a_file_that_is_written_otherwise_is_not_read_whole(tmp_path: Path, written_otherwise: str) -> None:
+    (tmp_path / KCONFIG).write_text(written_otherwise)
+    (tmp_path / "above").write_text('# above it\nsource "Kconfig"\n')
+    assert [is_read_whole(tmp_path / name, tmp_path) for name in (KCONFIG, "above")] == [False, False]
+
+
+def test_a_range_counts_for_all_where_its_own_entry_does(tmp_path: Path) -> None:
+    (tmp_path / KCONFIG).write_text(
+        'config A\n\tdefault 5\n\nif B\nconfig A\n\tint "a"\n\trange 1 9\nendif\n'
+    )
+    assert not read_options(tmp_path / KCONFIG, tmp_path).options["A"].is_limited
 
 
 def test_what_a_file_sources_and_is_not_there_adds_nothing(tmp_path: Path) -> None:

@@ -92,7 +92,11 @@ def test_what_cannot_be_is_refused(tree: Tree, variables: dict[str, str], said: 
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"CONFIG_SEED": "1..3", "CONFIG_MATRIX_AXES": "OPTIMIZER=all augment=@none.config"}, ""),
+        ({"CONFIG_SEED": "1..3", "CONFIG_MATRIX_AXES": "OPTIMIZER=all augment=@Kconfig"}, ""),
+        (
+            {"CONFIG_MATRIX_AXES": "OPTIMIZER=all augment=@none.config"},
+            "MATRIX_AXES: none.config: no such file or directory; check the path, and that you may read it",
+        ),
         ({"CONFIG_MATRIX_AXES": ""}, ""),
         ({"CONFIG_SEED": "3..1"}, "MATRIX_AXES: SEED=3..1 is empty; write SEED=1..3"),
         (
@@ -109,7 +113,7 @@ def test_make_refuses_it_before_kconfiglib_is_installed(
     checkout: Checkout, variables: dict[str, str], said: str
 ) -> None:
     with pytest.raises(KharnessError) if said else nullcontext() as caught:
-        check_given_axes(known_options(checkout.root, checkout.root), variables)
+        check_given_axes(known_options(checkout.root, checkout.root), variables, checkout.root)
     assert (f"{caught.value}; {caught.value.hint}" if caught else "") == said
 
 
