@@ -163,8 +163,8 @@ def _gone_on_by_hand(directory: Path, status: RunStatus, asked: Mapping[str, obj
         newest = read_run_json(directory)["attempts"][-1]
     except MonitoringError:
         return None
-    before = status.last
-    if newest["host"] != host_name() or (before and newest["started"] <= (before.ended or before.started)):
+    before, started = status.last, as_number(newest.get("started")) or 0.0
+    if newest.get("host") != host_name() or (before and started <= (before.ended or before.started)):
         return None
     found = status_without_runner(directory, asked)
     return RunStatus(found.status, [*status.attempts, *found.attempts])

@@ -114,6 +114,17 @@ def test_the_files_as_they_are_can_be_read(made: Path) -> None:
     assert summarize(made) == list(REPORT_FILES)
 
 
+@pytest.mark.parametrize("at", list(places(RUN_JSON))[1:], ids=str)
+def test_a_run_json_without_one_of_its_fields_is_read(made: Path, at: tuple[Any, ...]) -> None:
+    path = made / "optimizer-adam_seed-1" / "run.json"
+    path.write_text(json.dumps(changed(RUN_JSON, at, None, gone=True)))
+    try:
+        assert "1 complete, 1 failed" in "\n".join(show_status(made))
+        assert summarize(made) == list(REPORT_FILES)
+    finally:
+        path.write_text(json.dumps(RUN_JSON))
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_json_of_another_shape_is_read_or_refused(made: Path, data: st.DataObject) -> None:
