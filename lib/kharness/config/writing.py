@@ -101,6 +101,11 @@ _NUMBER = re.compile(r"\d{1,9}(?=[.)])")
 _LINE_ENDS = re.compile(r"\s*[\t\n\u2028\u2029]\s*")
 
 
+def attributes(one: object, *names: str) -> dict[str, object]:
+    """Return some attributes of an object by their names, as JSON has them."""
+    return {name: getattr(one, name) for name in names}
+
+
 def readable(text: str) -> str:
     """Text without terminal controls; of what a progress bar overwrote, the last state."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.values import Value
+from kharness.config.writing import attributes
 from kharness.matrix.machine.threads import Machine
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import Fragment
@@ -164,10 +165,7 @@ def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:
     if axis.given:
         content["given"] = list(axis.given)
     if fragments := plan.fragments.get(axis.symbol):
-        content["fragments"] = [
-            {"value": one.value, "file": one.file, "sha256": one.sha256, "text": one.text}
-            for one in fragments
-        ]
+        content["fragments"] = [attributes(one, "value", "file", "sha256", "text") for one in fragments]
     return content
 
 
@@ -185,8 +183,8 @@ def _refused_json(one: Refused) -> dict[str, Any]:
     return {"name": one.name, "values": dict(one.values), "reason": one.reason}
 
 
-def _assignment_json(a: Assignment) -> dict[str, str]:
-    return {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
+def _assignment_json(a: Assignment) -> dict[str, object]:
+    return {**attributes(a, "symbol", "value"), **attributes(a.origin, "kind", "where")}
 
 
 def _assignment(content: Mapping[str, str]) -> Assignment:

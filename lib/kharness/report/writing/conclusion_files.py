@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from kharness.config.writing import in_markdown, list_item
-from kharness.report.judging.budgets import Budget
+from kharness.config.writing import attributes, in_markdown, list_item
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.interim_looks import FEWEST
 from kharness.report.judging.judgment import Comparison
@@ -31,6 +30,8 @@ CONCLUSION_COLUMNS = (
     *("p_adjusted", "level", "method", "smallest_difference"),
 )
 
+FRONT = ("workload", "quality", "cost", "members", "dominated", "unmeasured", "judged")
+
 
 def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
     """Differences are variant minus baseline, in the metric's unit; a time that was never reached is null."""
@@ -50,7 +51,7 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
         "not_compared": list(conclusions.notes),
         "time_to_target": [_times_json(times) for times in conclusions.times],
         "performance_profiles": [_profile_json(profile) for profile in conclusions.profiles],
-        "pareto": [_front_json(front) for front in conclusions.fronts],
+        "pareto": [attributes(front, *FRONT) for front in conclusions.fronts],
     }
 
 
@@ -155,59 +156,39 @@ def front_meaning(fronts: Sequence[Front]) -> str:
 def _comparison_json(comparison: Comparison) -> dict[str, object]:
     low, high = _bounds(comparison)
     return {
-        "variant": comparison.variant,
-        "baseline": comparison.baseline,
+        **attributes(comparison, "variant", "baseline"),
         "metric": comparison.metric.name,
         "verdict": str(comparison.verdict),
         "reason": comparison.reason or None,
         "method": comparison.method or None,
-        "seeds": list(comparison.seeds),
-        "left_out": list(comparison.left_out),
-        "set_aside": list(comparison.set_aside),
-        "tied_seeds": list(comparison.ties),
+        **attributes(comparison, "seeds", "left_out", "set_aside"),
+        "tied_seeds": comparison.ties,
         "chosen_of_pairs": comparison.chosen_of or None,
-        "num_values": list(comparison.counts),
+        "num_values": comparison.counts,
         "difference": comparison.difference,
         "low": low,
         "high": high,
         "level": comparison.interval.level if comparison.interval else None,
         "effect_size": comparison.effect,
-        "p": comparison.p,
-        "p_holm": comparison.p_holm,
-        "p_adjusted": comparison.p_adjusted,
+        **attributes(comparison, "p", "p_holm", "p_adjusted"),
         "degrees_of_freedom": comparison.degrees,
         "smallest_difference": comparison.smallest,
         "num_images": comparison.images,
         "test_set_limit": comparison.limit,
-        "more_seeds": comparison.more_seeds,
-        "more_seeds_range": comparison.more_seeds_range and list(comparison.more_seeds_range),
-        "planned_seeds": comparison.planned_seeds,
-        "next_look": comparison.next_look,
-        "shown_at": comparison.shown_at,
+        **attributes(comparison, "more_seeds", "more_seeds_range", "planned_seeds", "next_look", "shown_at"),
         "looks": [
-            {
-                "seeds": look.seeds,
-                "low": look.interval.low,
-                "high": look.interval.high,
-                "level": look.interval.level,
-            }
+            {"seeds": look.seeds, **attributes(look.interval, "low", "high", "level")}
             for look in comparison.looks
         ],
         "budget_unit": comparison.budget_unit,
-        "budgets": [_budget_json(budget) for budget in comparison.budgets],
-        "failures": list(comparison.failures),
+        "budgets": [
+            {**attributes(budget, "steps", "samples", "tokens"), "training_seconds": budget.seconds}
+            for budget in comparison.budgets
+        ],
+        "failures": comparison.failures,
         "words": None if comparison.difference is None else difference_words(comparison),
         "p_words": None if comparison.p_adjusted is None else p_words(comparison.p_adjusted),
         "sentence": comparison_sentence(comparison),
-    }
-
-
-def _budget_json(budget: Budget) -> dict[str, object]:
-    return {
-        "steps": list(budget.steps),
-        "samples": list(budget.samples),
-        "tokens": list(budget.tokens),
-        "training_seconds": budget.seconds,
     }
 
 
@@ -221,11 +202,8 @@ def _times_json(times: WorkloadTimes) -> dict[str, object]:
                 "variant": variant.variant,
                 "median_step": finite(variant.median_step),
                 "median_seconds": finite(variant.median_seconds),
-                "rank_range": list(variant.rank) if variant.rank else None,
-                "runs": [
-                    {"run": run.run, "reached": run.reached, "step": run.step, "seconds": run.seconds}
-                    for run in variant.runs
-                ],
+                "rank_range": variant.rank or None,
+                "runs": [attributes(run, "run", "reached", "step", "seconds") for run in variant.runs],
             }
             for variant in times.variants
         ],
@@ -236,18 +214,6 @@ def _profile_json(profile: Profile) -> dict[str, object]:
     """The profile itself follows from the ratios."""
     ratios = {workload: finite(ratio) for workload, ratio in profile.ratios.items()}
     return {"variant": profile.variant, "score": profile.score, "ratios": ratios}
-
-
-def _front_json(front: Front) -> dict[str, object]:
-    return {
-        "workload": front.workload,
-        "quality": front.quality,
-        "cost": front.cost,
-        "members": list(front.members),
-        "dominated": dict(front.dominated),
-        "unmeasured": list(front.unmeasured),
-        "judged": front.judged,
-    }
 
 
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from kharness.config.writing import Writing, in_markdown, list_item, markdown_list
+from kharness.config.writing import Writing, attributes, in_markdown, list_item, markdown_list
 from kharness.report.collection import REPLICATE_AXIS, CellResult, Variant
 from kharness.report.comparison_table import (
     EXPLANATION,
@@ -289,9 +289,7 @@ def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
         "num_complete": len(variant.complete),
         "metrics": {
             metric.name: {
-                "n": found.n,
-                "mean": found.mean,
-                "std": found.std,
+                **attributes(found, "n", "mean", "std"),
                 "low": interval.low if interval else None,
                 "high": interval.high if interval else None,
             }
@@ -305,17 +303,12 @@ def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
 def _run_json(cell: CellResult, summary: Summary) -> dict[str, object]:
     run = cell.run
     return {
-        "name": cell.name,
-        "values": cell.values,
+        **attributes(cell, "name", "values"),
         "status": run.status,
         "reason": run.reason or None,
-        "cause": run.cause,
-        "attempts": run.attempts,
-        "unstable": run.unstable,
+        **attributes(run, "cause", "attempts", "unstable"),
         "known_failure": cell.known_failure or None,
-        "last_step": run.last_step,
-        "num_steps": run.num_steps,
-        "nonfinite_records": run.nonfinite_records,
+        **attributes(run, "last_step", "num_steps", "nonfinite_records"),
         "metrics": {metric.name: cell.number(metric) for metric in summary.all_metrics},
         "gpus": gpus_json(cell),
     }

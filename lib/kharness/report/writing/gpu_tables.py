@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from kharness.config.writing import attributes
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.gpu.balance import BALANCED, balance_line, far_line, rank_lines
@@ -216,14 +217,8 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
     if not history and not history.others and ranks is None:
         return None
     return {
-        "num_samples": history.num_samples,
-        "seconds": history.seconds,
-        "peak_memory_mb": history.peak_memory_mb,
-        "energy_joules": history.energy_joules,
-        "energy_source": history.energy_source,
-        "cost": history.cost,
-        "unmeasured_seconds": history.unmeasured_seconds,
-        "devices_source": history.devices_source,
+        **attributes(history, "num_samples", "seconds", "peak_memory_mb", "energy_joules", "energy_source"),
+        **attributes(history, "cost", "unmeasured_seconds", "devices_source"),
         "load_balance": {
             quantity: dict(zip(("cv", "quality"), history.balance(quantity), strict=True))
             for quantity in BALANCED
@@ -231,9 +226,7 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
         "ranks": None
         if ranks is None
         else {
-            "num_steps": ranks.num_steps,
-            "wasted_share": ranks.wasted_share,
-            "lasting_share": ranks.lasting_share,
+            **attributes(ranks, "num_steps", "wasted_share", "lasting_share"),
             "slowest": None if ranks.slow is None else ranks.slow.name,
             "slowest_in": ranks.slow_in or None,
             "unproven": ranks.unproven or None,
@@ -249,18 +242,13 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
 
 def _gpu_json(gpu: GpuSeries) -> dict[str, object]:
     return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
+        **attributes(gpu, "index", "uuid", "name"),
         "host": gpu.host or None,
         "state": gpu.state,
         "memory_total_mb": gpu.total_mb,
         "energy_joules": gpu.energy_joules,
         "run_share": gpu.run_share,
-        **{
-            quantity: {"n": spread.n, "mean": spread.mean, "std": spread.std, "peak": spread.peak}
-            for quantity, spread in gpu.spreads.items()
-        },
+        **{name: attributes(spread, "n", "mean", "std", "peak") for name, spread in gpu.spreads.items()},
     }
 
 
