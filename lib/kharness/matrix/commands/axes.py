@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.matrix.planning.axes import Axis, refuse_repeated
 from kharness.matrix.planning.axis_values import LONGEST_RANGE
-from kharness.matrix.planning.cells import MOST_CELLS, Cell, cell_name, varying, without
+from kharness.matrix.planning.cells import Cell, cell_name, products, varying, without
 from kharness.matrix.planning.filter import Condition, Filter
 from kharness.runs.errors import MatrixError
 
@@ -86,15 +84,7 @@ def cells_of(axes: Sequence[Axis], model: str) -> list[Cell]:
 
 
 def _combinations(axes: Sequence[Axis], named: Sequence[str], model: str) -> list[Cell]:
-    count = math.prod(len(axis.values) for axis in axes)
-    if count > MOST_CELLS:
-        raise MatrixError(f"the axes have {count} combinations", hint=f"at most {MOST_CELLS} can be planned")
-    symbols = [axis.symbol for axis in axes]
-    every = (
-        dict(zip(symbols, chosen, strict=True))
-        for chosen in itertools.product(*(axis.values for axis in axes))
-    )
-    return [Cell(cell_name(values, named), values, model) for values in every]
+    return [Cell(cell_name(values, named), values, model) for values in products(axes)]
 
 
 def _conditions(axes: Sequence[Axis], text: str, option: str = "--exclude") -> list[Condition]:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NoReturn, TypeVar
@@ -70,15 +70,22 @@ class Around:
 
 def combinations(axes: Sequence[SettledAxis], named: Sequence[str]) -> list[Combination]:
     """Every combination, the last axis varying fastest; `named` are the symbols that the names hold."""
-    count = math.prod(len(axis.axis.values) for axis in axes)
+    return [
+        Combination(
+            cell_name(values, named), values, [a for axis in axes for a in axis.layers[values[axis.symbol]]]
+        )
+        for values in products([axis.axis for axis in axes])
+    ]
+
+
+def products(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+    """Yield the values of every combination of some axes. MatrixError for too many."""
+    count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_CELLS:
         raise MatrixError(f"the axes have {count} combinations", hint=f"at most {MOST_CELLS} can be planned")
-    found = []
-    for chosen in itertools.product(*(axis.axis.values for axis in axes)):
-        values = {axis.symbol: value for axis, value in zip(axes, chosen, strict=True)}
-        layer = [a for axis in axes for a in axis.layers[values[axis.symbol]]]
-        found.append(Combination(cell_name(values, named), values, layer))
-    return found
+    symbols = [axis.symbol for axis in axes]
+    for chosen in itertools.product(*(axis.values for axis in axes)):
+        yield dict(zip(symbols, chosen, strict=True))
 
 
 def without(
