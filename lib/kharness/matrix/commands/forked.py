@@ -15,8 +15,7 @@ class LocalForked(Local):
     """Its one process is there already."""
 
     def __init__(self, bridge: EarlyBridge) -> None:
-        super().__init__(Options(fork_server=False), lambda _: None)
-        self._fresh = _EarlyBridges(bridge)
+        super().__init__(Options(fork_server=False), lambda _: None, fresh=_EarlyBridges(bridge))
         self._oom_kills_before[str(bridge.pid)] = self._oom_kills.count()
 
 

@@ -1,4 +1,4 @@
-"""The only module that uses the fork servers; without it, runs and their agents start as fresh processes."""
+"""Starts runs: forked where that is safe, else as fresh processes. No other module uses the fork servers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping
 
-from kharness.matrix.launchers._processes import Holder
+from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.command import CommandLaunch
-from kharness.runs.launch import Launch, Slot
+from kharness.runs.launch import Launch, Slot, environment_of_runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a single run, which starts no server, does not wait for what these import
@@ -24,10 +24,13 @@ QUIET_SECONDS = 3.0
 class Forking:
     """Forks trainings from a process that has imported torch, and agents from one of their own."""
 
-    def __init__(self, environment: Mapping[str, str], say: Callable[[str], None], *, enabled: bool) -> None:
-        """`environment` is that of the runs. Without `enabled` nothing is forked, and nothing is started."""
-        self._environment = environment
+    def __init__(
+        self, say: Callable[[str], None], *, enabled: bool, fresh: FreshProcesses | None = None
+    ) -> None:
+        """Without `enabled` nothing is forked, and no server is started; `fresh` starts what is not."""
+        self._environment = environment_of_runs(Slot())
         self._say = say
+        self._fresh = fresh or FreshProcesses()
         self._servers: list[ForkServerClient] = []
         """The last one forks; earlier ones have been lost and may have children that have not ended yet."""
         self._enabled = enabled
@@ -36,11 +39,6 @@ class Forking:
         self._agents: AgentStarter | None = None
         if enabled:
             self._start_agent_starter()
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Environment variables by which runs find the server that forks agents."""
-        return self._agents.environment if self._agents else {}
 
     def is_ready(self, launch: Launch) -> bool:
         """Whether `start` would not wait for imports, which this call begins."""
@@ -55,12 +53,17 @@ class Forking:
             self._say("importing torch, which takes longer the first time")
         return False
 
-    def start(
+    def start(self, launch: Launch, slot: Slot) -> tuple[int, float | None]:
+        """Process id and start of a run; MatrixError if it cannot be started."""
+        environment = {**environment_of_runs(slot), **(self._agents.environment if self._agents else {})}
+        # a module, as the bridge around anybody's program, is no script that could be forked
+        forked = None if launch.program[0] == "-m" else self._forked(launch, slot, environment)
+        return forked or self._fresh.start(launch, slot, environment)
+
+    def _forked(
         self, launch: Launch, slot: Slot, environment: Mapping[str, str]
     ) -> tuple[int, float | None] | None:
-        """Process id and start of a child; None where a fresh process is to be started, as for a program."""
-        if isinstance(launch, CommandLaunch):
-            return None
+        """Process id and start of a child; None where a fresh process is to be started."""
         from kharness.matrix.launchers._fork_server import ForkServerLost, ForkUnsafe
 
         if self._enabled and not self._servers:
@@ -80,23 +83,20 @@ class Forking:
                     self._new_server()
         return None
 
-    def holder(self, pid: int) -> Holder | None:
-        """The server whose child a process is."""
-        return next((fork_server for fork_server in self._servers if fork_server.holds(pid)), None)
+    def holder(self, pid: int) -> Holder:
+        """Whose child a run is."""
+        return next((fork_server for fork_server in self._servers if fork_server.holds(pid)), self._fresh)
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when a child has ended."""
+        """Descriptors that become readable when a fork has ended; the end of another child is a SIGCHLD."""
         return [fd for fork_server in self._servers if (fd := fork_server.fileno()) is not None]
 
-    def close_servers(self) -> None:
-        """End all children."""
+    def close(self) -> None:
+        """End all children; what forks agents is the last, so that each could ask for its own."""
         for fork_server in self._servers:
             fork_server.close()
         self._servers.clear()
-
-    def close(self) -> None:
-        """After all runs have ended, so that each could ask for its agent."""
-        self.close_servers()
+        self._fresh.close()
         if self._agents is not None:
             self._agents.close()
 

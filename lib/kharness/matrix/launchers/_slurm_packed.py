@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.runs.jobs import slurm_task
-from kharness.runs.launch import Job, Launch, Slot, environment_of_runs
+from kharness.runs.launch import Job, Launch, Slot
 
 if TYPE_CHECKING:  # imported once signals to the job are noted, which a preemption does not wait for
     from kharness.matrix.launchers._forking import Forking
-    from kharness.matrix.launchers._processes import FreshProcesses, Holder
+    from kharness.matrix.launchers._processes import Holder
     from kharness.matrix.machine.cores import Core
     from kharness.matrix.machine.devices import Gpus
     from kharness.matrix.machine.resources import MachineResources
@@ -51,7 +51,6 @@ class JobRoom:
         self._places: list[CellPlace] = []
         self._next: tuple[str, ListedLaunch] | None = None
         """The cell that waits for a place, by its submission."""
-        self._fresh: FreshProcesses | None = None
         self._forking: Forking | None = None
 
     def place(self, header: Mapping[str, Any], cell: Mapping[str, Any]) -> CellPlace | None:
@@ -70,13 +69,8 @@ class JobRoom:
     def start(self, launch: ListedLaunch, slot: Slot) -> PackedTraining:
         """Start a training; MatrixError if that cannot be done."""
         assert self._forking is not None
-        assert self._fresh is not None
-        environment = {**environment_of_runs(slot), **self._forking.environment}
-        # A module such as the bridge around anybody's program is no script that could be forked.
-        forks = launch.listed[0] != "-m"
-        forked = self._forking.start(launch, slot, environment) if forks else None
-        pid, _ = forked or self._fresh.start(launch, slot, environment)
-        return PackedTraining(pid, self._forking.holder(pid) or self._fresh)
+        pid, _ = self._forking.start(launch, slot)
+        return PackedTraining(pid, self._forking.holder(pid))
 
     def free(self, place: CellPlace) -> None:
         assert self._resources is not None
@@ -94,12 +88,10 @@ class JobRoom:
 
     def _open(self, header: Mapping[str, Any]) -> MachineResources:
         from kharness.matrix.launchers._forking import Forking
-        from kharness.matrix.launchers._processes import FreshProcesses
         from kharness.matrix.machine.gpu_places import GpuPlaces
         from kharness.matrix.machine.resources import MachineResources
 
-        self._fresh = FreshProcesses()
-        self._forking = Forking(environment_of_runs(Slot()), print, enabled=header["forks"])
+        self._forking = Forking(print, enabled=header["forks"])
         cores, self._is_bound = cores_of_job(os.environ)
         places, jobs = None, 0
         per_cell = header["gpus_per_cell"]

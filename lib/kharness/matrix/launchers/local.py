@@ -15,7 +15,7 @@ from pathlib import Path
 from kharness.matrix.launchers._forking import Forking
 from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.exit_codes import OUT_OF_MEMORY
-from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot, environment_of_runs
+from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 from monitoring.host.cgroup import CgroupLimits
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
@@ -39,11 +39,16 @@ class Local:
     name = "local"
 
     def __init__(
-        self, options: Options, say: Callable[[str], None], *, oom_kills: OomKills | None = None
+        self,
+        options: Options,
+        say: Callable[[str], None],
+        *,
+        oom_kills: OomKills | None = None,
+        fresh: FreshProcesses | None = None,
     ) -> None:
+        """`fresh` starts what is not forked."""
         self._host = host_name()
-        self._fresh = FreshProcesses()
-        self._forking = Forking(environment_of_runs(Slot()), say, enabled=options.fork_server)
+        self._forking = Forking(say, enabled=options.fork_server, fresh=fresh)
         self._oom_kills = oom_kills or OomKills()
         self._oom_kills_before: dict[str, int | None] = {}
         self._killed: set[str] = set()
@@ -54,9 +59,7 @@ class Local:
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
         before = self._oom_kills.count()
-        environment = {**environment_of_runs(slot), **self._forking.environment}
-        forked = self._forking.start(launch, slot, environment)
-        pid, started = forked or self._fresh.start(launch, slot, environment)
+        pid, started = self._forking.start(launch, slot)
         self._oom_kills_before[str(pid)] = before
         return Job(
             launcher=self.name,
@@ -94,17 +97,14 @@ class Local:
         return process_started(job.pid) == job.process_started is not None
 
     def filenos(self) -> Sequence[int]:
-        """The fork servers' sockets; the end of a fresh process is signalled by SIGCHLD instead."""
         return self._forking.filenos()
 
     def close(self) -> None:
-        self._forking.close_servers()
-        self._fresh.close()
-        self._forking.close()  # the last, so that every run could ask it for its agent
+        self._forking.close()
 
     def _holder(self, job: Job) -> tuple[Holder, int]:
         pid = int(job.id)
-        return self._forking.holder(pid) or self._fresh, pid
+        return self._forking.holder(pid), pid
 
 
 class OomKills:
