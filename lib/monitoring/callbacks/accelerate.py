@@ -15,7 +15,7 @@ from monitoring.callbacks.described import adapter_fields, model_config, model_f
 from monitoring.callbacks.logged import has_step, record
 from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, CallbackRuns, OpenRun, Resumed, RunSettings
 from monitoring.callbacks.places import named_directory
-from monitoring.callbacks.throughput import Fields, Throughput, flops_of_token, samples_in, tokens_in
+from monitoring.callbacks.throughput import Fields, Throughput, flops_of_module, samples_in, tokens_in
 from monitoring.run import Run
 
 if TYPE_CHECKING:
@@ -184,10 +184,7 @@ class Forwards:
 
         state = AcceleratorState()
         weights = list(model.parameters())
-        counts = [(weight.numel(), weight.requires_grad) for weight in weights]
-        self._of_token = flops_of_token(
-            sum(count for count, _ in counts), sum(count for count, trained in counts if trained)
-        )
+        self._of_token = flops_of_module(model)
         self._processes = int(state.num_processes)
         self._throughput = Throughput(
             weights[0].device if weights else torch.device("cpu"),

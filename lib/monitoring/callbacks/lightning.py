@@ -23,7 +23,7 @@ from monitoring.callbacks.described import adapter_fields, gradient_norm, model_
 from monitoring.callbacks.logged import has_step, record
 from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, CallbackRuns, OpenRun, Resumed, RunSettings
 from monitoring.callbacks.places import named_directory
-from monitoring.callbacks.throughput import Throughput, flops_of_token, samples_in, tokens_in
+from monitoring.callbacks.throughput import Throughput, flops_of_module, samples_in, tokens_in
 from monitoring.run import Run
 
 
@@ -180,10 +180,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
         self._throughput = Throughput(
             trainer.strategy.root_device, dtype=_dtype(trainer), num_devices=trainer.world_size
         )
-        counts = [(parameter.numel(), parameter.requires_grad) for parameter in pl_module.parameters()]
-        self._of_token = flops_of_token(
-            sum(count for count, _ in counts), sum(count for count, trained in counts if trained)
-        )
+        self._of_token = flops_of_module(pl_module)
         self._steps = trainer.global_step
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:

@@ -94,6 +94,12 @@ def flops_of_token(parameters: int, trainable: int) -> int:
     return 6 * trainable + 4 * (parameters - trainable)
 
 
+def flops_of_module(module: torch.nn.Module) -> int:
+    """Return the same of all parameters of a module."""
+    counts = [(one.numel(), one.requires_grad) for one in module.parameters()]
+    return flops_of_token(sum(n for n, _ in counts), sum(n for n, is_trained in counts if is_trained))
+
+
 def tokens_in(batch: Any) -> int:
     """Token ids in a batch: those of `input_ids`, else of a first tensor of integers with two dimensions."""
     import torch  # the framework's own
