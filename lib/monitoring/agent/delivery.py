@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
 from monitoring.agent.journal_tails import JournalTails
 from monitoring.agent.progress import DeliveryProgress
-from monitoring.agent.refusals import deliver_apart, reason_of
 from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
     Follower,
@@ -29,7 +28,7 @@ from monitoring.journal.files import (
     JOURNAL,
     sample_event,
 )
-from monitoring.journal.records import PICTURES, Record, kind_of, last_record
+from monitoring.journal.records import PICTURES, Record, kind_of, last_record, points
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
 BATCH = 1000
@@ -368,3 +367,63 @@ def parts_with_pictures(batch: list[Record]) -> Iterator[list[Record]]:
             first = end
     if first < len(batch) or not batch:
         yield batch[first:]
+
+
+# Errors that a record's content raises. A sink that is down raises others: an OSError, an error of its
+# database or of its network client, or one of ours, which says what the user can do.
+CONTENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error of `deliver` is about what a record holds, not about the sink."""
+    return isinstance(error, CONTENT_ERRORS) and not isinstance(error, (OSError, MonitoringError))
+
+
+def deliver_apart(
+    deliver: Callable[[Sequence[Record]], None],
+    records: Sequence[Record],
+    put_aside: Callable[[Record, Exception], None],
+) -> None:
+    """Deliver the records that the sink takes, and skip each that it refuses.
+
+    A sink that refuses every record with points is not judged by them: it may be broken itself (a library
+    of another version), and what was skipped would be lost to it. The refusal is then raised, and
+    nothing skipped. Any other error is raised as it comes.
+    """
+    refused: list[tuple[Record, Exception]] = []
+    taken = False
+    parts = [list(records)]
+    try:
+        while parts:
+            part = parts.pop()
+            try:
+                deliver(part)
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                if len(part) > 1:
+                    middle = len(part) // 2
+                    # the first half on top, so that records are delivered in their order
+                    parts += [part[middle:], part[:middle]]
+                else:
+                    refused.append((part[0], error))
+            else:
+                taken = taken or any(_has_points(record) for record in part)
+    finally:  # the sink holds later records, so that these are never delivered again
+        for record, reason in refused if taken else ():
+            put_aside(record, reason)
+    if refused and not taken:
+        raise refused[0][1]
+
+
+def reason_of(record: Record, error: Exception) -> str:
+    """Return in words which record was refused, and why."""
+    place = f" at step {step}" if (step := record.get("global_step")) is not None else ""
+    return f"record {record.get('seq')} ({record.get('event')}{place}): {type(error).__name__}: {error}"
+
+
+def _has_points(record: Record) -> bool:
+    try:
+        return bool(points(record))
+    except CONTENT_ERRORS:  # a record of GPU samples that is none
+        return False
