@@ -172,7 +172,7 @@ FLOORS: dict[str, list[str]] = {
         "report",
     ],
     "kharness.pages": [
-        "commands recorded_look",
+        "recorded_look",
         "matrix sweep",
         "addition",
     ],

@@ -16,7 +16,7 @@ from PIL import Image
 
 from monitoring import Run, read_records
 from monitoring.media.kept_files import damaged_files
-from monitoring.media.png import bars, png_of
+from monitoring.media.run_media import bars, png_of
 
 
 def media(directory: Path) -> list[dict[str, Any]]:

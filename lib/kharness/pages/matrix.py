@@ -1,24 +1,28 @@
-"""The page of a matrix: its cells by status, its variants by seeds, and the last recorded look."""
+"""The page of a matrix: its cells by status, its variants by seeds, the last look, commands to type."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kharness.pages import commands
+from kharness.config.make.typed import typed_make
+from kharness.config.record import read_record
 from kharness.pages.recorded_look import headlines, next_look, read_look, shown_look
 from kharness.report.judging.interim_looks import Looks
+from kharness.runs.command import COMMAND_JSON
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import LEADERBOARD_JSON, STATUS_JSON, SUMMARY_JSON
+from kharness.runs.latest import shown
 from kharness.runs.lock import holder
-from kharness.runs.matrix_plan import known_failures, read_matrix_json
+from kharness.runs.matrix_plan import axis_of_seeds, known_failures, read_matrix_json, takes_seeds
 from kharness.runs.rundir import plan_path
-from kharness.runs.seeds_of_run import command_on
+from kharness.runs.seeds_of_run import command_on, continue_with_seeds, matrix_of_plan, more_seeds
 from kharness.runs.standing import standing
 from kharness.runs.status import (
     COMPLETE,
@@ -133,24 +137,24 @@ class MatrixFiles:
         if plan is None:
             raise UserError(f"{directory.name} is no matrix any more")
         cells = self.cells(directory, plan, rows)
-        of_commands = commands.is_of_commands(directory, plan)
+        of_commands = is_of_commands(directory, plan)
         variants = _variants(plan, cells)
         seeds_of = {one["label"]: {cell["seed"]: cell["status"] for cell in one["cells"]} for one in variants}
         look, problem = self.look(directory)
-        shown = shown_look(look, seeds_of, commands.SEED) if look else None
+        seen = shown_look(look, seeds_of, SEED) if look else None
         seeds_now = min((len(_complete(one)) for one in variants), default=0)
-        due = next_look(shown, seeds_now) if shown else _first_look(plan, seeds_now)
+        due = next_look(seen, seeds_now) if seen else _first_look(plan, seeds_now)
         planned = min((len(one["cells"]) for one in variants), default=0)
         unfinished = sum(cell["status"] not in (COMPLETE, STOPPED) for cell in cells)
-        place = commands.place_of(directory)
+        place = place_of(directory)
         return {
             **_about(directory, plan),
             "axes": [{"symbol": axis["symbol"], "values": axis["values"]} for axis in plan["axes"]],
-            "seed_axis": commands.SEED,
+            "seed_axis": SEED,
             "runner": str(runner) if (runner := holder(directory)) is not None else None,
             "statuses": _counted(cells),
             "variants": variants,
-            "look": shown,
+            "look": seen,
             "problem": problem,
             "next_look": due,
             "seeds": seeds_now,
@@ -160,7 +164,7 @@ class MatrixFiles:
             "commands": {
                 "record": command_on(place, "summary", of_commands=of_commands),
                 "continue": command_on(place, "continue", of_commands=of_commands) if unfinished else "",
-                "seeds": commands.seeds_command(directory, plan, due) if due and due > planned else "",
+                "seeds": seeds_command(directory, plan, due) if due and due > planned else "",
             },
         }
 
@@ -197,7 +201,7 @@ def titled(name: str, plan: Mapping[str, Any]) -> str:
     """Return what a matrix is called: its directory, or what it varies where that is named by a time."""
     if not _NAMED_BY_TIME.match(name):
         return name
-    axes = [axis["symbol"] for axis in plan["axes"] if axis["symbol"] != commands.SEED]
+    axes = [axis["symbol"] for axis in plan["axes"] if axis["symbol"] != SEED]
     model = plan["model"] if "," not in plan["model"] else ""  # of several the axis says which
     varied = " × ".join(axes) if len(axes) <= MOST_NAMED else f"{len(axes)} options"
     return ": ".join(filter(None, (model, varied or "seeds"))) if axes or model else name
@@ -212,7 +216,7 @@ def _cell(cell: Mapping[str, Any], found: RunStatus, rows: Rows, known: Mapping[
         "name": name,
         "id": row.get("id"),
         "values": cell["values"],
-        "seed": cell["values"].get(commands.SEED, ""),
+        "seed": cell["values"].get(SEED, ""),
         "status": status,
         "reason": (last.reason if last else None) or "",
         "attempts": len(attempts),
@@ -231,7 +235,7 @@ def _variants(plan: Mapping[str, Any], cells: list[dict[str, Any]]) -> list[dict
 
     groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for cell in cells:
-        key = tuple(one for one in cell["values"].items() if one[0] != commands.SEED)
+        key = tuple(one for one in cell["values"].items() if one[0] != SEED)
         groups.setdefault(key, []).append(cell)
     axes = {axis["symbol"]: axis["values"] for axis in plan["axes"]}
     included = [axis["symbol"] for axis in plan["axes"] if axis.get("included")]
@@ -293,3 +297,54 @@ class Kept(Generic[Made]):
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = (now, made)
         return made
+
+
+SEED = "SEED"
+
+# Symbols that say what a matrix is, or how its runs are followed, and not what is trained.
+_OWN = ("MATRIX_AXES", "SEED", "TRACKER_RUN_NAME")
+
+
+def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
+    """Whether a matrix runs anybody's command (`kharness matrix`) and no training of the tree."""
+    cells = plan["cells"]
+    return bool(cells) and os.path.exists(directory / cells[0]["name"] / COMMAND_JSON)
+
+
+def place_of(directory: Path) -> str:
+    """Return a directory as it is typed."""
+    return shlex.quote(shown(directory))
+
+
+def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
+    """Return the command that adds seeds up to so many to a matrix; empty where it is unknown.
+
+    For a matrix that takes none it plans the same one with them: the values that the command line gave the
+    first cell are repeated, so that the question stays the same.
+    """
+    have = axis_of_seeds(plan)
+    wanted = more_seeds(have, seeds)
+    if takes_seeds(plan):
+        of_commands = is_of_commands(directory, plan)
+        return continue_with_seeds(place_of(directory), wanted, of_commands=of_commands)
+    if is_of_commands(directory, plan):
+        return matrix_of_plan(plan, wanted.replace("|", ",")) if have and plan.get("template") else ""
+    if any(axis.get("fragments") for axis in plan["axes"]):
+        return ""
+    axes = [
+        f"{axis['symbol']}={'|'.join(axis['values'])}"
+        for axis in plan["axes"]
+        if axis["symbol"] != SEED and not axis.get("included")
+    ]
+    first = directory / plan["cells"][0]["name"] if plan["cells"] else directory
+    given = {
+        one.symbol: one.value
+        for one in read_record(first).asked
+        if one.origin.kind == "make variable" and one.symbol not in _OWN
+    }
+    words = [f"CONFIG_{name}={value}" for name, value in given.items()]
+    for name in ("include", "exclude"):
+        if plan.get(name):
+            words.append(f"CONFIG_MATRIX_{name.upper()}={plan[name]}")
+    matrix = f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}"
+    return typed_make(shlex.join(["test_matrix", matrix, *words]))

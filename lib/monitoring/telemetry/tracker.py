@@ -12,12 +12,14 @@ for step, batch in enumerate(loader):
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from monitoring.host.correlation import own_local_rank
 from monitoring.host.name import host_name
-from monitoring.telemetry import gpu_readings
 from monitoring.telemetry.device_pool import POOL, DevicePool
 from monitoring.telemetry.measurements import Measurements
 from monitoring.telemetry.pace import Stopwatch
@@ -32,6 +34,9 @@ from monitoring.telemetry.summaries import (
     timer_statistics,
 )
 from monitoring.telemetry.timers import CudaTimer, Timer, host_timer, off_timer
+
+if TYPE_CHECKING:
+    from monitoring.gpu.sample import Sampler
 
 
 class TelemetryTracker:
@@ -92,7 +97,7 @@ class TelemetryTracker:
 
         Returns them; None, and nothing is taken in, without a GPU.
         """
-        found = gpu_readings.gpu_memory(self._device) if self._enabled else None
+        found = gpu_memory(self._device) if self._enabled else None
         for name, value in (found or {}).items():
             self._memory.setdefault(name, Measurements()).add(value)
         return found
@@ -102,7 +107,7 @@ class TelemetryTracker:
 
         Returns it; None, and nothing is taken in, where no driver says so.
         """
-        found = gpu_readings.gpu_temperature(self._device) if self._enabled else None
+        found = gpu_temperature(self._device) if self._enabled else None
         if found is not None:
             self._temperature.add(found)
         return found
@@ -198,7 +203,7 @@ class TelemetryTracker:
         return host_timer(self._timers.setdefault(name, Measurements()))
 
     def _new_cuda_timer(self, name: str) -> Timer:
-        pool = self._pool or (POOL if gpu_readings.has_cuda() else None)
+        pool = self._pool or (POOL if has_cuda() else None)
         if pool is None:
             self._unmeasured[name] = None
             return self._off
@@ -233,3 +238,57 @@ def _by_name(measured: Mapping[str, Measurements], total_time: float) -> dict[st
 
 def _states(measured: Mapping[str, Measurements]) -> dict[str, Any]:
     return {name: found.state_dict() for name, found in measured.items()}
+
+
+_GB = 1e9
+
+
+def has_cuda() -> bool:
+    """Whether this process computes on a GPU: torch is imported, and has begun to use CUDA."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def gpu_memory(device: Any = None) -> dict[str, float] | None:
+    """GB (1e9 bytes) `allocated` and `reserved` now, and the `peak` of allocated; None without a GPU.
+
+    As torch.cuda.memory_allocated, memory_reserved and max_memory_allocated count, of the torch.device, by
+    default torch's current one; nothing waits for the GPU.
+    """
+    if not has_cuda():
+        return None
+    cuda = sys.modules["torch"].cuda
+    return {
+        "allocated": cuda.memory_allocated(device) / _GB,
+        "reserved": cuda.memory_reserved(device) / _GB,
+        "peak": cuda.max_memory_allocated(device) / _GB,
+    }
+
+
+def gpu_temperature(device: Any = None) -> float | None:
+    """Degrees Celsius of the torch.device, by default of this process's GPU; None where no driver says so."""
+    sampler = _sampler()
+    if sampler is None:
+        return None
+    number = _own_device(device)
+    places = [place for place, gpu in enumerate(sampler.devices()) if gpu.visible_index == number]
+    return sampler.sample()[places[0]].temperature_celsius if places else None
+
+
+def _own_device(device: Any) -> int:
+    """Return N of `cuda:N`: the device's own, else of the one that this process computes on."""
+    said = str(device).rpartition(":")[2]
+    if said.isdecimal():
+        return int(said)
+    if has_cuda():
+        number: int = sys.modules["torch"].cuda.current_device()
+        return number
+    return own_local_rank() or 0
+
+
+@cache
+def _sampler() -> Sampler | None:
+    """Open the samplers once per process: a driver takes up to a second for it."""
+    from monitoring.samplers import probe_all  # here: most processes read no temperature
+
+    return probe_all()[0]

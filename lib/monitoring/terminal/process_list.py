@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from monitoring.gpu.sample import GpuSample
+from monitoring.host.process import process_started, sees_all_pids
+from monitoring.terminal.display.cells import middle
 from monitoring.terminal.panels.process_table import (
     COLUMNS,
     GpuProcess,
@@ -17,7 +21,8 @@ from monitoring.terminal.panels.process_table import (
 
 if TYPE_CHECKING:
     from monitoring.host.process_facts import ProcessLooks
-    from monitoring.terminal.signalling import SignalQuestion
+
+SIGNALS = {"T": signal.SIGTERM, "K": signal.SIGKILL, "I": signal.SIGINT}
 
 
 class ProcessList:
@@ -122,8 +127,6 @@ class ProcessList:
 
     def ask(self, key: str) -> None:
         """Ask whether the selected process is to get the signal of a key."""
-        from monitoring.terminal.signalling import SIGNALS, question
-
         process = self._chosen()
         if process is None:
             self._tell("select a process first, with j and k or a click")
@@ -154,3 +157,65 @@ class ProcessList:
         elif len(key) == 1:
             self._typed += key
         self._choose(filter=self._typed)
+
+
+@dataclass(frozen=True)
+class SignalQuestion:
+    """A signal to be confirmed before it is sent."""
+
+    number: signal.Signals
+    pid: int
+    started: float
+    """process_started of the process that was chosen."""
+    user: str
+    command: str
+
+    def text(self, width: int) -> str:
+        """Return the question in at most so many cells, of the command what fits."""
+        asked = f"send {self.number.name} to pid {self.pid} of {self.user} ("
+        rest = ")? y/N"
+        return asked + middle(self.command, max(8, width - len(asked) - len(rest))) + rest
+
+    def send(self) -> str:
+        """Send it, and say what became of it."""
+        try:
+            _send(self.pid, self.started, self.number)
+        except ProcessLookupError:
+            return f"not sent: pid {self.pid} has ended"
+        except OSError as error:
+            return f"not sent: {self.number.name} to pid {self.pid} of {self.user}: {_reason(error)}"
+        return f"sent {self.number.name} to pid {self.pid}"
+
+
+def question(process: GpuProcess, number: signal.Signals, host: str | None) -> SignalQuestion | str:
+    """Return the question, or why that process gets no signal; `host` is its machine if not this one."""
+    if host is not None:
+        return f"pid {process.pid} runs on {host or 'another machine'}: no signal goes there"
+    if not sees_all_pids():
+        return "in a container a GPU's process numbers are not ours: no signal is sent"
+    if process.facts is None:
+        return f"pid {process.pid} cannot be seen here: no signal is sent"
+    return SignalQuestion(number, process.pid, process.facts.started, process.user, process.command)
+
+
+def _send(pid: int, started: float, number: signal.Signals) -> None:
+    """Send a signal; ProcessLookupError if the process is gone, even if another one has its number."""
+    if not hasattr(os, "pidfd_open"):
+        _require_same(pid, started)
+        os.kill(pid, number)
+        return
+    process = os.pidfd_open(pid)
+    try:
+        _require_same(pid, started)  # while it is held, its number goes to no other
+        signal.pidfd_send_signal(process, number)
+    finally:
+        os.close(process)
+
+
+def _require_same(pid: int, started: float) -> None:
+    if process_started(pid) != started:
+        raise ProcessLookupError
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

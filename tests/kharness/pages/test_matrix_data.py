@@ -13,8 +13,7 @@ import pytest
 
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.pages.addition import MatrixPages, compared_options, folders
-from kharness.pages.commands import seeds_command
-from kharness.pages.matrix import MatrixFiles, titled
+from kharness.pages.matrix import MatrixFiles, seeds_command, titled
 from kharness.report.report import write_files
 from kharness.report.summary import collect
 from kharness.runs.lock import RunnerLock

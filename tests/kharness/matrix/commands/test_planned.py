@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kharness.matrix.planning.cells import Cell, blocked
-from kharness.pages.commands import seeds_command
+from kharness.pages.matrix import seeds_command
 from kharness.report.overview.next_runs import matrix_command
 from kharness.report.summary import collect
 

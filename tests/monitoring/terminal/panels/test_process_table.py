@@ -17,7 +17,7 @@ from monitoring.host.process import process_started, sees_all_pids
 from monitoring.host.process_facts import ProcessFacts, user_name
 from monitoring.terminal.app import Dashboard
 from monitoring.terminal.panels.process_table import COLUMNS, ProcessChoice, gpu_process, process_table
-from monitoring.terminal.signalling import SignalQuestion, question
+from monitoring.terminal.process_list import SignalQuestion, question
 
 from ..test_app import LARGE, SMALL, gpu, gpu_record, look, training, write
 
@@ -155,7 +155,7 @@ def test_signal_that_is_refused_says_why(sleeper: subprocess.Popen[bytes]) -> No
     code = f"""
 import os, signal
 from monitoring.host.process import process_started
-from monitoring.terminal.signalling import SignalQuestion
+from monitoring.terminal.process_list import SignalQuestion
 asked = SignalQuestion(signal.SIGTERM, {sleeper.pid}, process_started({sleeper.pid}), "root", "sleep")
 os.setuid(65534)
 print(asked.send())
