@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from monitoring.bridge.recorder import REPORTED
+from monitoring.callbacks.logged import COUNTS
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.records import MEASURING, read_records
-from monitoring.journal.run_state import is_undecided, read_end, superseded
+from monitoring.journal.lineage import counting, superseding
+from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
+from monitoring.journal.run_state import NOTHING, is_undecided, read_end, superseded
 from monitoring.run import Run
 
 OF_WHOLE_RUN = ("hp_metric", "hparam/", REPORTED)
 """Beginnings of what Lightning and SummaryWriter write at step 0 again whenever they begin: options of the
 run and their result, which say nothing of where it goes on. And the mark of our own."""
+# End of the name by which the Trainer's last log is known, of the whole training: its mean loss is no step's.
+SUMMARY = "train_runtime"
+# Names that say what a record is of, and count; they measure nothing.
+NO_MEASUREMENTS = ENVELOPE | COUNTS | {"split", "global_step"}
+
+Kinds = set[tuple[str, str]]
 
 
 class ProgramAttempt:
@@ -38,8 +46,12 @@ class ProgramAttempt:
         """The step at which the attempt before stood."""
         self._last_seq = 0
         """That of the last record before this attempt."""
-        self._first: int | None = None
-        """The lowest step that this attempt has reported."""
+        self._lowest: dict[str, int] = {}
+        """Event -> the lowest step of those that have told where this attempt goes on."""
+        self._highest: dict[tuple[str, str], int] | None = None
+        """What was measured before this attempt -> the highest step; None until it is asked for."""
+        self._gone: range = NOTHING
+        """The `seq` that it is known to do again."""
 
     @property
     def number(self) -> int:
@@ -48,22 +60,30 @@ class ProgramAttempt:
     def start(self) -> None:
         """Write the start record."""
         before = read_end(self._journal)
-        self._last_seq, self._reached, self._first = before.last_seq, before.step, None
+        self._begin(before.last_seq, before.step)
         self._run.start(**self._about, **_resumed(self._reached), supersedes=None)
+
+    def _begin(self, last_seq: int, reached: int | None) -> None:
+        self._last_seq, self._reached = last_seq, reached
+        self._lowest, self._highest, self._gone = {}, None, NOTHING
 
     def stand_for_killed(self) -> None:
         """Record what is relayed from now on as of the attempt before, which was killed before it had.
 
         That one may have done steps again without having recorded any.
         """
-        for record, _ in read_records(self._journal):
-            step = as_step(record.get("global_step"))
+        begins = 0
+        for record, end in read_records(self._journal):
             if record["event"] == "start" and is_undecided(record):  # as `start` writes it
-                resumed = record["resumed_from"]
-                self._reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
-                self._last_seq, self._first = int(str(record["seq"])) - 1, None
-            elif record["event"] == "step" and step is not None:
-                self._first = step if self._first is None else min(step, self._first)
+                resumed, begins = record["resumed_from"], end
+                reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
+                self._begin(int(str(record["seq"])) - 1, reached)
+        for record, _ in read_records(self._journal, begins):
+            step = as_step(record.get("global_step"))
+            if record["event"] == "start":
+                self._gone = superseded(record) or self._gone
+            elif record["event"] == "step" and step is not None and self._reached is not None:
+                self._told_by("step", step, record)
 
     def describe(self, at: float, about: Mapping[str, object]) -> None:
         """Take over what a Run of the program says of its model and training."""
@@ -72,31 +92,86 @@ class ProgramAttempt:
 
     def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None:
         """Record what the program has reported."""
-        is_measured = any(not name.startswith(OF_WHOLE_RUN) for name in fields)
-        if self._reached is not None and event in MEASURING and global_step is not None and is_measured:
-            self._go_on_from(event, global_step)
+        if self._reached is not None and event in MEASURING and global_step is not None:
+            kinds = self._told_by(event, global_step, fields)
+            if kinds and global_step <= self._reached:
+                self._go_on_from(event, global_step, kinds)
         self._run.relay(event, global_step, at, fields)
 
-    def _go_on_from(self, event: str, step: int) -> None:
-        # An evaluation may be counted in epochs, beside steps that are not.
-        if self._first is not None and (event != "step" or step >= self._first):
-            return
-        assert self._reached is not None
-        self._first = step
-        if step > self._reached:
-            return
-        # only here, as the program is not to wait for it
-        from monitoring.journal.lineage import superseding
+    def _told_by(self, event: str, step: int, fields: Mapping[str, object]) -> Kinds:
+        """Return what a record measures if that tells where this attempt goes on.
 
-        gone = superseding(self._journal, step - 1, before=self._last_seq)
-        if gone is None:
+        One of an earlier step does if something in it was measured from that step on before: a summary that a
+        program writes again, having no step left to do, takes nothing away from its last step.
+        """
+        # An evaluation may be counted in epochs, beside steps that are not.
+        if step >= self._lowest.get(event, step + 1) or (event != "step" and "step" in self._lowest):
+            return set()
+        assert self._reached is not None
+        kinds = _kinds(event, fields)
+        if step <= self._reached:
+            kinds = {kind for kind in kinds if self._measured_before.get(kind, step - 1) >= step}
+        if kinds:
+            self._lowest[event] = step
+        return kinds
+
+    @property
+    def _measured_before(self) -> Mapping[tuple[str, str], int]:
+        if self._highest is None:
+            self._highest = {}
+            for record in counting(self._before()):
+                if (step := as_step(record.get("global_step"))) is not None:
+                    for kind in _kinds(str(record["event"]), record):
+                        self._highest[kind] = max(step, self._highest.get(kind, step))
+        return self._highest
+
+    def _before(self) -> Iterator[Record]:
+        """Yield what was recorded before this attempt."""
+        for record, _ in read_records(self._journal):
+            if int(str(record["seq"])) > self._last_seq:
+                return
+            yield record
+
+    def _go_on_from(self, event: str, step: int, kinds: Kinds) -> None:
+        """Write from where on this attempt does things again, unless that is written."""
+        kept = set() if event == "step" else self._done_before(step, kinds)
+        marked = superseding(self._journal, step - 1, before=self._last_seq, kept=kept)
+        gone = superseded({"supersedes": marked})
+        if marked is None or (gone.start in self._gone):
             return
-        is_scratch = superseded({"supersedes": gone}).start == 1
-        resumed = _resumed(None if is_scratch else step - 1)
+        self._gone = gone
+        resumed = _resumed(None if gone.start == 1 else step if kept else step - 1)
         if self._described is None:
-            self._run.start(**self._about, **resumed, supersedes=gone)
+            self._run.start(**self._about, **resumed, supersedes=marked)
         else:
-            self._run.relay("start", None, time.time(), {**self._described, **resumed, "supersedes": gone})
+            self._run.relay("start", None, time.time(), {**self._described, **resumed, "supersedes": marked})
+
+    def _done_before(self, step: int, kinds: Kinds) -> set[int]:
+        """Return the `seq` of the records of a step that came before what was measured there beside it.
+
+        An evaluation after a step is done again without that step.
+        """
+        found = set()
+        for record in counting(self._before()):
+            at = as_step(record.get("global_step"))
+            if at == step and record["event"] == "step":
+                found.add(int(str(record["seq"])))
+            elif at is not None and at >= step and kinds & _kinds(str(record["event"]), record):
+                break
+        return found
+
+
+def _kinds(event: str, fields: Mapping[str, object]) -> Kinds:
+    """Return what a record measures, as the event and a name; nothing where that is of the whole run."""
+    if event not in ("step", "eval"):
+        return {(event, "")} if event in MEASURING else set()
+    if any(name.endswith(SUMMARY) for name in fields):
+        return set()
+    return {
+        (event, name)
+        for name in fields
+        if name.removeprefix("train/") not in NO_MEASUREMENTS and not name.startswith(OF_WHOLE_RUN)
+    }
 
 
 def _resumed(step: int | None) -> dict[str, Any]:

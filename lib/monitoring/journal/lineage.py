@@ -7,7 +7,7 @@ again. The lineage of a run is its last attempt that started from scratch and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -89,22 +89,26 @@ def counting(records: Iterable[Record]) -> list[Record]:
     return kept
 
 
-def superseding(journal: Path, resumed_step: int, *, before: int | None = None) -> dict[str, int] | None:
+def superseding(
+    journal: Path, resumed_step: int, *, before: int | None = None, kept: Container[int] = ()
+) -> dict[str, int] | None:
     """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty.
 
-    `before` is the last `seq` that there was when it began; without it, that of the journal.
+    `before` is the last `seq` that there was when it began; without it, that of the journal. `kept` are the
+    `seq` of records after that step which it does not do again.
     """
     records = [record for record, _ in read_records(journal)]
     if before is not None:
         records = [record for record in records if _integer(record, "seq") <= before]
     last = max((_integer(record, "seq") for record in records), default=0)
-    kept = [
-        _integer(record, "seq")
+    done = [
+        seq
         for record in counting(records)
-        if record.get("event") in MEASURING and 0 < _integer(record, "global_step") <= resumed_step
+        if record.get("event") in MEASURING
+        and ((seq := _integer(record, "seq")) in kept or 0 < _integer(record, "global_step") <= resumed_step)
     ]
     # all after the last measurement up to that step, also what stands between later ones
-    first = max(kept, default=0) + 1
+    first = max(done, default=0) + 1
     return {"first_seq": first, "last_seq": last} if first <= last else None
 
 
