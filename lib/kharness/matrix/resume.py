@@ -88,7 +88,7 @@ def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: P
     left = remaining(found.launches, settings)
     plan = load(found.directory, root)
     space = partial(CommandSpace.of, plan) if plan.template else partial(TreeSpace.of, plan, root)
-    source = source_for(plan, space, left.launches)
+    source = source_for(plan, space, left.launches, settings)
     waiting = source.waiting()
     say(f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}")
     _tell_left(found, left)

@@ -170,7 +170,7 @@ def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) 
             say(line)
         return supervise(
             plan.directory,
-            source_for(plan, open_space, plan.launches),
+            source_for(plan, open_space, plan.launches, plan.settings),
             plan.settings,
             root=root,
             report=told_leaderboard,

@@ -16,7 +16,7 @@ from typing import Any
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
-from kharness.config.make.typed import typed, typed_make
+from kharness.config.make.typed import typed, typed_make, typed_setting
 from kharness.config.writing import Writing, guarded, in_markdown, list_item, on_one_line
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import is_setting
@@ -260,20 +260,23 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     """Say the leaderboard, then write it; an exit code: 3 if nothing could be ranked."""
     board = read_leaderboard(directory.resolve())
     lines = ["", f"{board.title}: {board.objective.words}, {counted(len(board.rows), 'configuration')}", ""]
-    lines += _plain_table(_cells(board, board.rows[:SHOWN]))
-    if len(board.rows) > SHOWN:
-        lines.append(f"and {len(board.rows) - SHOWN} more, in {LEADERBOARD_MD}")
-    lines.append("")
+    if board.rows:
+        lines += _plain_table(_cells(board, board.rows[:SHOWN]))
+        if len(board.rows) > SHOWN:
+            lines.append(f"and {len(board.rows) - SHOWN} more, in {LEADERBOARD_MD}")
+        lines.append("")
     for of in board.winners:
         lines += [f"the best of each {of.symbol}:", *(f"  {on_one_line(line)}" for line in of.lines)]
         lines += [""] if board.template else ["to compare them:", f"  {of.command(board.common)}", ""]
-    for title, entries in _left_out(board):
+    for title, entries in _left_out(board, is_brief=True):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     lines += [f"note: {note}" for note in board.notes]
     if board.warning:
         lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
     if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
+        other = typed_setting("SWEEP_METRIC=", "--metric ")
+        lines.append(f"hint: {other}NAME takes another metric of the validation set that trials have")
     say("\n".join(lines))
     write_leaderboard(board, directory, say)
     say(f"leaderboard: {shown(directory / LEADERBOARD_MD)}")
@@ -387,20 +390,28 @@ def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
+        for row in [table[0], ["-" * width for width in widths], *table[1:]]
     ]
 
 
-def _left_out(board: Leaderboard) -> list[tuple[str, list[str]]]:
-    """Return what is in no row, each group with a title."""
+def _left_out(board: Leaderboard, *, is_brief: bool = False) -> list[tuple[str, list[str]]]:
+    """Return what is in no row, each group with a title; in brief, trials of one reason are one entry."""
     found = []
     if board.incomplete:
         title = f"not complete, in no row: {len(board.incomplete)} of {counted(board.num_trials, 'trial')}"
-        found.append((title, [f"{trial.name}: {trial.reason}" for trial in board.incomplete]))
+        alike: dict[str, list[Trial]] = {}
+        for trial in board.incomplete:
+            alike.setdefault(trial.reason if is_brief else trial.name, []).append(trial)
+        found.append((title, [_incomplete(*trials) for trials in alike.values()]))
     if board.refused:
         title = f"refused by the option tree: {len(board.refused)}"
         found.append((title, [f"{name}: {reason}" for name, reason in board.refused]))
     return found
+
+
+def _incomplete(first: Trial, *others: Trial) -> str:
+    alike = f" (and {counted(len(others), 'other')} alike)" if others else ""
+    return f"{first.name}: {first.reason}{alike}"
 
 
 # With fewer values tried, each is an end of them.

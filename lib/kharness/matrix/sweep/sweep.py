@@ -45,6 +45,7 @@ from kharness.matrix.planning.plan import (
     write_new,
 )
 from kharness.matrix.planning.quarantine import idle, quarantined
+from kharness.matrix.running.alike import FIRST
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.protocols import Queue, Source
 from kharness.matrix.sweep.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
@@ -58,11 +59,12 @@ from kharness.matrix.sweep.search import (
     trial_name,
     unseen,
 )
-from kharness.matrix.sweep.validation import Trial, read_objective, read_trial
+from kharness.matrix.sweep.validation import Trial, read_objective, read_trial, read_validation
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import sync_filesystem
+from kharness.runs.status import COMPLETE
 from monitoring.counts import counted
 
 RANGE_FILE = "the range file"
@@ -98,15 +100,19 @@ def opening(plan: Plan) -> list[str]:
     return [head, f"  in {shown(plan.directory)}", *plan.note_lines()]
 
 
-def source_for(plan: Plan, space: Callable[[], Space], unfinished: Sequence[Launch]) -> Source:
+def source_for(
+    plan: Plan, space: Callable[[], Space], unfinished: Sequence[Launch], settings: Mapping[str, object]
+) -> Source:
     """Return the source of the trials still to run: unfinished cells, and for TPE those of the space that it
     will choose.
 
-    The caller holds the RunnerLock of its directory.
+    The caller holds the RunnerLock of its directory; the settings are those of this call.
     """
-    if plan.settings.get("SWEEP_METHOD") == "tpe":
-        return TpeSource(plan, space(), unfinished)
-    return Queue(unfinished)
+    is_tpe = plan.settings.get("SWEEP_METHOD") == "tpe"
+    source = TpeSource(plan, space(), unfinished) if is_tpe else Queue(unfinished)
+    most = settings.get("MATRIX_ALIKE", FIRST)
+    assert isinstance(most, int)
+    return Judged(source, read_objective(plan.settings).metric, most)
 
 
 def draft_sweep(tree: Tree, around: Around, asked: RangeFile, directory: Path) -> Plan:
@@ -183,6 +189,35 @@ class TreeSpace:
             launch = with_threads(launch, plan.settings, plan.machine)
         write_cell(cell, launch.directory, root=launch.root)
         return launch
+
+
+class Judged:
+    """A source that ends once its first trials were complete, and none had the metric that decides."""
+
+    def __init__(self, source: Source, metric: str, most: int) -> None:
+        """After `most` such trials no other is to be started; 0 for always going on."""
+        self._source = source
+        self._metric = metric
+        self._most = most
+        self._without = 0
+        self._is_over = False
+
+    def next(self) -> Launch | None:
+        return None if self._is_over else self._source.next()
+
+    def waiting(self) -> int | None:
+        return 0 if self._is_over else self._source.waiting()
+
+    def done(self) -> bool:
+        return self._is_over or self._source.done()
+
+    def ended(self, launch: Launch, outcome: Outcome) -> None:
+        self._source.ended(launch, outcome)
+        if self._most and outcome.status == COMPLETE:
+            if read_validation(launch.directory, self._metric):
+                self._most = 0
+            self._without += 1
+            self._is_over = self._without == self._most
 
 
 class TpeSource:

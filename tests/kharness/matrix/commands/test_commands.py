@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -238,6 +238,26 @@ def test_metric_goes_by_the_name_that_the_script_gives_it(folder: Path, kharness
         2,
         "error: --metric loss: it is not of the validation set",
     )
+
+
+@pytest.mark.parametrize(("words", "count"), [((), 3), (("--keep-going",), 5)])
+def test_sweep_of_trials_without_what_decides_ends(
+    folder: Path, kharness: Command, words: Sequence[str], count: int
+) -> None:
+    print_it = "print('step 1: loss', float('{x}'))"
+    ended = kharness(folder, "sweep", "-a", "x=1..5", *words, "--", sys.executable, "-c", print_it)
+    sweep = (folder / "results" / "latest").resolve()
+    begun = [f"x-{x}" for x in range(1, 6) if (sweep / f"x-{x}" / "metrics.jsonl").exists()]
+    waiting = ["  x-4: pending (and 1 other alike)"] if count == 3 else []
+    assert (ended.returncode, begun) == (3, [f"x-{x}" for x in range(1, count + 1)])
+    assert ended.stdout.splitlines()[-5 - len(waiting) :] == [
+        "not complete, in no row: 5 of 5 trials",
+        f"  x-1: no val_loss (and {count - 1} others alike)",
+        *waiting,
+        "no trial is complete and has val_loss: there is no best one",
+        "hint: --metric NAME takes another metric of the validation set that trials have",
+        f"leaderboard: results/{sweep.name}/leaderboard.md",
+    ]
 
 
 TOML = """

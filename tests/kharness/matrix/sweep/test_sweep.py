@@ -61,8 +61,9 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> N
         "  a time left is shown once the first run is under way",
     ]
     begin = lines.index(f"{name}: val_loss (smaller is better), 6 configurations")
-    assert lines[begin + 2 : begin + 9] == [
+    assert lines[begin + 2 : begin + 10] == [
         "rank  LEARNING_RATE  NUM_STEPS  steps  val_loss   best val_loss  trial",
+        "----  -------------  ---------  -----  ---------  -------------  ------------------------------",
         "1     0.02           1          1      0.0906191  0.0906191      learning-rate-0.02_num-steps-1",
         "2     0.02           2          2      0.0906191  0.0906191      learning-rate-0.02_num-steps-2",
         "3     1e-3           1          1      1          1              learning-rate-1e-3_num-steps-1",
@@ -238,8 +239,13 @@ def test_a_range_file_is_needed(checkout: Checkout) -> None:
 def test_a_sweep_without_its_metric_has_no_best_trial(checkout: Checkout) -> None:
     code, output = sweep(checkout, "CONFIG_SEED=1..2", "CONFIG_SWEEP_METRIC=val_aux_loss")
     assert code == 3
-    assert "no trial is complete and has val_aux_loss: there is no best one" in output.splitlines()
-    assert "  seed-1: no val_aux_loss" in output.splitlines()
+    assert output.splitlines()[-5:] == [
+        "not complete, in no row: 2 of 2 trials",
+        "  seed-1: no val_aux_loss (and 1 other alike)",
+        "no trial is complete and has val_aux_loss: there is no best one",
+        "hint: SWEEP_METRIC=NAME takes another metric of the validation set that trials have",
+        f"leaderboard: results/{checkout.latest.name}/leaderboard.md",
+    ]
 
 
 def test_a_sweep_by_a_metric_without_a_direction_is_refused(checkout: Checkout) -> None:
