@@ -112,7 +112,7 @@ class TorchChoice:
                     f"TORCH=cpu: pip's indexes have no build of torch {self.version} for a CPU alone",
                     hint=f"{CPU_INDEX}; or install uv, which knows where it is",
                 )
-            why += f", but pip's index has only the build with CUDA ({CPU_INDEX})"
+            why += ", but pip's index has only this build"
         if kind == "gpu" and self.chosen == "auto" and installer.uv:
             return Build("gpu", (plain, "--torch-backend=auto"), False, why)
         # exactly this version: one with a label, such as +cpu, is another build
@@ -128,6 +128,11 @@ class TorchChoice:
         if build.kind == "cpu" and self.chosen == "auto":
             found.append(
                 f"TORCH=cuda takes the build with CUDA: {about(['torch', *pinned(lock_of('cuda'))], known)}"
+            )
+        if build.kind == "gpu" and self.wanted() == "cpu":
+            found.append(
+                f"to have the one for the CPU, {about(['torch+cpu'], known)}: Ctrl-C, then {CPU_INDEX}; "
+                "or install uv, which knows where it is"
             )
         return found
 

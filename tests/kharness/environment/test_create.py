@@ -338,6 +338,20 @@ def test_a_file_of_another_hash_is_refused_and_leaves_no_stamp(clone: Clone, by:
     assert clone.create(".ready-config", "config", by=by)[0] == 0, "the same command takes it up again"
 
 
+def test_without_a_cpu_build_set_up_says_how_to_have_one(clone: Clone) -> None:
+    (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
+    code, lines, errors = clone.create(".ready", "run")
+    assert (code, errors) == (0, "")
+    assert [line for line in lines if "to fetch" in line][1:] == [
+        "setup: torch 2.13.0 with CUDA: about 2.7 GB to fetch, 4.7 GB on the disk (no driver of a GPU is "
+        "there, but pip's index has only this build)",
+        "setup: to have the one for the CPU, about 192 MB to fetch, 699 MB on the disk: Ctrl-C, then "
+        'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU; or install uv, which knows '
+        "where it is",
+    ]
+    assert clone.versions()["torch"] == "2.13.0"
+
+
 def test_a_cpu_build_that_no_index_has_is_refused_before_anything_is_fetched(clone: Clone) -> None:
     (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
     code, _, errors = clone.create(".ready", "run", TORCH="cpu")
