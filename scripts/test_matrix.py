@@ -49,7 +49,7 @@ def introduce(plan: Plan, judged: Summary) -> None:
     axes = " ".join(axis.shown for axis in plan.axes)
     headline = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     baseline = baseline_line(judged)
-    say("\n".join([headline, *plan.note_lines(), *[f"  {baseline}"] * bool(baseline)]))
+    say("\n".join([headline, *[f"  {baseline}"] * bool(baseline), *plan.note_lines()]))
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     axes = " ".join(f"{axis.symbol.lower()}={','.join(axis.values)}" for axis in plan.axes)
     head = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
     baseline = baseline_line(judged[-1])
-    say("\n".join([head, *plan.note_lines(), *[f"  {baseline}"] * bool(baseline)]))
+    say("\n".join([head, *[f"  {baseline}"] * bool(baseline), *plan.note_lines()]))
     return supervise_matrix(plan, root=Path.cwd(), report=partial(told_report, given={}))
 
 

@@ -126,7 +126,8 @@ def _narrow_table(lines: list[str], columns: int) -> list[str]:
     places = [found.span() for found in re.finditer("-+", lines[1])]
     kept = [end for _, end in places if end <= columns] or [places[0][1]]
     left = [lines[0][start:end].strip() for start, end in places[len(kept) :]]
-    return [*(line[: kept[-1]].rstrip() for line in lines), f"no room for {', '.join(left)}"]
+    which = f"column{'s' * (len(left) > 1)} {', '.join(left)}"
+    return [*(line[: kept[-1]].rstrip() for line in lines), f"no room for the {which}"]
 
 
 def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:

@@ -128,7 +128,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     if not summary.settings.graphs:
         say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
     named = {"summary": directory / SUMMARY_MD, "page": directory / REPORT_HTML}
-    say("  ".join(f"{what}: {shown(path)}" for what, path in named.items() if path in written))
+    say("\n".join(f"{what}: {shown(path)}" for what, path in named.items() if path in written))
     return code
 
 

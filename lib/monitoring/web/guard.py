@@ -58,7 +58,7 @@ def kept_token() -> str:
             return token
     except (OSError, ValueError):
         pass
-    token = secrets.token_urlsafe(32)
+    token = secrets.token_urlsafe(24)  # with it the address fits in 80 columns
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)

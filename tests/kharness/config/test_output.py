@@ -31,7 +31,8 @@ OPTIMIZER   n   test accuracy (%)
 ---------  ---  -----------------
 sgd        3/3       94.98 ± 0.60
 adamw      3/3       95.54 ± 0.61
-no room for val loss, training (s)
+no room for the columns val loss,
+  training (s)
 
   adamw  +0.56 (-0.50 to +1.62) points
     no difference shown: it is within

@@ -36,7 +36,7 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
     assert re.fullmatch(r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, loss 0\.2600", lines[6])
     assert "sgd        2/2       51.50 ± 0.71" in output
     assert "delivered" not in output  # the CSV is no tracker
-    assert lines[-1] == f"summary: results/{name}/summary.md  page: results/{name}/report.html"
+    assert lines[-2:] == [f"summary: results/{name}/summary.md", f"page: results/{name}/report.html"]
     assert checkout.statuses() == dict.fromkeys(FOUR, "complete")
     assert 'CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"' in (checkout.root / ".config").read_text()
 
