@@ -52,7 +52,7 @@ REFUSED = {
     "test-matrix.md: make continue SEED=1..5",
 }
 # Programs of the system, and words of its shell.
-OF_THE_SYSTEM = {*("cd", "done", "export", "for", "git", "head", "timeout"), *("filebeat", "prometheus")}
+OF_THE_SYSTEM = {*(".", "cd", "done", "export", "for", "git", "head", "timeout"), *("filebeat", "prometheus")}
 OTHERS = ("mlflow", "pre-commit", "tensorboard", "trackio", "wandb")
 # Examples of Transformers and Accelerate, which tests/monitoring/callbacks/test_examples.py runs.
 OF_FRAMEWORKS = {"complete_nlp_example.py", "run_clm.py", "tracking.py"}
