@@ -256,7 +256,7 @@ def test_archives_have_one_owner(sources: Sources) -> None:
         and node.func.id in ("write_archive", "thinned")
     }
     assert found == {"monitoring.journal.encoding.archiver"}, (
-        "say what is particular of your files as a FullFiles"
+        "say what is particular of your files as a Thinning"
     )
 
 

@@ -1,25 +1,24 @@
-"""A journal that is cut into files by size: NAME is the newest, NAME.1 the one before it, and so on.
+"""A journal or log that is cut into files by size: NAME is the newest, the full ones are NAME.FIRST-LAST.
 
-Older ones may be archives (see encoding.archive). A file and its archive may both be there for a while:
-readers know records by `seq`.
+These become archives (see encoding.archive). A file and its archive may both be there for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from monitoring.journal.encoding.archive import Archive, archives
+from monitoring.journal.encoding.archive import FullFile, archives, full_files, move_aside
 from monitoring.journal.journal import Journal
-from monitoring.journal.records import Record, last_line, last_record, parse, records_in
+from monitoring.journal.records import Record, last_record, read_records, records_in, seq_of
 
 
 class RotatingJournal:
-    """Appends like a Journal; a full file moves aside, and the oldest of more than `keep` such is removed.
+    """Appends like a Journal; a full file moves aside, and the oldest of more than `keep` such goes.
 
     `seq` continues over all files. Errors of the opening are those of Journal.
     """
@@ -54,112 +53,61 @@ class RotatingJournal:
         self._journal.close()
 
     def _rotate(self) -> None:
-        """Move every file one number up; a crash in between leaves a hole in the numbers, but every file."""
+        """Move the full file aside and begin another; after a kill in between the next one does that."""
         self._journal.close()
-        self._remove_archived()
-        free = 1
-        while free < self._keep and numbered(self._path, free).exists():
-            free += 1
-        self.removed += numbered(self._path, free).exists()
-        for number in range(free, 0, -1):  # onto the last one, if there are as many as are kept
-            os.replace(numbered(self._path, number - 1), numbered(self._path, number))
+        first = next((seq_of(record) for record, _ in read_records(self._path)), self._seq)
+        self.removed += move_aside(self._path, first, self._seq, self._keep)
         self._reopen()
-
-    def _remove_archived(self) -> None:
-        """Remove files of which there is an archive: here, so that they move and go in one thread only."""
-        last = archived_to(self._path)
-        for number in _numbers(self._path):
-            found = last_record(numbered(self._path, number))
-            if found is not None and int(str(found["seq"])) <= last:
-                numbered(self._path, number).unlink()
 
     def _reopen(self) -> None:
         self._journal = Journal(self._path)
         self._journal.seq = max(self._journal.seq, self._seq)
 
 
-def numbered(path: Path, number: int) -> Path:
-    """Return the file of that age; 0 is the newest."""
-    return path if number == 0 else path.with_name(f"{path.name}.{number}")
-
-
-def archived_to(path: Path) -> int:
-    """Return the `seq` of the last record that is in an archive, 0 without any."""
-    return max((archive.last for archive in archives(path)), default=0)
-
-
-def oldest_unarchived(path: Path) -> tuple[BinaryIO, int, int] | None:
-    """Return the oldest full file without an archive, opened, and the `seq` of its first and last record."""
-    if not _numbers(path):
-        return None
-    done, found = archived_to(path), None
-    opened = open_files(path)
-    for file in opened:
-        last = parse(last_line(file.fileno())[0])
-        first = next((record for record, _ in records_in(file)), None)
-        full = file is not opened[-1]  # the newest is still written
-        if found is None and full and first and last and int(str(last["seq"])) > done:
-            file.seek(0)
-            found = file, int(str(first["seq"])), int(str(last["seq"]))
-        else:
-            file.close()
-    return found
-
-
-def open_files(path: Path) -> list[BinaryIO]:
-    """All files of a journal but archives, oldest first, opened so that none is missed while they move up.
-
-    One may appear twice then; the caller recognizes it by `seq`.
-    """
-    # from new to old: files only move up, so that one that moves meanwhile is met twice, never missed
-    opened: list[BinaryIO] = []
-    number = 0
-    while number <= max(_numbers(path), default=0):
+def open_files(path: Path) -> list[tuple[FullFile | None, BinaryIO]]:
+    """All files of a journal but archives, oldest first, each once; the newest is no full file yet."""
+    opened: list[tuple[FullFile | None, BinaryIO]] = []
+    with contextlib.suppress(FileNotFoundError):
+        opened.append((None, path.open("rb")))
+    # after the newest, which may become one of them meanwhile: the other way round it would be missed
+    for full in full_files(path)[::-1]:
         with contextlib.suppress(FileNotFoundError):
-            opened.append(numbered(path, number).open("rb"))
-        number += 1
+            file = full.open()
+            if opened and os.path.sameopenfile(file.fileno(), opened[0][1].fileno()):
+                opened.pop()[1].close()
+            opened.append((full, file))
     return opened[::-1]
 
 
 def newest_record(path: Path) -> Record | None:
     """Return the last complete record of all files, None without any."""
-    for number in [0, *sorted(_numbers(path))]:
-        record = last_record(numbered(path, number))
+    for newest in [path, *(full.path for full in full_files(path)[::-1])]:
+        record = last_record(newest)
         if record is not None:
             return record
     for archive in archives(path)[-1:]:
         with archive.open() as file:
-            return max((record for record, _ in records_in(file)), key=lambda it: int(str(it["seq"])))
+            return max((record for record, _ in records_in(file)), key=seq_of)
     return None
 
 
-def open_all(path: Path) -> Iterator[tuple[BinaryIO, Archive | None]]:
+def open_all(path: Path) -> Iterator[tuple[BinaryIO, FullFile | None]]:
     """Yield the files of a journal, oldest first, and of which archive they are; each is open until the next.
 
     An archive is listed after the files were opened that it may replace.
     """
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(file) for file in open_files(path)]
+        opened = [(full, stack.enter_context(file)) for full, file in open_files(path)]
+        first = next((full.first for full, _ in opened if full is not None), sys.maxsize)
         for archive in archives(path):
-            with contextlib.suppress(FileNotFoundError), archive.open() as file:
-                yield file, archive
-        for file in opened:
+            if archive.first < first:
+                with contextlib.suppress(FileNotFoundError), archive.open() as file:
+                    yield file, archive
+        for _, file in opened:
             yield file, None
 
 
 def read_rotated(path: Path) -> Iterator[Record]:
     """Yield every complete record of all files, oldest first, each once."""
-    seq = 0
-    for file, archive in open_all(path):
-        if archive is not None and archive.last <= seq:
-            continue
-        for record, _ in records_in(file):
-            found = record.get("seq")
-            if isinstance(found, int) and found > seq:
-                seq = found
-                yield record
-
-
-def _numbers(path: Path) -> list[int]:
-    names = [other.name.removeprefix(f"{path.name}.") for other in path.parent.glob(f"{path.name}.*")]
-    return [int(name) for name in names if re.fullmatch(r"[1-9]\d*", name)]
+    for file, _ in open_all(path):
+        yield from (record for record, _ in records_in(file))

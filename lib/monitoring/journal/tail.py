@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from monitoring.journal.encoding.archive import archives
+from monitoring.journal.encoding.archive import archives, full_files
 from monitoring.journal.records import Record, last_line, parse, parsed, read_records, records_in, seq_of
-from monitoring.journal.rotating_journal import numbered, open_files
+from monitoring.journal.rotating_journal import open_files
 
 # Below so many bytes a file is read from one end to the other instead of being searched by halves.
 FEW_BYTES = 65536
@@ -145,7 +145,8 @@ class Tail:
     def _find_file(self) -> int:
         """Open the file that has the next record at its place; returns how many before that are gone."""
         wanted, gone = self._read_seq + 1, 0
-        opened = open_files(self._path)  # before archives are listed: one of these may become one
+        # before archives are listed: one of these may become one
+        opened = [file for _, file in open_files(self._path)]
         stored = archives(self._path)
         for archive in stored:
             if self._file is None and archive.last >= wanted:
@@ -223,7 +224,7 @@ def inode_and_size(path: Path) -> tuple[int, int]:
 class RecordTail:
     """Yields each complete record of a file once; a file that was replaced or cut is read from its start.
 
-    Of a file that was moved aside as NAME.1 (see rotating_journal), the rest comes first.
+    Of a file that was moved aside (see rotating_journal), the rest comes first, and what was moved after it.
     """
 
     def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:
@@ -254,12 +255,12 @@ class RecordTail:
         self._size = status.st_size
 
     def _rest_of_moved(self) -> Iterator[Record]:
-        moved = numbered(self._path, 1)
-        try:
-            # after two rotations between two looks NAME.1 is another file, which then is not continued
-            ours = moved.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return
-        for record, offset in read_records(moved, self._offset) if ours else ():
-            self._offset = offset
-            yield record
+        is_behind = False
+        for full in full_files(self._path):
+            inode, _ = inode_and_size(full.path)
+            if is_behind:
+                self._inode, self._offset = inode, 0
+            is_behind = is_behind or 0 != inode == self._inode
+            for record, offset in read_records(full.path, self._offset) if is_behind else ():
+                self._offset = offset
+                yield record

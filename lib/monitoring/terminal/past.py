@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from monitoring.gpu.sample import GpuSample
 from monitoring.host.name import host_name
-from monitoring.journal.encoding.archive import Archive
+from monitoring.journal.encoding.archive import FullFile
 from monitoring.journal.records import Record, as_number, last_record, parse
 from monitoring.journal.rotating_journal import open_all
 from monitoring.terminal.timeline import Timeline
@@ -60,7 +60,7 @@ class Past:
                     break
         self.is_complete = True
 
-    def _take(self, file: BinaryIO, archive: Archive | None, newest: Record) -> bool:
+    def _take(self, file: BinaryIO, archive: FullFile | None, newest: Record) -> bool:
         """Take a file's samples; False at the first one that is not of the past."""
         every = 1
         for number, line in enumerate(file):

@@ -348,8 +348,8 @@ def test_rotated_files_are_one_recording(four: Path) -> None:
     whole = breakdown_lines(collect(four).cells[0])
     stats = four / "gpu_stats.jsonl"
     lines = stats.read_text().splitlines(keepends=True)
-    (four / "gpu_stats.jsonl.2").write_text("".join(lines[:3]))
-    (four / "gpu_stats.jsonl.1").write_text("".join(lines[3:9]))
+    (four / "gpu_stats.jsonl.000000001-000000003").write_text("".join(lines[:3]))
+    (four / "gpu_stats.jsonl.000000004-000000009").write_text("".join(lines[3:9]))
     stats.write_text("".join(lines[9:]) + '{"event":"gpu","ti')  # torn, as a crash leaves it
     assert breakdown_lines(collect(four).cells[0]) == whole
 

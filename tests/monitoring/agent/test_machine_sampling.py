@@ -14,6 +14,7 @@ from monitoring.agent.sampling.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.options import MachineMonitorOptions, configured_machine_monitor
+from monitoring.journal.encoding.archive import full_files
 from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
@@ -71,7 +72,8 @@ def test_full_file_moves_aside(run_dir: Path) -> None:
         samples.append({"load_average_1m": float(number)})
     samples.close()
     names = sorted(path.name for path in run_dir.glob("system_stats.jsonl*"))
-    assert names == ["system_stats.jsonl", *(f"system_stats.jsonl.{number}" for number in (1, 2, 3))]
+    full = [file.path.name for file in full_files(run_dir / "system_stats.jsonl")]
+    assert (len(full), names) == (3, ["system_stats.jsonl", *full])
     assert [record["seq"] for record in stats(run_dir)][-1] == 60
 
 

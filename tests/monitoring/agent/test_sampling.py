@@ -123,12 +123,13 @@ def test_agent_compresses_what_an_earlier_one_moved_aside(gpus: SimulatedNvml, r
         wait_until(lambda: len(stats(run_dir)) > 3, "four samples")
     wait_for_delivery(run_dir)
     before = stats(run_dir)
-    (run_dir / "gpu_stats.jsonl").rename(run_dir / "gpu_stats.jsonl.1")
-    archive = run_dir / f"gpu_stats.jsonl.000000001-{len(before):09d}.xz"
+    full = run_dir / f"gpu_stats.jsonl.000000001-{len(before):09d}"
+    (run_dir / "gpu_stats.jsonl").rename(full)
+    archive = run_dir / f"{full.name}.xz"
     with opened(run_dir):
         wait_until(archive.exists, "the archive")
     wait_for_delivery(run_dir)
-    (run_dir / "gpu_stats.jsonl.1").unlink()
+    full.unlink()
     after = stats(run_dir)
     assert after[: len(before)] == before
     assert [record["seq"] for record in after] == list(range(1, len(after) + 1))

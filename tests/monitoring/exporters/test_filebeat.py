@@ -80,7 +80,7 @@ def test_options_are_filebeats_own(filestream: dict[str, Any]) -> None:
 def test_every_journal_is_read_once(filestream: dict[str, Any], results: Path) -> None:
     names = ("alerts.jsonl", "metrics.jsonl", "metrics.rank0001.jsonl", "system_stats.jsonl")
     expected = [results / place / name for place in ("matrix/cell", "run") for name in names]
-    moved = [results / place / "system_stats.jsonl.1" for place in ("matrix/cell", "run")]
+    moved = [results / place / "system_stats.jsonl.000000001-000000001" for place in ("matrix/cell", "run")]
     assert read_by(filestream, results) == sorted([*expected, *moved])
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.gpu_monitor.metrics_log import MetricsFiles, MetricsLog, compress_full, read_metrics_log
-from monitoring.journal.encoding.archive import archives, thinned
+from monitoring.gpu_monitor.metrics_log import THINNING, MetricsLog, compress_full
+from monitoring.journal.encoding.archive import archives, full_files, thinned
+from monitoring.journal.rotating_journal import read_rotated
 
 from ...waiting import wait_until
 
@@ -27,7 +28,7 @@ def compress(arguments: list[str]) -> None:
 
 
 def numbers(path: Path) -> list[object]:
-    return [record["number"] for record in read_metrics_log(path)]
+    return [record["number"] for record in read_rotated(path)]
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_log_is_bounded_and_keeps_its_beginning(tmp_path: Path, by_hand: list[li
             compress(by_hand.pop())
     log.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 20_000
-    kept = list(read_metrics_log(log.path))
+    kept = list(read_rotated(log.path))
     assert [line["number"] for line in kept[:2]] == [0, 0]
     assert [line["gpu_index"] for line in kept[:2]] == [0, 1]
     assert sum(int(str(line.get("samples", 1))) for line in kept) == 1500
@@ -88,8 +89,8 @@ def test_archive_that_a_kill_left_beside_its_file_is_read_once(
     for path, content in full.items():
         path.write_bytes(content)
     assert (len(full), numbers(log.path)) == (3, list(range(30)))
-    assert MetricsFiles().oldest(log.path) is None
-    assert list(tmp_path.glob("*-*[0-9]")) == []
+    compress(by_hand[-1])
+    assert ([one.last for one in full_files(log.path)], numbers(log.path)) == ([30], list(range(30)))
     log.close()
 
 
@@ -134,10 +135,8 @@ def test_series_that_stand_between_each_other_are_thinned_each() -> None:
         for number in range(20)
         for gpu in range(2)
     ]
-    kind = MetricsFiles()
-    kept = [
-        orjson.loads(line) for line in thinned(map(orjson.dumps, records), 10, kind.distinct, kind.series)
-    ]
+    lines = thinned(map(orjson.dumps, records), 10, THINNING.distinct, THINNING.series)
+    kept = [orjson.loads(line) for line in lines]
     assert [(it["number"], it["gpu_index"], it["state"], it["samples"], it["until"]) for it in kept] == [
         (0, 0, "ok", 10, "t9"),
         (0, 1, "ok", 10, "t9"),

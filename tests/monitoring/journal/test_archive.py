@@ -11,13 +11,20 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.sampling.gpu_stats import GpuStatsFiles
+from monitoring.agent.sampling.gpu_stats import THINNING
 from monitoring.gpu.sample import MIB
-from monitoring.journal.encoding.archive import archive_path, archives, thinned, write_archive
+from monitoring.journal.encoding.archive import (
+    archive_path,
+    archives,
+    full_files,
+    full_path,
+    thinned,
+    write_archive,
+)
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import JSON_LINE
-from monitoring.journal.rotating_journal import RotatingJournal, newest_record, numbered, read_rotated
+from monitoring.journal.rotating_journal import RotatingJournal, newest_record, read_rotated
 from monitoring.journal.tail import Tail
 
 
@@ -29,7 +36,7 @@ def write(journal: RotatingJournal, count: int) -> None:
 def archiver(path: Path, told: list[str], *, file_bytes: int = MIB, keep: int = 16) -> Archiver:
     return Archiver(
         path,
-        GpuStatsFiles(),
+        THINNING,
         file_bytes=file_bytes,
         keep=keep,
         tell=lambda _, message: told.append(message),
@@ -52,13 +59,14 @@ def test_full_file_becomes_an_archive_and_goes_when_the_next_is_full(tmp_path: P
         write(journal, 8)  # a file holds seven or eight
         archiver(path, []).work(threading.Event())
     assert seqs(path) == list(range(1, 161))
+    [full] = full_files(path)
     assert sorted(file.name for file in tmp_path.iterdir() if file.suffix != ".xz") == [
         path.name,
-        path.name + ".1",
+        full.path.name,
     ]
     assert journal.removed == 0
     path.write_bytes(b"")
-    numbered(path, 1).unlink()
+    full.path.unlink()
     newest = newest_record(path)
     assert newest is not None
     assert newest["seq"] == archives(path)[-1].last
@@ -101,8 +109,12 @@ def test_archive_that_a_kill_left_beside_its_file_is_read_once(tmp_path: Path) -
     for name in (half, *others):
         (tmp_path / name).write_bytes(b"\xfd7zXZ")
     archiver(path, []).work(threading.Event())
-    left = sorted(file.name for file in tmp_path.iterdir() if file.suffix != ".xz")
-    assert left == sorted([*others, path.name, f"{path.name}.1", f"{path.name}.2"])
+    assert {file.name for file in tmp_path.glob(".*")} == set(others)
+    for archive in archives(path):
+        full_path(path, archive.first, archive.last).write_bytes(archive.open().read())
+    assert (len(full_files(path)), seqs(path)) == (2, list(range(1, 21)))
+    archiver(path, []).work(threading.Event())
+    assert [full.last for full in full_files(path)] == [archives(path)[-1].last]
     assert seqs(path) == list(range(1, 21))
     assert archives(path)[0].first == 1
     write(journal, 10)
@@ -141,7 +153,7 @@ def test_what_cannot_be_thinned_further_is_removed_and_said_so(tmp_path: Path) -
             "noise": chance.randbytes(900).hex(),
         }
         write_archive(archive_path(path, first, first + 999), [orjson.dumps(line, option=JSON_LINE)])
-    numbered(path, 1).write_bytes(b'{"seq":3001,"attempt":1,"event":"gpu","time":1.0}\n')
+    full_path(path, 3001, 3001).write_bytes(b'{"seq":3001,"attempt":1,"event":"gpu","time":1.0}\n')
     path.touch()
     told: list[str] = []
     archiver(path, told, file_bytes=1500, keep=1).work(threading.Event())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
 import pytest
 
+from monitoring.journal.encoding.archive import full_files, full_path
 from monitoring.journal.records import Record, read_records
-from monitoring.journal.rotating_journal import RotatingJournal, newest_record, numbered, read_rotated
+from monitoring.journal.rotating_journal import RotatingJournal, newest_record, read_rotated
 from monitoring.journal.tail import RecordTail, Tail
 
 PADDING = "x" * 80
@@ -35,20 +37,17 @@ def test_numbers_go_on_over_files_and_lives(tmp_path: Path) -> None:
         journal.close()
     assert seqs(list(read_rotated(path))) == list(range(1, 101))
     assert seqs([record for record in [newest_record(path)] if record]) == [100]
-    assert seqs([record for record, _ in read_records(numbered(path, 1))])[-1] in range(90, 101)
+    assert seqs([record for record, _ in read_records(full_files(path)[-1].path)])[-1] in range(90, 101)
 
 
 def test_oldest_file_of_too_many_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "gpu_stats.jsonl"
     write(opened(path, keep=3), 100)
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "gpu_stats.jsonl",
-        "gpu_stats.jsonl.1",
-        "gpu_stats.jsonl.2",
-        "gpu_stats.jsonl.3",
-    ]
     left = seqs(list(read_rotated(path)))
     assert left == list(range(left[0], 101))
+    full = [(file.first, file.last) for file in full_files(path)]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert [first for first, _ in full] == [left[0], full[0][1] + 1, full[1][1] + 1]
     assert all(file.stat().st_size < 1200 for file in tmp_path.iterdir())
 
 
@@ -57,17 +56,17 @@ def test_kill_between_moving_and_beginning_loses_nothing(tmp_path: Path) -> None
     journal = opened(path, file_bytes=10**6)
     write(journal, 10)
     journal.close()
-    path.rename(numbered(path, 1))
+    path.rename(full_path(path, 1, 10))
     journal = opened(path)
     write(journal, 5)
     assert seqs(list(read_rotated(path))) == list(range(1, 16))
 
 
 def test_file_that_is_met_twice_is_told_once(tmp_path: Path) -> None:
-    """As a reader may who opens the files while they move up."""
+    """As a reader may who opens the newest before it lists the full ones."""
     path = tmp_path / "gpu_stats.jsonl"
     write(opened(path), 5)
-    numbered(path, 1).hardlink_to(path)
+    full_path(path, 1, 5).hardlink_to(path)
     assert seqs(list(read_rotated(path))) == [1, 2, 3, 4, 5]
 
 
@@ -134,15 +133,19 @@ def test_tail_passes_over_damage(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_record_tail_reads_the_rest_of_a_moved_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [5, 50])
+def test_record_tail_reads_the_rest_of_moved_files(tmp_path: Path, count: int) -> None:
+    """Also of several between two looks, of which the reader stops within one."""
     path = tmp_path / "gpu_stats.jsonl"
     journal = opened(path, file_bytes=2000)
     tail = RecordTail(path)
-    found: list[int] = []
+    write(journal, 5)
+    found = seqs(list(tail.new()))
     for _ in range(40):
-        write(journal, 5)
+        write(journal, count)
+        found += seqs(list(itertools.islice(tail.new(), count - 2)))
         found += seqs(list(tail.new()))
-    assert found == list(range(1, 201))
+    assert found == list(range(1, 40 * count + 6))
 
 
 def test_tail_of_a_journal_without_records_finds_the_first_and_what_rotation_moved(tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_tail_of_a_journal_without_records_finds_the_first_and_what_rotation_mov
     assert not tail.waiting
     journal = opened(path)
     write(journal, 25)
-    assert numbered(path, 1).exists()
+    assert full_files(path)
     tail.fill(100)
     assert seqs(tail.take_all()) == list(range(1, 26))
     tail.close()

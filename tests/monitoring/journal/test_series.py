@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from monitoring import Record, Run, read_records
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
+from monitoring.journal.encoding.archive import full_files
 from monitoring.journal.lineage import counting, superseding
 from monitoring.journal.records import MEASURING, points
 from monitoring.journal.rotating_journal import RotatingJournal
@@ -295,7 +296,7 @@ def test_samples_of_gpus_and_hosts_through_rotation(tmp_path: Path) -> None:
             )
         journal.append({"event": "gpu", "time": 2e9, "multi_gpu_data": None})
         journal.close()
-    assert (tmp_path / "gpu_stats.jsonl.2").exists()
+    assert len(full_files(tmp_path / "gpu_stats.jsonl")) > 1
     series = RunSeries(tmp_path)
     series.refresh()
     power = series.metrics["gpu_power"]

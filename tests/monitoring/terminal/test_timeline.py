@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring.gpu.sample import GpuSample
-from monitoring.journal.encoding.archive import archive_path, thinned, write_archive
+from monitoring.journal.encoding.archive import archive_path, full_path, thinned, write_archive
 from monitoring.terminal.display.graphs import is_log_better
 from monitoring.terminal.history import WINDOWS, GraphHistory
 from monitoring.terminal.timeline import KEPT, LEVELS, Timeline, columns, values_of
@@ -84,9 +84,10 @@ def test_what_a_run_recorded_before_is_read_from_archives_and_files(tmp_path: Pa
     lines = []
     for seq in range(1, 4001):
         lines.append({**gpu_record([at(10.0 if seq <= 2000 else 90.0)], seq, began + seq), "samples": 1})
-    for number, part in ((2, lines[:2000]), (1, lines[2000:3000]), (0, lines[3000:])):
-        write(path if number == 0 else path.with_name(f"{path.name}.{number}"), *part)
-    old = path.with_name(f"{path.name}.2")
+    old = full_path(path, 1, 2000)
+    write(old, *lines[:2000])
+    write(full_path(path, 2001, 3000), *lines[2000:3000])
+    write(path, *lines[3000:])
     with old.open("rb") as file:
         write_archive(archive_path(path, 1, 2000), thinned(file, 10, lambda record: 0))
     old.unlink()

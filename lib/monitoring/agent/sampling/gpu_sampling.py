@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.sampling.gpu_stats import GpuStats, GpuStatsFiles
+from monitoring.agent.sampling.gpu_stats import THINNING, GpuStats
 from monitoring.agent.sampling.last_step import LastStep
 from monitoring.agent.sampling.run_processes import RunProcesses
 from monitoring.errors import MonitoringError
@@ -75,7 +75,7 @@ class GpuSampling:
         options = self._options
         archiver = Archiver(
             self._directory / self._own.name(GPU_STATS),
-            GpuStatsFiles(),
+            THINNING,
             file_bytes=options.file_mb * MIB,
             keep=options.files,
             tell=self._tell_once,
@@ -131,7 +131,7 @@ class GpuSampling:
         assert self._stats is not None
         self._append(samples)
         if self._stats.removed:
-            where = f"the oldest samples were removed: {GpuStatsFiles.where}"
+            where = f"the oldest samples were removed: {THINNING.where}"
             self._tell_once("warning", f"{self._own.name(GPU_STATS)}: {where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)

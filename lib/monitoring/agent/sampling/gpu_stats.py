@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from monitoring.agent.sampling.sample_files import SampleFiles
 from monitoring.gpu.aggregates import aggregate, is_the_runs
 from monitoring.gpu.energy import EnergyMeter, Used
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.run_devices import RunDevices, Shares, every_gpu
 from monitoring.gpu.sample import MIB, GpuSample
+from monitoring.journal.encoding.archiver import Thinning
 from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import RotatingJournal
@@ -188,12 +188,10 @@ class GpuStats:
         self._journal.close()
 
 
-class GpuStatsFiles(SampleFiles):
-    """How gpu_stats.jsonl is compressed and thinned."""
+def _distinct(record: Record) -> object:
+    """Return what thinning keeps: each attempt, state of a GPU and change of whether it is the run's."""
+    gpus = cast("list[dict[str, Any]]", record.get("multi_gpu_data", ()))
+    return record["attempt"], record["event"], [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]
 
-    where = "GPU_STATS_FILES times GPU_STATS_FILE_MB are full"
 
-    def distinct(self, record: Record) -> object:
-        """Return what thinning keeps: each attempt, state of a GPU and change of whether it is the run's."""
-        gpus = cast("list[dict[str, Any]]", record.get("multi_gpu_data", ()))
-        return super().distinct(record), [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]
+THINNING = Thinning("GPU_STATS_FILES times GPU_STATS_FILE_MB are full", _distinct)

@@ -11,14 +11,13 @@ from typing import Any
 
 from monitoring.agent.sampling.last_step import LastStep
 from monitoring.agent.sampling.run_processes import RunProcesses
-from monitoring.agent.sampling.sample_files import SampleFiles
 from monitoring.gpu.options import machine_monitor_options
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
 from monitoring.host.name import host_name
 from monitoring.host.other_work import MachineWork
 from monitoring.journal.alerts import Alerts, Severity
-from monitoring.journal.encoding.archiver import Archiver
+from monitoring.journal.encoding.archiver import Archiver, Thinning
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import RotatingJournal
@@ -58,10 +57,11 @@ class SystemStats:
         self._step.close()
 
 
-class SystemStatsFiles(SampleFiles):
-    """How system_stats.jsonl is compressed and thinned."""
-
-    where = "SYSTEM_STATS_FILES times SYSTEM_STATS_FILE_MB are full"
+# A thinned record never spans two attempts.
+THINNING = Thinning(
+    "SYSTEM_STATS_FILES times SYSTEM_STATS_FILE_MB are full",
+    distinct=lambda record: (record["attempt"], record["event"]),
+)
 
 
 class MachineSampling:
@@ -92,7 +92,7 @@ class MachineSampling:
         threading.Thread(target=self._sample, name="machine sampling", daemon=True).start()
         archiver = Archiver(
             self._directory / self._own.name(SYSTEM_STATS),
-            SystemStatsFiles(),
+            THINNING,
             file_bytes=self._options.file_mb * MIB,
             keep=self._options.files,
             tell=self._tell_once,

@@ -1,4 +1,4 @@
-"""Archives: full files of a journal, compressed as NAME.FIRST-LAST.xz by the `seq` of their records.
+"""Full files of a journal or log: NAME.FIRST-LAST, by the numbers of their records, and .xz once compressed.
 
 An archive is JSON lines as before, for `xzcat`. In a thinned one a record stands for `samples` records in a
 row, at most `thinned`, of which it is the first; `until` is the time of the last.
@@ -21,17 +21,19 @@ from monitoring.journal.records import JSON_LINE, Record, parse
 
 
 @dataclass(frozen=True)
-class Archive:
-    """One compressed file, which is complete and never grows."""
+class FullFile:
+    """A file that never grows, or the archive that replaces it."""
 
     path: Path
     first: int
-    """`seq` of its first record."""
+    """Number of its first record."""
     last: int
-    """`seq` of its last record, before it was thinned."""
+    """Number of its last record, before it was thinned."""
 
     def open(self) -> BinaryIO:
         """Return its lines; OSError if it is gone."""
+        if self.path.suffix != ".xz":
+            return self.path.open("rb")
         import lzma  # here, because every start of a training imports this module and few open an archive
 
         return lzma.open(self.path, "rb")  # type: ignore[return-value]  # a BufferedIOBase is all of it
@@ -42,19 +44,56 @@ class Archive:
             return _number(parse(file.readline()) or {}, "thinned")
 
 
-def archives(path: Path) -> list[Archive]:
+def archives(path: Path) -> list[FullFile]:
     """Return the archives of a journal, oldest first."""
+    return _listed(path, ".xz")
+
+
+def full_files(path: Path) -> list[FullFile]:
+    """Return its other full files, oldest first; some of them may have an archive by now."""
+    return _listed(path, "")
+
+
+def _listed(path: Path, suffix: str) -> list[FullFile]:
     found = []
-    for other in path.parent.glob(f"{path.name}.*.xz"):
-        match = re.fullmatch(r"(\d+)-(\d+)\.xz", other.name.removeprefix(f"{path.name}."))
+    for other in path.parent.glob(f"{path.name}.*{suffix}"):
+        match = re.fullmatch(rf"(\d+)-(\d+){suffix}", other.name.removeprefix(f"{path.name}."))
         if match:
-            found.append(Archive(other, int(match[1]), int(match[2])))
-    return sorted(found, key=lambda archive: archive.first)
+            found.append(FullFile(other, int(match[1]), int(match[2])))
+    return sorted(found, key=lambda full: full.first)
+
+
+def full_path(path: Path, first: int, last: int) -> Path:
+    """Return the path for the records of a journal with these numbers; names sort by age."""
+    return path.with_name(f"{path.name}.{first:09d}-{last:09d}")
 
 
 def archive_path(path: Path, first: int, last: int) -> Path:
-    """Return the path for the records of a journal with these `seq`; names sort by age."""
-    return path.with_name(f"{path.name}.{first:09d}-{last:09d}.xz")
+    """Return the path of the archive of these."""
+    return path.with_name(f"{full_path(path, first, last).name}.xz")
+
+
+def move_aside(path: Path, first: int, last: int, keep: int) -> int:
+    """Rename a full file; returns how many of the oldest had to go, as more than `keep` have no archive."""
+    path.rename(full_path(path, first, last))
+    too_many = unarchived(path)[:-keep]
+    for full in too_many:
+        full.path.unlink(missing_ok=True)
+    return len(too_many)
+
+
+def unarchived(path: Path) -> list[FullFile]:
+    """Return the full files without an archive, oldest first."""
+    last = max((archive.last for archive in archives(path)), default=0)
+    return [full for full in full_files(path) if full.last > last]
+
+
+def remove_archived(path: Path) -> None:
+    """Remove full files that have an archive, but for the newest: a reader may still be in it."""
+    waiting = unarchived(path)
+    for full in full_files(path)[:-1]:
+        if full not in waiting:
+            full.path.unlink(missing_ok=True)
 
 
 def write_archive(path: Path, lines: Iterable[bytes]) -> None:

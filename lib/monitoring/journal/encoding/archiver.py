@@ -5,19 +5,22 @@ A follower that lags need not be waited for: it reads archives like any other fi
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
 
 from monitoring.journal.alerts import Severity
 from monitoring.journal.encoding.archive import (
-    Archive,
+    FullFile,
     archive_path,
     archives,
+    remove_archived,
     remove_unfinished,
     thinned,
+    unarchived,
     write_archive,
 )
 from monitoring.journal.records import Record
@@ -35,29 +38,25 @@ LONGEST = 1000
 Report = Callable[[Severity, str], None]
 
 
-class FullFiles(Protocol):
-    """How one kind of file (journal or log) finds its full files and tells its records apart."""
+@dataclass(frozen=True)
+class Thinning:
+    """How records of one kind of file are thinned, where space runs out."""
 
     where: str
     """Why there is no more room, in words."""
-
-    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
-        """The oldest full file without an archive, opened, and the numbers of its first and last record."""
-
-    def series(self, record: Record) -> object:
-        """Return the series that a record belongs to, where several series are interleaved in one file."""
-
-    def distinct(self, record: Record) -> object:
-        """Return the part of a record that thinning must keep: a change of it begins a new group."""
+    distinct: Callable[[Record], object]
+    """The part of a record that is kept: a change of it begins a new group."""
+    series: Callable[[Record], object] = lambda record: None
+    """The series that a record belongs to, where several are interleaved in one file."""
 
 
 class Archiver:
     """Keeps the files of one journal or log below `keep` times `file_bytes`, the newest two included."""
 
-    def __init__(self, path: Path, kind: FullFiles, *, file_bytes: int, keep: int, tell: Report) -> None:
+    def __init__(self, path: Path, thinning: Thinning, *, file_bytes: int, keep: int, tell: Report) -> None:
         """`tell` gets messages for the user, possibly the same one many times."""
         self._path = path
-        self._kind = kind
+        self._thinning = thinning
         # of the two newest files one is being written, and one may wait to be compressed
         self._most = max(1, keep - 2) * file_bytes
         self._tell = tell
@@ -81,11 +80,16 @@ class Archiver:
         if not self._begun:
             remove_unfinished(self._path)
             self._begun = True
-        while (found := self._kind.oldest(self._path)) is not None:
-            file, first, last = found
-            with file:
-                write_archive(archive_path(self._path, first, last), _paced(file, ending))
-            self._make_room(ending)
+        remove_archived(self._path)
+        while waiting := unarchived(self._path):
+            full = waiting[0]
+            with (
+                contextlib.suppress(FileNotFoundError),
+                full.open() as lines,
+            ):  # its writer removes the oldest
+                write_archive(archive_path(self._path, full.first, full.last), _paced(lines, ending))
+                remove_archived(self._path)
+                self._make_room(ending)
 
     def _make_room(self, ending: threading.Event) -> None:
         while len(stored := archives(self._path)) > 1 and _size(stored) > self._most:
@@ -95,17 +99,17 @@ class Archiver:
             if least >= LONGEST:
                 stored[0].path.unlink()
                 self._tell(
-                    "warning", f"{self._path.name}: the oldest samples were removed: {self._kind.where}"
+                    "warning", f"{self._path.name}: the oldest samples were removed: {self._thinning.where}"
                 )
                 continue
             self._thin(stored[levels.index(least)], ending)
 
-    def _thin(self, archive: Archive, ending: threading.Event) -> None:
+    def _thin(self, archive: FullFile, ending: threading.Event) -> None:
         with archive.open() as lines:
-            kept = thinned(_paced(lines, ending), THIN, self._kind.distinct, self._kind.series)
+            kept = thinned(_paced(lines, ending), THIN, self._thinning.distinct, self._thinning.series)
             write_archive(archive.path, kept)
         self._tell(
-            "info", f"{self._path.name}: of the oldest samples every {THIN}th is kept: {self._kind.where}"
+            "info", f"{self._path.name}: of the oldest samples every {THIN}th is kept: {self._thinning.where}"
         )
 
 
@@ -125,5 +129,5 @@ def _paced(lines: Iterable[bytes], ending: threading.Event) -> Iterator[bytes]:
             begun = time.thread_time()
 
 
-def _size(stored: Iterable[Archive]) -> int:
+def _size(stored: Iterable[FullFile]) -> int:
     return sum(archive.path.stat().st_size for archive in stored)
