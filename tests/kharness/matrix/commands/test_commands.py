@@ -155,7 +155,8 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path,
     runner.wait()
     sweep = killed / "results" / "latest"
     for trial in sweep.glob("trial-*"):  # as if it was killed between two trials
-        if json.loads((trial / "status.json").read_text())["status"] != "complete":
+        status = trial / "status.json"  # the directory is there before its files
+        if not status.exists() or json.loads(status.read_text())["status"] != "complete":
             shutil.rmtree(trial)
     plan = json.loads((sweep / "matrix.json").read_text())
     plan["cells"] = [one for one in plan["cells"] if (sweep / one["name"]).exists()]
