@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from kharness.config.affects import Affects
@@ -31,7 +31,7 @@ from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.supervise_single import tell_detached
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
-from kharness.matrix.sweep.search import Space
+from kharness.matrix.sweep.search import Space, examples
 from kharness.matrix.sweep.sweep import num_trials, source_for
 from kharness.matrix.time_needed import time_lines
 from kharness.runs.errors import MatrixError
@@ -165,8 +165,15 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
 def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) -> int:
     """Run a sweep that has just been planned, as `supervise` does; its trials are drawn from the space."""
     with RunnerLock(plan.directory):
-        expected = expected_seconds(plan.launches, plan.directory.parent)
-        for line in time_lines(plan, plan.launches, plan.settings, expected, jobs=num_jobs(plan.settings)):
+        results, num_runs = plan.directory.parent, num_trials(plan)
+        if plan.launches:
+            likely, expected = plan.launches, expected_seconds(plan.launches, results)
+        else:  # what a search will choose is not known yet
+            open_space = cache(open_space)
+            space = open_space()
+            likely = examples(space, plan.directory, num_runs)
+            expected = expected_seconds(likely, results, space.affects)
+        for line in time_lines(plan, likely, plan.settings, expected, jobs=num_jobs(plan.settings)):
             say(line)
         return supervise(
             plan.directory,
@@ -174,7 +181,7 @@ def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) 
             plan.settings,
             root=root,
             report=told_leaderboard,
-            num_runs=num_trials(plan),
+            num_runs=num_runs,
             watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
         )
@@ -204,9 +211,15 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     return EXIT_FAILED if missing else code
 
 
-def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:
-    """Return the expected seconds of each launch by name, as far as the earlier runs in `results` allow."""
-    affects = read_affects(launches[0].directory) if launches else Affects()
+def expected_seconds(
+    launches: Sequence[Launch], results: Path, affects: Affects | None = None
+) -> dict[str, float]:
+    """Return the expected seconds of each launch by name, as far as the earlier runs in `results` allow.
+
+    What options affect stands in the directory of a launch, where it has one.
+    """
+    if affects is None:
+        affects = read_affects(launches[0].directory) if launches else Affects()
     history = read_history(results, affects)
     found = {launch.name: history.expected(launch.asked) for launch in launches}
     return {name: estimate.seconds for name, estimate in found.items() if estimate is not None}

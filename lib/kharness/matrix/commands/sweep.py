@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+from kharness.config.affects import Affects
 from kharness.config.values import Value
 from kharness.matrix.commands.axes import cells_of, parse_axis, split_axis
 from kharness.matrix.commands.given import Given
@@ -54,6 +55,7 @@ class CommandSpace:
     def __init__(self, given: Given, ranges: Sequence[Range]) -> None:
         self._given = given
         self.ranges = ranges
+        self.affects = Affects()
 
     @classmethod
     def of(cls, plan: Plan) -> CommandSpace:
@@ -70,7 +72,6 @@ class CommandSpace:
         return launch
 
     def launch(self, cell: Cell, directory: Path) -> CommandLaunch:
-        """Return how a trial of the sweep in `directory` is started."""
         run = directory / cell.name
         return command_launch(run, self._given.command(cell.name, run, cell.values), root=self._given.cwd)
 

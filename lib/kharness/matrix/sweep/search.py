@@ -10,8 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import cycle, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kharness.config.affects import Affects
 from kharness.config.errors import ConfigError
 from kharness.environment.parts import bring
 from kharness.matrix.planning.cells import Cell, MistakeError, Refused
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 # So often a proposal may be one that was made before, or refused, until the space counts as exhausted; of
 # the first half of them the search proposes, the others are drawn at random.
 PATIENCE = 100
+
+# So many trials of a search are drawn to say how long it takes; further ones are taken to be like them.
+MOST_EXAMPLES = 20
 
 Propose = Callable[[int], dict[str, str]]
 """Function from the number of an attempt to the value of each symbol."""
@@ -171,8 +177,15 @@ class Space(Protocol):
     def ranges(self) -> Sequence[Range]:
         """In the order in which they were given."""
 
+    @property
+    def affects(self) -> Affects:
+        """What the options of a trial affect; nothing is known of those of a command."""
+
     def cell(self, name: str, values: Mapping[str, str]) -> Cell:
         """Return the trial of these values; ConfigError where they are refused."""
+
+    def launch(self, cell: Cell, directory: Path) -> Launch:
+        """Return how a trial of the sweep in `directory` is started."""
 
     def begin(self, cell: Cell, plan: Plan) -> Launch:
         """Write a trial's directory in that of the plan, not flushed to the disk."""
@@ -208,6 +221,13 @@ def draw(space: Space, count: int, *, seed: int) -> tuple[list[Cell], list[Refus
             break
         cells.append(cell)
     return cells, refused
+
+
+def examples(space: Space, directory: Path, count: int) -> list[Launch]:
+    """Return so many trials as a search may choose them, none of them written: they tell its time."""
+    drawn = draw(space, min(count, MOST_EXAMPLES), seed=0)[0]
+    known = cycle([space.launch(cell, directory) for cell in drawn])
+    return list(islice(known, int(min(count, size(space.ranges)))))
 
 
 def trial_name(number: int) -> str:

@@ -168,6 +168,7 @@ class TreeSpace:
         self._tree = tree
         self._around = around
         self.ranges = ranges
+        self.affects = tree.affects
 
     @classmethod
     def of(cls, plan: Plan, root: Path) -> TreeSpace:
@@ -183,8 +184,11 @@ class TreeSpace:
         chosen = Combination(name, values, layer)
         return resolve_one(self._tree, self._around, chosen, symbols=list(values))
 
+    def launch(self, cell: Cell, directory: Path) -> Launch:
+        return launch_of(cell, directory, self._tree.root)
+
     def begin(self, cell: Cell, plan: Plan) -> Launch:
-        launch = launch_of(cell, plan.directory, self._tree.root)
+        launch = self.launch(cell, plan.directory)
         if plan.machine is not None:
             launch = with_threads(launch, plan.settings, plan.machine)
         write_cell(cell, launch.directory, root=launch.root)

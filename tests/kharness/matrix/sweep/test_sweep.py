@@ -19,6 +19,7 @@ from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import prepare_sweep
 
 from ..conftest import Checkout
+from ..test_dry_run import put_run
 
 # The search has a space of its own in which a random draw is mostly bad.
 SEARCH = 'CONFIG_BEHAVIOR="bowl"\nCONFIG_LEARNING_RATE="1e-8..1e4 log"\nCONFIG_NUM_STEPS=1\n'
@@ -159,6 +160,23 @@ def test_a_search_of_a_small_space_ends_with_it(checkout: Checkout) -> None:
         assert code == 0, output
         tried = sorted(tuple(cell["values"].values()) for cell in plan(checkout)["cells"])
         assert tried == [("adam", "1"), ("adam", "2"), ("sgd", "1"), ("sgd", "2")]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "said"),
+    [
+        ('CONFIG_OPTIMIZER=all\nCONFIG_LEARNING_RATE="1e-3..1 log"\n', "estimate: 3:00"),
+        ("CONFIG_OPTIMIZER=all\n", "estimate: 2:00"),  # there are no more than two trials
+    ],
+)
+def test_how_long_a_search_takes_is_said_before_it_has_chosen_a_trial(
+    checkout: Checkout, ranges: str, said: str
+) -> None:
+    put_run(checkout, "a", seconds=60)
+    code, output = sweep(checkout, ranges, "CONFIG_SWEEP_METHOD=tpe", "CONFIG_SWEEP_TRIALS=3")
+    lines = output.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("sweep: tpe, 3 trials ("))
+    assert (code, lines[begin + 1 : begin + 3]) == (0, [f"  in results/{checkout.latest.name}", f"  {said}"])
 
 
 def test_what_the_tree_refuses_is_no_trial_of_a_search(checkout: Checkout) -> None:
