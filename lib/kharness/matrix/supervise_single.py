@@ -87,7 +87,7 @@ def _outcome_of_single(
     from kharness.matrix.running.protocols import Queue
 
     with (
-        PrintedRun(launch.directory, sys.stdout) as view,
+        PrintedRun(launch.directory, sys.stdout, signals=signals) as view,
         closing(open_launcher(str(settings["LAUNCHER"]), settings, view.say)) as launcher,
     ):
         outcomes = run_all(

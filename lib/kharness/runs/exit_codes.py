@@ -79,3 +79,7 @@ CAUSE_OF_EXIT: Mapping[int, str] = {
     EXIT_OUT_OF_MEMORY: OUT_OF_MEMORY,
     EXIT_DISK_FULL: DISK_FULL,
 }
+
+# What a training prints after the name of a signal that asks it to stop; its runner has said so of its own.
+SAYS_STOPPING = "stopping after this step"
+SAYS_STOPPED = "stopped before the first step"

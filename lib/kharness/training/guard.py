@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from kharness.runs.exit_codes import DEVICE
+from kharness.runs.exit_codes import DEVICE, SAYS_STOPPING
 from kharness.training.errors import NonFiniteError, OutOfMemoryError, TrainingError
 from monitoring.host.stop_signals import StopRequests
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, copy_scalars
@@ -72,7 +72,7 @@ class StopOnSignal:
         self.requested = signal.Signals(number).name
         # os.write and not print: print is not reentrant, and the signal may have come within one.
         with suppress(OSError):  # a terminal that is gone, or a full disk, is no reason not to save
-            os.write(2, f"\n{self.requested}: stopping after this step\n".encode())
+            os.write(2, f"\n{self.requested}: {SAYS_STOPPING}\n".encode())
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,26 @@ from kharness.config.output import in_columns
 from kharness.matrix.running.execute import ActiveRun, Outcome, end_of_journal
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.bar_line import CLEAR, DRAW_EVERY, can_have_bar
+from kharness.runs.exit_codes import SAYS_STOPPED, SAYS_STOPPING
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch
 from monitoring.errors import columns_of
 
 if TYPE_CHECKING:  # what reads journals is imported once a run is started, which does not wait for it
     from kharness.matrix.running.journal_bar import JournalBar
+
+
+# Seconds that a run may take to begin without a word of it.
+SHORT = 1.0
+
+# What a training says of the signal by which the runner passes a request on; the signal was another one.
+_OF_STOP = re.compile(rf"\nSIGTERM: (?:{SAYS_STOPPING}\n|({SAYS_STOPPED}\n))".encode())
+
+
+class Stops(Protocol):
+    """The requests to stop."""
+
+    stops: list[int]
 
 
 class CopyTarget(Protocol):
@@ -66,12 +81,20 @@ class PrintedRun:
     What the terminal does not take stays in output.log until it does; the rest is shown at the end.
     """
 
-    def __init__(self, directory: Path, stream: TextIO, *, is_begun: bool = False) -> None:
-        """One that `is_begun` has been launched for the first time, and all that is there is its own."""
+    def __init__(
+        self, directory: Path, stream: TextIO, *, is_begun: bool = False, starting: str = "", signals: Stops
+    ) -> None:
+        """One that `is_begun` has been launched for the first time, and all that is there is its own.
+
+        `starting` stands in place of the bar until the run prints something or begins its journal. Once
+        `signals` have a request to stop, the runner has said so, and the run need not.
+        """
         self._output, self._encoding = Unblocked(stream), stream.encoding
         self._copier = Copier(directory / OUTPUT_LOG, self._output, from_start=is_begun)
         self._directory, self._stream = directory, stream
         self._since = 0 if is_begun else end_of_journal(directory)
+        self._starting, self._signals = starting, signals
+        self._says_starting = time.monotonic() + SHORT
         self._next = 0.0
         self._drawn = ""
         self._is_line = True
@@ -83,6 +106,8 @@ class PrintedRun:
 
     def __exit__(self, *_: object) -> None:
         self._show(self._copier.read(), draws=False)
+        if self._drawn:  # of a run that was killed: what comes next is a line of its own
+            self._output.write(b"\n")
         self._output.close()
         self._copier.__exit__()
 
@@ -101,13 +126,18 @@ class PrintedRun:
         # The journal has the end of an epoch before output.log has the line on it.
         if self._bar:
             self._bar.read()
+        if printed and self._signals.stops:
+            printed = _OF_STOP.sub(rb"\1", printed)
         if printed:
             self._output.write(self._wiping().encode() + printed)
-            self._is_line = printed.endswith(b"\n")
+            self._is_line, self._starting = printed.endswith(b"\n"), ""
         now = time.monotonic()
         if draws and self._bar and self._is_line and now >= self._next:
             self._next = now + DRAW_EVERY
-            line = self._bar.line()
+            if self._bar.start:
+                self._starting = ""
+            is_late = now >= self._says_starting
+            line = self._bar.line() or (self._starting if is_late else "")
             if line != self._drawn:
                 self._output.write(self._encoded(f"{CLEAR}{line}"))
                 self._drawn = line

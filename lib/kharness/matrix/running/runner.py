@@ -17,6 +17,7 @@ from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.protocols import DRAW_EVERY, Resources, RunnerView, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.runs.causes import FREE, RETRYABLE, Stop
+from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_file import attempts_without_step
@@ -355,7 +356,10 @@ def run_one(
 
     `begun` is the status of one whose first attempt has been started already.
     """
-    with PrintedRun(launch.directory, stream, is_begun=begun is not None) as view:
+    of_us = "" if isinstance(launch, CommandLaunch) else "starting: torch is imported, data is read"
+    with PrintedRun(
+        launch.directory, stream, is_begun=begun is not None, starting=of_us, signals=signals
+    ) as view:
         machine = MachineWork(os.getpid())
         run = ActiveRun(launch, launcher, Slot(), machine, adopted=begun)
         stopper = Stopper(signals, view.say)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from kharness.config.errors import RENDEZVOUS_FILE
-from kharness.runs.exit_codes import EXIT_LOST_RANK, EXIT_STOPPED
+from kharness.runs.exit_codes import EXIT_LOST_RANK, EXIT_STOPPED, SAYS_STOPPED
 from kharness.training.guard import SIGNALS
 from monitoring.host.libc import ending_with
 
@@ -104,7 +104,7 @@ class _PassedOn:
         ):  # else one has failed
             self.has_ended_all = True
             with suppress(OSError):  # not print, which is not reentrant
-                os.write(2, f"\n{signal.Signals(number).name}: stopped before the first step\n".encode())
+                os.write(2, f"\n{signal.Signals(number).name}: {SAYS_STOPPED}\n".encode())
             for rank in self._ranks:
                 rank.kill()
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TextIO, cast
 
@@ -17,6 +17,7 @@ import pytest
 
 from kharness.matrix.running.journal_bar import JournalBar
 from kharness.matrix.running.printed_run import PrintedRun
+from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.journal_tail import end_offset
 from monitoring import Run
@@ -116,10 +117,89 @@ def training(
 def test_lines_of_the_runner_are_as_wide_as_the_terminal(tmp_path: Path) -> None:
     master, slave = os.openpty()
     termios.tcsetwinsize(slave, (24, 30))
-    with open(slave, "w") as terminal, PrintedRun(tmp_path, terminal) as view:
+    with open(slave, "w") as terminal, PrintedRun(tmp_path, terminal, signals=Signals()) as view:
         view.say("SIGINT: stopping after the current step")
     with open(master, "rb", buffering=0) as shown:
         assert shown.read(4096) == b"SIGINT: stopping after the\r\n  current step\r\n"
+
+
+@contextmanager
+def shown_run(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, signals: Signals
+) -> Iterator[tuple[PrintedRun, Callable[[], bytes]]]:
+    """A run on a terminal, and what that has shown since it was asked before."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("kharness.matrix.running.printed_run.SHORT", 0.0)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 100))
+    os.set_blocking(master, False)
+
+    def seen() -> bytes:
+        with suppress(BlockingIOError):
+            return os.read(master, 4096)
+        return b""
+
+    with open(slave, "w") as terminal:
+        view = PrintedRun(directory, terminal, starting="starting: data is read", signals=signals)
+        yield view, seen
+    os.close(master)
+
+
+def test_a_terminal_shows_what_is_done_until_the_training_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shown_run(tmp_path, monkeypatch, Signals()) as (view, seen):
+        with view:
+            view.look()
+            waits = seen()
+            (tmp_path / "output.log").write_text("training\n")
+            view.look()
+            prints = seen()
+        ends = seen()
+    assert (waits, prints, ends) == (b"\r\x1b[Kstarting: data is read", b"\r\x1b[Ktraining\r\n", b"")
+
+
+def test_nothing_is_said_of_the_start_where_the_output_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kharness.matrix.running.printed_run.SHORT", 0.0)
+    with (
+        (tmp_path / "shown").open("w+") as stream,
+        PrintedRun(tmp_path, stream, starting="starting: data is read", signals=Signals()) as view,
+    ):
+        view.look()
+    assert (tmp_path / "shown").read_text() == ""
+
+
+def test_the_bar_of_a_killed_training_is_a_whole_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shown_run(tmp_path, monkeypatch, Signals()) as (view, seen):
+        with view, training(tmp_path, num_steps=3) as (run, _):
+            run.log_step(1, train_loss=2.5)
+            view.look()
+            bar = seen()
+        end = seen()
+    assert (bar.startswith(b"\r\x1b[KTraining:  33%"), bar.endswith(b"\n"), end) == (True, False, b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("stops", "shown"),
+    [
+        ([signal.SIGINT], "a\nstopped before the first step\nb\n"),
+        ([], "a\n\nSIGTERM: stopping after this step\n\nSIGTERM: stopped before the first step\nb\n"),
+    ],
+)
+def test_a_request_that_the_runner_passed_on_is_said_once(
+    tmp_path: Path, stops: list[int], shown: str
+) -> None:
+    signals = Signals()
+    signals.stops = stops
+    with (tmp_path / "shown").open("w+") as stream, PrintedRun(tmp_path, stream, signals=signals) as view:
+        text = "a\n\nSIGTERM: stopping after this step\n\nSIGTERM: stopped before the first step\nb\n"
+        (tmp_path / "output.log").write_text(text)
+        view.look()
+    assert (tmp_path / "shown").read_text() == shown
 
 
 def test_bar_is_where_the_journal_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
