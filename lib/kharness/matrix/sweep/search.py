@@ -179,7 +179,7 @@ class Space(Protocol):
 
     @property
     def affects(self) -> Affects:
-        """What the options of a trial affect; nothing is known of those of a command."""
+        """The words of each option of a trial; of options of a command nothing is known."""
 
     def cell(self, name: str, values: Mapping[str, str]) -> Cell:
         """Return the trial of these values; ConfigError where they are refused."""
