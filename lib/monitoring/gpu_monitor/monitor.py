@@ -20,15 +20,16 @@ from typing import Any, Literal, Self
 from monitoring.errors import MonitoringError, PortTakenError
 from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.energy import EnergyMeter
+from monitoring.gpu.history import Statistics
 from monitoring.gpu.sample import MIB, GpuEvent, GpuSample, Snapshot
-from monitoring.gpu_monitor.history import GpuHistory, Statistics, metrics_line
+from monitoring.gpu_monitor.lines import metrics_line, training_line
 from monitoring.gpu_monitor.metrics_log import LIMITS, MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
 from monitoring.host.correlation import correlation_id, own_rank
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.encoding.global_step import as_step, shown
 from monitoring.journal.records import Record
-from monitoring.journal.structured_log import STANDARD, JsonLog, timestamp
+from monitoring.journal.structured_log import STANDARD, JsonLog
 from monitoring.sampler_process.loop import ChosenGpus
 
 LOGGER = "monitoring.gpu_monitor"
@@ -68,15 +69,12 @@ class GPUMonitor(ChosenGpus):
         """
         if sample_interval <= 0 or min(history_size, file_mb, files) < 1:
             raise ValueError("sample_interval, history_size, file_mb and files are above 0")
-        super().__init__(None if gpu_index == "all" else _indices(gpu_index))
+        super().__init__(None if gpu_index == "all" else _indices(gpu_index), history_size)
         self.sample_interval = sample_interval
-        self.history = GpuHistory(history_size)
         self.correlation_id = correlation_id()
         self.gpu_files: list[Path] = []
         """The gpu_metrics_*.jsonl that were written."""
         self.training_file: Path | None = None
-        self.ready = threading.Event()
-        """Set when the first sample is there, or when there will be none."""
         self.metrics = MonitorMetrics(name, self.history, self.correlation_id)
         self._log_dir = None if log_dir is None else Path(log_dir)
         self._file_bytes, self._files = file_mb * MIB, files
@@ -190,9 +188,6 @@ class GPUMonitor(ChosenGpus):
                 self._log.warning(event.message, extra={"gpu_index": event.index, "code": event.code})
         self.ready.set()
 
-    def _set_ready(self) -> None:
-        self.ready.set()
-
     # ------------------------------------------------------------- files and messages
 
     def _open_message_log(self) -> None:
@@ -291,28 +286,27 @@ class TrainingMonitorCallback:
         seconds = self.step_seconds() if seconds is None else seconds
         self._step_began = None
         self._num_steps = next(self._count)
-        allocated, reserved = _torch_memory_mb()
-        number = None if step is None else as_step(step)
+        number, fraction = None if step is None else as_step(step), _number(epoch)
         record: Record = {
-            "timestamp": timestamp(now),
-            "step": number,
-            "epoch": _number(epoch),
-            "loss": _number(loss),
-            "learning_rate": _number(lr),
-            "gradient_norm": _number(grad_norm),
-            "throughput_samples_per_sec": _number(throughput),
-            "memory_allocated_mb": allocated,
-            "memory_reserved_mb": reserved,
-            "step_duration_seconds": seconds,
+            "event": "step",
+            "time": now,
+            "global_step": number,
+            "train_loss": _number(loss),
+            "lr": _number(lr),
+            "grad_norm": _number(grad_norm),
+            "samples_per_sec": _number(throughput),
+            "sec_per_step": seconds,
+            **_torch_memory(),
         }
+        self._monitor.metrics.take_step(record, fraction, self._num_steps)
+        written = training_line(record, fraction) if line else {}
         if number is None and step is not None:
-            record["refused_step"] = shown(step)
+            written["refused_step"] = shown(step)
             if not self._told_step:
                 self._told_step = True
                 self._monitor._tell(f"{shown(step)} is no step; such lines have a refused_step")
-        self._monitor.metrics.take_step(record, now, self._num_steps)
         if line:
-            self._monitor.log_training(record)
+            self._monitor.log_training(written)
 
     def step_seconds(self) -> float | None:
         """Return seconds since `on_step_begin`; None if no step has begun."""
@@ -351,13 +345,15 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _torch_memory_mb() -> tuple[float | None, float | None]:
-    """MiB that torch's allocator has given out and holds, of the current GPU; None where torch uses none."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
+def _torch_memory() -> Record:
+    """Return what torch's allocator has given out and holds of the current GPU, in GB; nothing without."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
-        return None, None
-    return cuda.memory_allocated() / MIB, cuda.memory_reserved() / MIB
+        return {}
+    return {
+        "gpu_mem_allocated": cuda.memory_allocated() / 1e9,
+        "gpu_mem_reserved": cuda.memory_reserved() / 1e9,
+    }
 
 
 def _plain(found: dict[int, dict[str, Statistics]]) -> dict[str, dict[str, dict[str, float]]]:

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from monitoring.exporters._monitor_files import ShownMonitor
 from monitoring.gpu.aggregates import aggregate
-from monitoring.gpu.sample import MIB
-from monitoring.gpu_monitor.history import GpuHistory
+from monitoring.gpu.history import GpuHistory
 from monitoring.host.name import host_name
 from monitoring.journal.encoding.json_form import mark_nonfinite
-from monitoring.journal.fields import STEP, rows_at
 from monitoring.journal.records import Record
 from monitoring.journal.run_metrics import RankMetrics
 from monitoring.trackers import require_package
 
 if TYPE_CHECKING:
     from monitoring.exporters._monitor_port import MonitorPort
-
-# Fields of a line of training_metrics_*.jsonl -> fields of a step record.
-STEP_FIELDS = {row.line: row.name for row in rows_at(STEP) if row.line}
 
 
 class MonitorMetrics(ShownMonitor):
@@ -51,18 +46,12 @@ class MonitorMetrics(ShownMonitor):
         self.trains, self.rank = True, RankMetrics()
         self._update({"event": "start", "time": now})
 
-    def take_step(self, line: Record, now: float, num_steps: int) -> None:
-        """Take a line of the training; `num_steps` is how many steps have ended, whatever they are called."""
-        record: Record = {STEP_FIELDS[key]: line[key] for key in STEP_FIELDS}
-        allocated = line["memory_allocated_mb"]
-        if isinstance(allocated, float):
-            record["gpu_mem_allocated"] = allocated * MIB / 1e9
-        mark_nonfinite(record)
-        self._update({"event": "step", "time": now, "global_step": line["step"], **record})
+    def take_step(self, record: Record, epoch: float | None, num_steps: int) -> None:
+        """Take a step record; `num_steps` is how many steps have ended, whatever they are called."""
+        self._update(record)
         # a loop may count from 0, or report every tenth step only
         self.rank.most_steps = max(self.rank.most_steps, num_steps)
-        epoch = line["epoch"]
-        if isinstance(epoch, float):
+        if epoch is not None:
             self.rank.epochs_done = epoch
 
     def end_training(self, now: float) -> None:
@@ -86,4 +75,6 @@ class MonitorMetrics(ShownMonitor):
     def _update(self, record: Record) -> None:
         with self._lock:
             self._seq += 1
-            self.rank.update({**record, "seq": self._seq, "attempt": 1})
+            shown = {**record, "seq": self._seq, "attempt": 1}
+            mark_nonfinite(shown)
+            self.rank.update(shown)

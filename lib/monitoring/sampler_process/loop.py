@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import DriverCall
+from monitoring.gpu.history import GpuHistory
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.backoff import Backoff
@@ -165,9 +166,12 @@ class SamplingLoop:
 class ChosenGpus:
     """Some GPUs of this machine, or all, for a program that shows them: `take` gets what a thread samples."""
 
-    def __init__(self, indices: Collection[int] | None) -> None:
+    def __init__(self, indices: Collection[int] | None, history_size: int) -> None:
+        self.history = GpuHistory(history_size)
         self.problems: list[str] = []
         """Problems so far, each reported once."""
+        self.ready = threading.Event()
+        """Set when the first sample is there, or when there will be none."""
         self._wanted = None if indices is None else frozenset(indices)
         self._ending = threading.Event()
 
@@ -195,8 +199,7 @@ class ChosenGpus:
             self.problems.append(problem)
 
     def _set_ready(self) -> None:
-        """Note that there is a sample, or that there will be none."""
-        raise NotImplementedError
+        self.ready.set()
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         raise NotImplementedError

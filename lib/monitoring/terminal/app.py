@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monitoring.gpu.sample import GpuSample
 from monitoring.host.name import host_name
 from monitoring.terminal.display.cells import Line, line_target, target_at
 from monitoring.terminal.display.keys import Event, MouseEvent
@@ -153,7 +154,7 @@ class Dashboard:
             width=width,
             height=height,
             now=now,
-            samples=source.latest.gpus if source is not None and source.latest is not None else (),
+            samples=self._gpus,
             history=self._history,
             problem=source.problem() if source is not None else "looking for GPUs …",
             run=panel,
@@ -207,13 +208,13 @@ class Dashboard:
         found = self._source.look()
         for samples in found:
             self._history.add(samples.time, samples.gpus)
-        latest, run = self._source.latest, self._run
+        latest, run = self._source.history.latest, self._run
         if latest is not None and isinstance(self._source, RecordedGpus):
             self._history.read_past(self._source.journal, None)
         elif latest is not None and run is not None and (hosts := RecordedGpus.hosts_in(run.directory)):
             self._history.read_past(hosts[0], latest.gpus)
         if found:
-            self._processes.look(latest.gpus if latest is not None else (), host=self._source.host)
+            self._processes.look(self._gpus, host=self._source.host)
             self._show_processes()
         return bool(found)
 
@@ -230,15 +231,16 @@ class Dashboard:
             self._host_line = HostLine(journal)
         self._host_line.look()
 
+    @property
+    def _gpus(self) -> Sequence[GpuSample]:
+        """The newest sample of each GPU."""
+        latest = self._source.history.latest if self._source is not None else None
+        return latest.gpus if latest is not None else ()
+
     def _show_processes(self) -> None:
         """Show those of the newest sample, on the chosen GPU or on all."""
         source, run = self._source, self._run
-        latest = source.latest if source is not None else None
-        chosen = [
-            sample
-            for sample in (latest.gpus if latest is not None else ())
-            if self._selected in (None, sample.index)
-        ]
+        chosen = [sample for sample in self._gpus if self._selected in (None, sample.index)]
         host = source.host if source is not None else None
         self._processes.show(chosen, host=host, run=run.pid if run is not None else None)
 
@@ -348,9 +350,7 @@ class Dashboard:
 
     def _select_gpu(self, by: int) -> None:
         """Select the next GPU; after the last one all of them."""
-        latest = self._source.latest if self._source is not None else None
-        places: list[int | None] = [None]
-        places += [sample.index for sample in latest.gpus] if latest is not None else []
+        places: list[int | None] = [None, *(sample.index for sample in self._gpus)]
         place = places.index(self._selected) if self._selected in places else 0
         self._selected = places[(place + by) % len(places)]
         self._show_processes()
@@ -410,7 +410,7 @@ class Dashboard:
         """Write the newest samples into files of the documented formats."""
         from monitoring.terminal.saving import save
 
-        samples = list(self._source.newest) if self._source is not None else []
+        samples = self._source.history.snapshots() if self._source is not None else []
         self._tell(save(self._save_dir, samples, self._run))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
-from monitoring.gpu.sample import MIB
+from monitoring.gpu_monitor.lines import training_line
 from monitoring.host.name import host_name
 from monitoring.journal.alerts import is_alert
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
@@ -19,7 +19,6 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
 from monitoring.journal.run_state import RUNNING, status_of
 from monitoring.journal.series import RunSeries, Window
-from monitoring.journal.structured_log import timestamp
 from monitoring.journal.tail import RecordTail
 
 # How much of a long journal the state is taken from: some thousand step records.
@@ -118,23 +117,13 @@ class RunView:
     def training_lines(self) -> list[Record]:
         """Return the newest steps as lines of training_metrics_*.jsonl; what the journal lacks is null."""
         per_epoch = self.rank.steps_per_epoch
-        steps = [(record, as_number(record["global_step"]) or 0.0) for record in self._series.newest()]
-        return [
-            {
-                "timestamp": timestamp(as_number(record["time"]) or 0.0),
-                "step": int(step),
-                "epoch": step / per_epoch if per_epoch else None,
-                "loss": record.get("train_loss"),
-                "learning_rate": record.get("lr"),
-                "gradient_norm": record.get("grad_norm"),
-                "throughput_samples_per_sec": record.get("samples_per_sec"),
-                "memory_allocated_mb": _mib(as_number(record.get("gpu_mem_allocated"))),
-                "memory_reserved_mb": _mib(as_number(record.get("gpu_mem_reserved"))),
-                "correlation_id": self.run_id,
-            }
-            for record, step in steps
-            if step >= (self._first or 0)
-        ]
+        lines = []
+        for record in self._series.newest():
+            step = int(as_number(record["global_step"]) or 0)
+            if step >= (self._first or 0):
+                line = training_line({**record, "global_step": step}, step / per_epoch if per_epoch else None)
+                lines.append({**line, "correlation_id": self.run_id})
+        return lines
 
     def seconds_left(self, now: float) -> float | None:
         """Seconds left by the pace of the newest steps; None while that is unknown, or it does not run."""
@@ -184,10 +173,6 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
-
-
-def _mib(gigabytes: float | None) -> float | None:
-    return None if gigabytes is None else gigabytes * 1e9 / MIB
 
 
 class RunWatch:

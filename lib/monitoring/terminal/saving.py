@@ -8,7 +8,7 @@ from pathlib import Path
 
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import Snapshot
-from monitoring.gpu_monitor.history import metrics_line
+from monitoring.gpu_monitor.lines import metrics_line
 from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
 from monitoring.terminal.run_view import RunView
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from monitoring.gpu.history import GpuHistory
 from monitoring.gpu.sample import GpuEvent, GpuSample, Snapshot
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.sampler_process.loop import ChosenGpus
@@ -31,9 +32,7 @@ SAVED = 300
 class GpuSource(Protocol):
     """Samples, and what to show where there are none."""
 
-    latest: Snapshot | None
-    newest: deque[Snapshot]
-    """The last samples, oldest first, for saving."""
+    history: GpuHistory
     host: str | None
     """The machine of the GPUs, None if that is this one."""
 
@@ -51,15 +50,12 @@ class LiveGpus(ChosenGpus):
 
     def __init__(self, indices: Sequence[int] | None, interval: float, *, simulated: int = 0) -> None:
         """`indices` None: all of them. `simulated` GPUs, which do not exist, replace those that do."""
-        super().__init__(indices)
+        super().__init__(indices, SAVED)
         self.arrived: Callable[[], object] = bool
         """Called by another thread when there is something to show."""
-        self.latest: Snapshot | None = None
-        self.newest: deque[Snapshot] = deque(maxlen=SAVED)
         self.host: str | None = None
         # the sampling thread appends, the screen's takes: a deque needs no lock for that
         self._new: deque[Snapshot] = deque(maxlen=SAVED)
-        self._is_ready = False
         self._began = self._came = time.monotonic()
         self._clock = SteadyClock()
         self._silent_after = 5.0 + 3 * interval
@@ -77,15 +73,15 @@ class LiveGpus(ChosenGpus):
             if self._meter is None:
                 self._meter = EnergyMeter(interval=self._interval, started=at)
             found.append(Snapshot(at, self._meter.measure(samples, at)[0]))
-        self.newest += found
+        self.history.add(*found)
         if found:
-            self.latest, self._came = found[-1], time.monotonic()
+            self._came = time.monotonic()
         return found
 
     def problem(self) -> str | None:
-        if not self._is_ready:
+        if not self.ready.is_set():
             return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
-        latest = self.latest
+        latest = self.history.latest
         if latest is not None and latest.gpus and time.monotonic() - self._came < self._silent_after:
             return None  # what is wrong with a GPU is shown in its line
         return "; ".join(self.problems) or (LOOKING if self._new else SILENT)
@@ -100,7 +96,7 @@ class LiveGpus(ChosenGpus):
         self._set_ready()
 
     def _set_ready(self) -> None:
-        self._is_ready = True
+        super()._set_ready()
         self.arrived()
 
 
@@ -116,8 +112,7 @@ class RecordedGpus:
         """The place of that host among them."""
         self.num_hosts = len(hosts)
         self.journal = hosts[self.place]
-        self.latest: Snapshot | None = None
-        self.newest: deque[Snapshot] = deque(maxlen=SAVED)
+        self.history = GpuHistory(SAVED)
         self.host: str | None = ""
         self._tail = RecordTail(self.journal, last_bytes=LAST_BYTES)
 
@@ -152,20 +147,19 @@ class RecordedGpus:
                 host = str(record.get("host", ""))
                 self.host = None if host == host_name() else host
                 found.append(Snapshot(float(str(record["time"])), samples_of(record)))
-        self.newest += found
-        self.latest = found[-1] if found else self.latest
+        self.history.add(*found)
         return found
 
     def problem(self) -> str | None:
-        if self.latest is None:
+        times = [samples.time for samples in self.history.snapshots()[-2:]]
+        if not times:
             return "the run has not recorded a sample yet"
-        times = [samples.time for samples in list(self.newest)[-2:]]
         # as far ahead it is of before the clock was set back
-        if abs(time.time() - self.latest.time) < max(STALE, 3 * (times[-1] - times[0])):
+        if abs(time.time() - times[-1]) < max(STALE, 3 * (times[-1] - times[0])):
             return None
         from monitoring.journal.structured_log import timestamp
 
-        return f"recorded until {timestamp(self.latest.time)[:19]}Z, not since"
+        return f"recorded until {timestamp(times[-1])[:19]}Z, not since"
 
     def close(self) -> None:
         """Do nothing: no file is held open."""

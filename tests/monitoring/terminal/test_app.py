@@ -402,6 +402,7 @@ def test_s_saves_the_documented_files(run: Path, tmp_path: Path) -> None:
         "learning_rate": 0.001,
         "gradient_norm": 0.5,
         "throughput_samples_per_sec": 105.0,
+        "step_duration_seconds": None,
         "memory_allocated_mb": None,
         "memory_reserved_mb": None,
         "correlation_id": run_id,

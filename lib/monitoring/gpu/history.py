@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from monitoring.gpu.sample import GpuSample, Snapshot
-from monitoring.journal.records import Record
-from monitoring.journal.structured_log import timestamp
+from monitoring.gpu.sample import Snapshot
 
 # The fields of a sample that statistics are made of.
 METRICS = (
@@ -16,12 +14,6 @@ METRICS = (
     *("temperature_celsius", "temperature_memory_celsius", "power_draw_watts", "fan_speed_percent"),
     *("clock_sm_mhz", "clock_memory_mhz"),
     *("sm_activity_percent", "tensor_activity_percent", "dram_activity_percent"),
-)
-
-# The fields of a line of gpu_metrics_*.jsonl after `timestamp` and `gpu_index`, as documented.
-DOCUMENTED = (
-    *("utilization_percent", "memory_used_mb", "memory_total_mb", "memory_percent"),
-    *("temperature_celsius", "power_draw_watts", "fan_speed_percent"),
 )
 
 
@@ -41,11 +33,8 @@ class GpuHistory:
     def __init__(self, size: int) -> None:
         self._snapshots: deque[Snapshot] = deque(maxlen=size)
 
-    def add(self, snapshot: Snapshot) -> None:
-        self._snapshots.append(snapshot)
-
-    def clear(self) -> None:
-        self._snapshots.clear()
+    def add(self, *snapshots: Snapshot) -> None:
+        self._snapshots += snapshots
 
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots, oldest first."""
@@ -77,18 +66,3 @@ class GpuHistory:
 def statistics(values: Sequence[float]) -> Statistics:
     """Return the statistics of at least one value."""
     return Statistics(sum(values) / len(values), min(values), max(values), values[-1])
-
-
-def metrics_line(sample: GpuSample, time: float, correlation_id: str) -> Record:
-    """Return one GPU of a snapshot as a line of gpu_metrics_*.jsonl."""
-    return {
-        "timestamp": timestamp(time),
-        "gpu_index": sample.index,
-        **{name: getattr(sample, name) for name in DOCUMENTED},
-        "energy_joules": sample.energy_joules,
-        "gpu_uuid": sample.uuid,
-        "gpu_name": sample.name,
-        "state": sample.state,
-        "error": sample.error,
-        "correlation_id": correlation_id,
-    }
