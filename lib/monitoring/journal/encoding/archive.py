@@ -84,16 +84,18 @@ def move_aside(path: Path, first: int, last: int, keep: int) -> int:
 
 def unarchived(path: Path) -> list[FullFile]:
     """Return the full files without an archive, oldest first."""
-    last = max((archive.last for archive in archives(path)), default=0)
-    return [full for full in full_files(path) if full.last > last]
+    full = full_files(path)  # mostly there is none, and an agent looks all the time
+    last = max((archive.last for archive in archives(path)), default=0) if full else 0
+    return [one for one in full if one.last > last]
 
 
 def remove_archived(path: Path) -> None:
     """Remove full files that have an archive, but for the newest: a reader may still be in it."""
-    waiting = unarchived(path)
-    for full in full_files(path)[:-1]:
-        if full not in waiting:
-            full.path.unlink(missing_ok=True)
+    if older := full_files(path)[:-1]:
+        waiting = unarchived(path)
+        for full in older:
+            if full not in waiting:
+                full.path.unlink(missing_ok=True)
 
 
 def write_archive(path: Path, lines: Iterable[bytes]) -> None:
