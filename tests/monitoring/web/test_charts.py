@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +167,10 @@ def test_runs_that_are_drawn_are_told_apart_by_color_and_dash(page: Browser, fol
         lines = page.value(f"{CHART}.lines.map(line => [line.run.run_id, line.dash])")
         page.value("import('/page/dom.js').then(dom => { window.colorOf = dom.color })")
         colors = page.until(f"window.colorOf && {CHART}.lines.map(line => colorOf(line.run.run_id))")
-        assert len({(color, str(dash)) for color, (_, dash) in zip(colors, lines, strict=True)}) == 20
+        drawn = {(color, str(dash)) for color, (_, dash) in zip(colors, lines, strict=True)}
+        told = Counter(color for color, _ in drawn)
+        # Ids are chance, and there are four ways to draw a color.
+        assert told == {color: min(number, 4) for color, number in Counter(colors).items()}
         is_striped = [look.startswith("repeating-linear-gradient") for look in in_table]
         assert is_striped.count(True) == sum(dash is not None for _, dash in lines) == 20 - len(set(colors))
     finally:
