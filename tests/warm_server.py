@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -60,6 +61,7 @@ def main(listener: int, modules: Sequence[str]) -> None:
     look_through_modules()
     gc.collect()
     gc.freeze()
+    use_large_pages()
     request = serve(socket.socket(fileno=listener))
     if request is not None:
         for standard, file in enumerate(request["files"][1:]):
@@ -70,6 +72,26 @@ def main(listener: int, modules: Sequence[str]) -> None:
         os.chdir(request["directory"])
         Children(request["read"], request["environment"])
         become(request["arguments"], request["environment"])
+
+
+def use_large_pages() -> None:
+    """Have what was imported in pages of 2 MiB: a fork copies a table of all pages, 10 ms of kernel time.
+
+    Linux before 6.1 refuses, and all stays as it is.
+    """
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for mapping in Path("/proc/self/maps").read_text().splitlines():
+        place, access, _, _, _, *name = mapping.split(maxsplit=5)
+        if access == "rw-p" and name in ([], ["[heap]"]):
+            start, end = (int(address, 16) for address in place.split("-"))
+            first, last = -(-start // LARGE) * LARGE, end // LARGE * LARGE
+            if first < last:
+                advise(first, last - first, MADV_COLLAPSE)
+
+
+LARGE = 1 << 21
+MADV_COLLAPSE = 25
 
 
 def serve(listener: socket.socket) -> dict[str, Any] | None:
