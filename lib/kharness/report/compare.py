@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
+from kharness.config.make.typed import typed_comparison
 from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
 from kharness.report.comparison_table import Table, statistic_words
 from kharness.report.errors import ReportError
@@ -30,6 +31,7 @@ from kharness.report.judging.sentences import (
 )
 from kharness.report.metrics import Metric, metric_named, of_split
 from kharness.runs.command import read_command
+from kharness.runs.latest import compared_place
 from kharness.runs.matrix_plan import read_matrix_json
 from kharness.runs.rundir import has_plan
 from monitoring.counts import counted
@@ -69,6 +71,19 @@ class Compared:
         return "\n".join(compare_lines(self))
 
 
+def _one_of(text: str, place: Collection, other: str) -> str:
+    """Return a place with the values of one of its variants, of those axes that the other place has chosen."""
+    if compared_place(text)[1] or len(place.variants) == 1:
+        return shlex.quote(text)
+    chosen = {word.partition("=")[0].upper() for word in compared_place(other)[1].split()}
+    values = [
+        " ".join(f"{name}={value}" for name, value in variant.values.items() if name in (chosen or {name}))
+        for variant in place.variants
+    ]
+    named = [f"{text}:{one}" for one in dict.fromkeys(values) if one]
+    return shlex.quote(next((one for one in named if one != other), text))
+
+
 def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None) -> Compared:
     """Compare two places; ReportError for one that holds no runs, and where no variant meets another.
 
@@ -80,7 +95,7 @@ def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None
     if not pairs:
         raise ReportError(
             f"no variant of {b} has the axis values of one of {a}",
-            hint=f"choose one of each: A={a}:SYMBOL=value B={b}:SYMBOL=value",
+            hint="choose one of each: " + typed_comparison(_one_of(a, first, b), _one_of(b, second, a)),
         )
     metric, note = decisive_metric(second.cells, second.settings)
     whole = read_collection(first.directory, given) if first.directory == second.directory else None

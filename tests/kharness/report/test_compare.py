@@ -290,6 +290,18 @@ def test_variants_meet_their_namesakes(script: Script, matrices: Matrices) -> No
     assert ("only B has adamw" in out, "only A has sgd" in out) == (True, True)
 
 
+def test_a_matrix_and_one_of_its_variants_are_told_which_to_choose(
+    script: Script, matrices: Matrices
+) -> None:
+    old = matrices("old", sgd=OLD, adam=WORSE)
+    code, _, errors = script("compare.py", f"A={old}", f"B={old}:OPTIMIZER=sgd")
+    assert (code, errors) == (
+        2,
+        f"error: no variant of {old}:OPTIMIZER=sgd has the axis values of one of {old}\n"
+        f"hint: choose one of each: make compare A={old}:OPTIMIZER=adam B={old}:OPTIMIZER=sgd\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

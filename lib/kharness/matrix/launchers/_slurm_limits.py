@@ -11,9 +11,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kharness.config.make.typed import typed_setting
 from kharness.matrix.launchers._slurm_arrays import TaskRequest
 from kharness.matrix.launchers._slurm_calls import SlurmRefused, answer, means_full
 from kharness.runs.errors import MatrixError
+
+OURSELVES = "LAUNCHER=slurm", "--launcher slurm"
 
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]+(,[A-Za-z0-9_.@+-]+)*", re.ASCII)
 _TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}", re.ASCII)
@@ -60,7 +63,7 @@ def read_limits() -> ClusterLimits:
     """Ask Slurm; MatrixError where it does not answer."""
     if shutil.which("sbatch") is None:
         raise MatrixError(
-            "LAUNCHER=slurm: there is no sbatch on the PATH",
+            f"{typed_setting(*OURSELVES)}: there is no sbatch on the PATH",
             hint="run it where sbatch and squeue work, such as the cluster's login node",
         )
     try:
@@ -68,7 +71,8 @@ def read_limits() -> ClusterLimits:
         nodes = answer("sinfo", "-h", "-o", "%P|%l|%m|%c|%G")
     except SlurmRefused as error:
         raise MatrixError(
-            f"LAUNCHER=slurm: Slurm does not answer: {error}", hint="`sinfo` and `squeue` show when it does"
+            f"{typed_setting(*OURSELVES)}: Slurm does not answer: {error}",
+            hint="`sinfo` and `squeue` show when it does",
         ) from error
     size = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, flags=re.M)
     partitions: dict[str, Partition] = {}
@@ -102,17 +106,24 @@ def refuse(requests: Sequence[TaskRequest], asked: str, limits: ClusterLimits) -
     unknown = [name for name in asked.split(",") if name and name not in limits.partitions]
     if unknown:
         raise MatrixError(
-            f"LAUNCHER_SLURM_PARTITION={asked}: there is no partition {unknown[0]}",
+            f"{asked_by('LAUNCHER_SLURM_PARTITION')}={asked}: there is no partition {unknown[0]}",
             hint=f"the cluster has {', '.join(limits.partitions)}",
         )
     if not (meant := limits.of(asked)):
         raise MatrixError(
-            "LAUNCHER=slurm: the cluster has no default partition",
-            hint=f"give LAUNCHER_SLURM_PARTITION=, one of {', '.join(limits.partitions)}",
+            f"{typed_setting(*OURSELVES)}: the cluster has no default partition",
+            hint=f"give {asked_by('LAUNCHER_SLURM_PARTITION')}=, one of {', '.join(limits.partitions)}",
         )
     for request in requests:
         _refuse_too_much(request, meant)
         _refuse_by_slurm(request)
+
+
+def asked_by(symbol: str) -> str:
+    """Return how an option is given: by its symbol, or by the flag of `kharness`."""
+    if symbol == "MATRIX_GPUS_PER_CELL":
+        return typed_setting(symbol, "--gpus-per-cell")
+    return typed_setting(symbol, f"--launcher-option {symbol.removeprefix('LAUNCHER_SLURM_').lower()}")
 
 
 def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbatch: str) -> None:
@@ -120,30 +131,33 @@ def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbat
     for symbol, value in (("PARTITION", partition), ("ACCOUNT", account), ("QOS", qos)):
         if value and not _NAME.fullmatch(value):
             raise MatrixError(
-                f"LAUNCHER_SLURM_{symbol}={value!r} is no name of Slurm's",
+                f"{asked_by(f'LAUNCHER_SLURM_{symbol}')}={value!r} is no name of Slurm's",
                 hint="names are letters, digits and _.@+-",
             )
     if time_limit and not _TIME.fullmatch(time_limit):
         raise MatrixError(
-            f"LAUNCHER_SLURM_TIME_LIMIT={time_limit!r} is no time",
+            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={time_limit!r} is no time",
             hint="write minutes (30), hours (2:00:00) or days (1-12)",
         )
+    of_sbatch = asked_by("LAUNCHER_SLURM_SBATCH")
     try:
         flags = shlex.split(sbatch)
     except ValueError as error:
-        raise MatrixError(f"LAUNCHER_SLURM_SBATCH={sbatch!r}: {error}".lower()) from error
+        raise MatrixError(f"{of_sbatch}={sbatch!r}: {str(error).lower()}") from error
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         if not re.fullmatch(r"--[a-z][a-z0-9-]*(=.*)?", flag, flags=re.S):
             raise MatrixError(
-                f"LAUNCHER_SLURM_SBATCH: {flag!r} is not --name=value", hint="for example --constraint=a100"
+                f"{of_sbatch}: {flag!r} is not --name=value", hint="for example --constraint=a100"
             )
         # sbatch takes any beginning that is that of one option alone.
         taken = [own for own in OURS if own == name or own.startswith(name)]
         if taken:
             raise MatrixError(
-                f"LAUNCHER_SLURM_SBATCH: --{name} is not yours to set: kharness sets --{taken[0]}",
-                hint="leave it out; LAUNCHER_SLURM_… and JOBS= set what may change",
+                f"{of_sbatch}: --{name} is not yours to set: kharness sets --{taken[0]}",
+                hint="leave it out; "
+                + typed_setting("LAUNCHER_SLURM_… and JOBS=", "--launcher-option and --jobs")
+                + " set what may change",
             )
 
 
@@ -163,12 +177,12 @@ def _refuse_too_much(request: TaskRequest, meant: Sequence[Partition]) -> None:
     for symbol, wanted, most, unit in amounts:
         if wanted > most:
             raise MatrixError(
-                f"{symbol}={wanted} is more than the {most}{unit} of {where}", hint="ask for less"
+                f"{asked_by(symbol)}={wanted} is more than the {most}{unit} of {where}", hint="ask for less"
             )
     longest = max(one.seconds for one in meant)
     if request.time_limit and seconds_of(request.time_limit) > longest:
         raise MatrixError(
-            f"LAUNCHER_SLURM_TIME_LIMIT={request.time_limit} is more than the "
+            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={request.time_limit} is more than the "
             f"{longest / 60:g} minutes of {where}",
             hint="ask for less: a training that is cut off resumes in another job",
         )
@@ -183,7 +197,9 @@ def _refuse_by_slurm(request: TaskRequest) -> None:
         if means_full(said):
             return  # what is to be submitted waits until there is room
         if re.search(r"nvalid|not permitted|not available\b(?! now)|violates", said):
-            raise MatrixError(f"LAUNCHER=slurm: sbatch refuses this: {said}", hint=_known(said)) from error
+            raise MatrixError(
+                f"{typed_setting(*OURSELVES)}: sbatch refuses this: {said}", hint=_known(said)
+            ) from error
 
 
 def test_only(request: TaskRequest) -> str:

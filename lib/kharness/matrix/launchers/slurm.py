@@ -33,7 +33,14 @@ from kharness.matrix.launchers._slurm_calls import (
     squeue,
 )
 from kharness.matrix.launchers._slurm_ends import waiting_words
-from kharness.matrix.launchers._slurm_limits import ClusterLimits, check_words, read_limits, refuse, test_only
+from kharness.matrix.launchers._slurm_limits import (
+    ClusterLimits,
+    asked_by,
+    check_words,
+    read_limits,
+    refuse,
+    test_only,
+)
 from kharness.matrix.launchers._slurm_looking import (
     ASK_EVERY,
     ASK_SELDOM,
@@ -135,8 +142,8 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
     )
     if options.of_task.packed and options.gpus % options.of_task.gpus_per_cell:
         raise MatrixError(
-            f"LAUNCHER_SLURM_GPUS={options.gpus} is no multiple of MATRIX_GPUS_PER_CELL="
-            f"{options.of_task.gpus_per_cell}",
+            f"{asked_by('LAUNCHER_SLURM_GPUS')}={options.gpus} is no multiple of "
+            f"{asked_by('MATRIX_GPUS_PER_CELL')}={options.of_task.gpus_per_cell}",
             hint="a job has the GPUs of whole cells",
         )
     limits = read_limits()

@@ -132,7 +132,8 @@ def refuse_repeated(axis: Axis, source: str) -> None:
             hint = "list it once"
             if axis.files:
                 hint = "rename one of the files: a value is called as its file, without folder and suffix"
-            raise MatrixError(f"{source}: {axis.symbol} has the value {value} twice", hint=hint)
+            within = f"{source}: " if source else ""
+            raise MatrixError(f"{within}{axis.symbol} has the value {value} twice", hint=hint)
         seen.add(value)
 
 

@@ -68,7 +68,10 @@ def is_setting(affects: Affects, symbol: str) -> bool:
 
 
 def settle(tree: KnownOptions, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
-    """The axes with every value written out; MatrixError lists every value that no cell could take."""
+    """The axes with every value written out; MatrixError lists every value that no cell could take.
+
+    `source` is the setting that holds them; empty for axes that were given one by one.
+    """
     settled: list[SettledAxis] = []
     bad: list[ConfigError] = []
     for axis in axes:
@@ -169,13 +172,12 @@ def _is_int(tree: KnownOptions, symbol: str) -> bool:
 
 def _refused(bad: Sequence[ConfigError], source: str) -> MatrixError:
     """One error for all."""
+    within, remedy = f" of {source}" if source else "", f"fix {source}" if source else "change all of them"
     if len(bad) == 1:
-        return MatrixError(f"{source}: {bad[0]}", hint=bad[0].hint or f"fix {source}")
+        return MatrixError(f"{source}: {bad[0]}" if source else str(bad[0]), hint=bad[0].hint or remedy)
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in bad[:MOST_LISTED]]
     more = [f"… and {len(bad) - MOST_LISTED} more"] if len(bad) > MOST_LISTED else []
-    return MatrixError(
-        "\n  ".join([f"{len(bad)} values of {source} are refused", *lines, *more]), hint=f"fix {source}"
-    )
+    return MatrixError("\n  ".join([f"{len(bad)} values{within} are refused", *lines, *more]), hint=remedy)
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,14 @@ class GivenAxes:
 NO_AXES = GivenAxes()
 
 
+def check_one_by_one(tree: KnownOptions, given: GivenAxes) -> None:
+    """MatrixError for values of given axes, in the names that were typed, not those of the whole."""
+    settle(tree, list(given.axes.values()), source="")
+
+
 def check_given_axes(tree: KnownOptions, variables: Mapping[str, str], root: Path) -> None:
     """MatrixError for axes among make's variables that no cell could have; files are only read."""
-    settle(tree, list(given_axes(tree, variables)[0].axes.values()))
+    check_one_by_one(tree, given_axes(tree, variables)[0])
     if text := variables.get("CONFIG_MATRIX_AXES", "").strip():
         axes = parse_axes(text)
         settle(tree, [axis for axis in axes if not axis.files])

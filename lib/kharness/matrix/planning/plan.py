@@ -17,7 +17,15 @@ from kharness.config.values import Value
 from kharness.environment.parts import bring_for
 from kharness.matrix.machine.threads import Machine, cells_at_once, planning_machine, threads_of
 from kharness.matrix.planning.axes import Axis, parse_axes, split_groups
-from kharness.matrix.planning.axis_values import NO_AXES, Fragment, GivenAxes, SettledAxis, is_setting, settle
+from kharness.matrix.planning.axis_values import (
+    NO_AXES,
+    Fragment,
+    GivenAxes,
+    SettledAxis,
+    check_one_by_one,
+    is_setting,
+    settle,
+)
 from kharness.matrix.planning.begin import publish_new
 from kharness.matrix.planning.cells import (
     Around,
@@ -74,6 +82,7 @@ def draft(
     replaces both these and MATRIX_AXES. MatrixError or ConfigError for whatever cannot be taken.
     """
     settings = read_settings(tree, base, command_line)
+    check_one_by_one(tree, given)
     has_axes = any(one.symbol == "MATRIX_AXES" for one in command_line)
     settings["MATRIX_AXES"] = axes_text or given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
     grid = settle(tree, parse_axes(str(settings["MATRIX_AXES"])))

@@ -84,7 +84,9 @@ def test_single_run_that_the_cluster_cannot_take_is_refused(on_cluster: Command,
     words = ["run", "--launcher", "slurm", "--launcher-option", "partition=nothere", "--", "true"]
     refused = on_cluster(*words)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error: LAUNCHER_SLURM_PARTITION=nothere: there is no partition nothere")
+    assert refused.stderr.startswith(
+        "error: --launcher-option partition=nothere: there is no partition nothere"
+    )
     assert not (tmp_path / "results").exists()
 
 
@@ -101,7 +103,7 @@ def test_runs_have_the_gpus_that_were_asked_for(on_cluster: Command, tmp_path: P
     """Of a job of several runs each its own; more than a node has is refused."""
     words = ["--", sys.executable, "-c", MEETS, "{x}"]
     refused = on_cluster("matrix", "-a", "x=1,2", *SLURM, "--gpus-per-cell", 3, *words)
-    assert refused.stderr.startswith("error: MATRIX_GPUS_PER_CELL=3 is more than the 2 GPUs per node of ")
+    assert refused.stderr.startswith("error: --gpus-per-cell=3 is more than the 2 GPUs per node of ")
     packed = ["--launcher-option", "cells_per_job=2", "--launcher-option", "gpus=2", "--gpus-per-cell", 1]
     ended = on_cluster("matrix", "-a", "x=1,2", *SLURM, *packed, *words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
