@@ -10,7 +10,7 @@ from kharness.config.make.typed import typed
 from kharness.config.output import say
 from kharness.environment.parts import bring_for
 from kharness.matrix.commands.sweep import CommandSpace
-from kharness.matrix.launchers import LAUNCHERS
+from kharness.matrix.launchers import LAUNCHERS, queue_line
 from kharness.matrix.overview import seconds_to_go
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
@@ -131,6 +131,8 @@ def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) ->
         refuse_unrunnable([run], settings)
         bring_for([run.asked])
         say(f"run: {where}")
+        if queue := queue_line(settings):
+            say(f"  {queue}")
     return supervise_single(
         run, root=root, settings=settings, adopted=adopted, complete=lambda: next_lines(run, None)
     )
@@ -164,6 +166,8 @@ def _tell_time(
     """Print how long what is left takes; of runs in the hands of a scheduler nothing is left to say."""
     if not left.launches and not more:
         return
+    if queue := queue_line(settings):
+        say(f"  {queue}")
     jobs = num_jobs(settings)
     seconds = seconds_to_go(found, left.launches, {} if plan.template else expected, jobs=jobs, more=more)
     for line in time_lines(plan, left.launches, settings, expected, jobs=jobs, begun=True, left=seconds):

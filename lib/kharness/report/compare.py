@@ -72,7 +72,7 @@ class Compared:
 
 
 def _one_of(text: str, place: Collection, other: str) -> str:
-    """Return a place with the values of one of its variants, of those axes that the other place has chosen."""
+    """Return a place with the values of one of its variants, of the axes that the other place has chosen."""
     if compared_place(text)[1] or len(place.variants) == 1:
         return shlex.quote(text)
     chosen = {word.partition("=")[0].upper() for word in compared_place(other)[1].split()}

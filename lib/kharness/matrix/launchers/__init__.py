@@ -80,6 +80,13 @@ def launcher_lines(settings: Mapping[str, object], launches: Sequence[Launch]) -
     return lines
 
 
+def queue_line(settings: Mapping[str, object]) -> str:
+    """Say to which of a scheduler's queues runs go, and how they go to another; empty without any."""
+    name = str(settings.get("LAUNCHER", "local"))
+    queue = getattr(LAUNCHERS.load(name), "queue", None) if name != "local" else None
+    return str(queue(LAUNCHERS.options(name, settings))) if queue else ""
+
+
 def running_jobs(
     pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object], *, claim: bool = False
 ) -> dict[tuple[str, str], str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from kharness.config.make.typed import typed_setting
 from kharness.matrix.launchers._slurm_arrays import (
     SCRIPT,
     Array,
@@ -149,6 +150,13 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
     limits = read_limits()
     requests = dict.fromkeys(options.request(launch, limits) for launch in launches)
     refuse(list(requests), options.partition, limits)
+
+
+def queue(options: Options) -> str:
+    """Say to which partition jobs go."""
+    where = f"partition {options.partition}" if options.partition else "the cluster's default partition"
+    other = typed_setting("; CONFIG_LAUNCHER_SLURM_PARTITION=… with this call takes another", "")
+    return f"submitted to {where}{other}"
 
 
 def describe(options: Options, launches: Sequence[Launch]) -> list[str]:

@@ -115,6 +115,8 @@ def test_what_waits_is_started_in_another_way(
     assert output.startswith(
         "taken out of the queue: 2 runs, to be started as asked now\nmatrix: 2 of 2 runs left"
     )
+    queue = "  submitted to partition main; CONFIG_LAUNCHER_SLURM_PARTITION=… with this call takes another"
+    assert (queue in output.splitlines()) == (asked != "LAUNCHER=local")
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "complete"}
     # what was cancelled in the queue is one job to Slurm
     ended = ["CANCELLED"] + ["COMPLETED"] * 2 * (asked != "LAUNCHER=local")
