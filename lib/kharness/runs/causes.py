@@ -143,7 +143,7 @@ def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[
     if ended_as == COMPLETE:
         return _judge_success(state, asked)
     if ended_as == INTERRUPTED:
-        return Ending(INTERRUPTED, STOPPED, f"stopped on request after step {state.step or 0}")
+        return Ending(INTERRUPTED, STOPPED, f"stopped on request after step {_done(state)}")
     if ended_as == FAILED:
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
@@ -195,10 +195,16 @@ def _judge_success(state: RunState, asked: Mapping[str, object]) -> Ending:
     return Ending(COMPLETE, None, None)
 
 
+def _done(state: RunState) -> int:
+    """Return the step after which a run was saved and stopped; not every step is recorded (LOG_EVERY)."""
+    step, done = state.step or 0, state.end.get("steps_done")
+    return max(step, done - (state.end.get("first_step") == 0)) if isinstance(done, int) else step
+
+
 def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Ending:
     step = state.step or 0
     if state.end.get("status") == INTERRUPTED:
-        how = f"stopped on request after step {step}"
+        how = f"stopped on request after step {_done(state)}"
     elif ended.signal == signal.SIGKILL:
         how = f"killed after step {step}, before it had stopped"
     elif step:

@@ -44,6 +44,14 @@ LOSING = Stop("stopped_early", "rank 3 of 3")
             *(75, None, BY_HAND, [START, STEP, INTERRUPTED]),
             ("interrupted", "stopped", "stopped on request after step 4"),
         ),
+        (  # LOG_EVERY=4
+            *(75, None, BY_HAND, [START, STEP, {**INTERRUPTED, "steps_done": 7}]),
+            ("interrupted", "stopped", "stopped on request after step 7"),
+        ),
+        (  # a program that counts from 0
+            *(143, None, TIMEOUT, [START, STEP, {**INTERRUPTED, "first_step": 0, "steps_done": 5}]),
+            ("timeout", "timeout", "over the limit of 9 s; stopped on request after step 4"),
+        ),
         (
             *(75, None, None, [START, STEP, INTERRUPTED]),
             ("interrupted", "stopped", "stopped on request after step 4"),
@@ -166,6 +174,10 @@ def test_what_the_launcher_knows_goes_first(tmp_path: Path) -> None:
         ([START, STEP], ("killed", "runner_died", "its runner died after step 4")),
         ([START, STEP, COMPLETE], ("complete", None, None)),
         ([START, STEP, INTERRUPTED], ("interrupted", "stopped", "stopped on request after step 4")),
+        (
+            [START, STEP, {**INTERRUPTED, "steps_done": 7}],
+            ("interrupted", "stopped", "stopped on request after step 7"),
+        ),
         (
             [START, {**FAILED, "cause": "non_finite"}],
             ("failed", "non_finite", "its runner died; the journal says ValueError: x"),
