@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
@@ -15,11 +16,11 @@ from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals
 from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
-from kharness.runs.files import LATEST
+from kharness.runs.files import LATEST, RENDERED
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch, Launcher
 from kharness.runs.rundir import has_plan
-from kharness.runs.seeds_of_run import seeds_of_run
+from kharness.runs.seeds_of_run import matrix_of_program, seeds_of_run, with_seed
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
 from monitoring.errors import columns_of
@@ -112,7 +113,7 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
     commands = {typed("report", run): "its graphs and tables as files"}
     if isinstance(launch, CommandLaunch):
-        commands["kharness matrix -a seed=1..5 -- … --seed {seed}"] = "several seeds: better, or noise?"
+        commands |= _seeds_of_program(launch)
     elif before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
@@ -125,6 +126,25 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     ]
     columns = columns_of(sys.stdout)
     return [part for line in lines for part in command_lines(line, columns)]
+
+
+def _seeds_of_program(launch: CommandLaunch) -> dict[str, str]:
+    """Return the command that runs a program by several seeds; none of a job, or of another folder."""
+    command, root = launch.of, Path.cwd()
+    if command.settings or Path(command.cwd) != root:
+        return {}
+    template, results = {**asdict(command), **command.template}, launch.directory.parent
+    words, takes_seed = with_seed(template["words"])
+    project = command.project if command.project != root.name else ""
+    rendered = sorted(map(str, (launch.directory / RENDERED).glob("*")))
+    typed_there = {"--results": [str(results)] if results != root / "results" else []}
+    again = matrix_of_program(
+        {**template, "words": words, "project": project, "files": {}, "render": rendered},
+        [],
+        "1..5",
+        typed_there,
+    )
+    return {again: f"several seeds{'' if takes_seed else ', if it takes --seed'}: better, or noise?"}
 
 
 def _is_comparable(run: Path, model: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from kharness.config.record import Record, read_record
 AXES = "MATRIX_AXES"
 TYPED = "make variable"
 """Kind of origin of what the command line gave."""
+# `--seed=1`, `seed=1` and `trainer.seed=1`; and the word before a seed.
+_SEED_WORD, _SEED_OPTION = (
+    re.compile(r"((?:--)?(?:[\w.-]*[._-])?seed(?:_everything)?=)\d+"),
+    re.compile(r"--(?:[\w.-]*[._-])?seed(?:_everything)?"),
+)
 _SEED, _NAME = "SEED", "TRACKER_RUN_NAME"
 
 
@@ -98,6 +105,19 @@ def matrix_of_program(
         f"--{name}" for name in template.get("monitors", ())[:1]
     ]
     return shlex.join(["kharness", "matrix", *given, *flags, "--", *words])
+
+
+def with_seed(words: Sequence[str]) -> tuple[list[str], bool]:
+    """Return a command's words with `{seed}` in place of the seed that it gives, and whether it gives one."""
+    found, is_seed = [], False
+    for before, word in pairwise(["", *words]):
+        if match := _SEED_WORD.fullmatch(word):
+            word = f"{match[1]}{{seed}}"
+        elif _SEED_OPTION.fullmatch(before) and word.isdecimal():
+            word = "{seed}"
+        is_seed = is_seed or word.endswith("{seed}")
+        found.append(word)
+    return found, is_seed
 
 
 def _asked_words(one: Assignment, record: Record) -> str:

@@ -21,6 +21,7 @@ def use_kharness() -> None:
 
 def typed(target: str, place: object, variable: str = "RUN") -> str:
     """Return the command of a target on a run or matrix; `make` takes its place by that variable."""
+    place = shlex.quote(str(place))
     if _front == "kharness":
         return f"kharness {'report' if ' ' in target else target} {place}"
     return typed_make(f"{target} {variable}={place}")
@@ -36,6 +37,7 @@ def typed_target(target: str) -> str:
 
 
 def typed_comparison(a: object, b: object) -> str:
+    a, b = (shlex.quote(str(one)) for one in (a, b))
     return f"kharness compare {a} {b}" if _front == "kharness" else typed_make(f"compare A={a} B={b}")
 
 

@@ -1,0 +1,64 @@
+"""What a single run of a program says to type next can be typed, letter for letter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Command, status
+from .test_commands import folder
+
+__all__ = ["folder"]
+
+TELLS = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.environ["NAMED"]]))
+print(f"step 1 loss {1 / len(sys.argv)}")
+"""
+HOSTILE = ["it's a $HOME", '{{b}} "c"', "*", "a;b|c", "--x=# y", ""]
+
+
+def typed(line: str) -> list[str]:
+    """Return the words that a shell makes of a line that begins with `kharness`."""
+    shell = f"kharness() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    ended = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
+    return ended.stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("seed", "received", "note"),
+    [
+        (["--seed", "7", "trainer.seed=7"], ["--seed", "{0}", "trainer.seed={0}"], "several seeds"),
+        ([], ["--seed", "{0}"], "several seeds, if it takes --seed"),
+    ],
+)
+def test_several_seeds_of_a_run_are_typed_as_it_says(
+    folder: Path, seed: list[str], received: list[str], note: str, kharness: Command
+) -> None:
+    (folder / "tells.py").write_text(TELLS)
+    (folder / "my.yaml").write_text("a: {lr}\n")
+    options = ["-e", "NAMED=it's $HOME", "--results", "my results", "--render", "my.yaml"]
+    program = [sys.executable, "tells.py", *HOSTILE, "{my.yaml}", *seed]
+    ended = kharness(folder, "run", *options, "--", *program)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report, seeds = ended.stdout.splitlines()[-2:]
+    assert report.startswith("next: ")
+    assert typed(report.removeprefix("next: ")) == ["report", "my results/latest"]
+    assert seeds.endswith(f"  # {note}: better, or noise?")
+    again = kharness(folder, *typed(seeds))
+    assert again.returncode == 0, again.stdout + again.stderr
+    matrix = (folder / "my results" / "latest").resolve()
+    runs = [matrix / f"seed-{number}" for number in range(1, 6)]
+    assert [status(run)["status"] for run in runs] == ["complete"] * 5
+    plain = [word.replace("{{", "{").replace("}}", "}") for word in HOSTILE]
+    for number, run in enumerate(runs, 1):
+        told = json.loads((run / "output.log").read_text().splitlines()[0])
+        assert told == [
+            [*plain, str(run / "rendered" / "my.yaml"), *(word.format(number) for word in received)],
+            "it's $HOME",
+        ]
+        assert (run / "rendered" / "my.yaml").read_text() == "a: {lr}\n"
