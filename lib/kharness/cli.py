@@ -231,10 +231,13 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Finish what was interrupted, or add seeds to a matrix."""
     from kharness.matrix.more_seeds import asked_in, with_more_seeds
     from kharness.matrix.planning.begin import refuse_unplanned
+    from kharness.matrix.planning.plan import quarantine_entries
     from kharness.matrix.resume import continue_found
     from kharness.matrix.selected_runs import find, locate
+    from kharness.matrix.sweep.known_failures import replace_quarantine
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
+    from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
     directory = options.directory
@@ -244,13 +247,23 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     directory = opened(directory).resolve()
     seeds = asked_in(options.axis, locate(directory)) if options.axis else []
     found = find(directory, Path.cwd())
+    if (options.early_stopping or options.quarantine) and not found.is_matrix:
+        raise MatrixError(
+            f"{shown(directory)} is a single run, which loses against none and has no known failures",
+            hint="--early-stopping and --quarantine are of a matrix or a sweep",
+        )
+    known_failures = quarantine_entries(Path.cwd(), options.quarantine, "--quarantine")
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
         # whoever continues watches on
         typed = _running(options, is_program="template" in found.code)
-        settings = {**found.settings, "MATRIX_DETACH": False, **typed}
+        metric = found.settings.get("SWEEP_METRIC") or found.settings.get("REPORT_METRIC")
+        settings = {**found.settings, "MATRIX_DETACH": False, **typed, **_early_stopping(options, metric)}
         if seeds:
             with_more_seeds(found.directory, seeds, Path.cwd(), settings)
+        if options.quarantine:
+            replace_quarantine(found.directory, os.path.abspath(options.quarantine), known_failures)
+        if seeds or options.quarantine:
             found = find(directory, Path.cwd())
         return continue_found(found, settings, root=Path.cwd(), report=report)
 
@@ -495,13 +508,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
     texts = {
         "MATRIX_INCLUDE": GROUPS.join(getattr(options, "include", ())),
         "MATRIX_EXCLUDE": GROUPS.join(getattr(options, "exclude", ())),
-        "MATRIX_QUARANTINE": getattr(options, "quarantine", ""),
-    }
-    early: dict[str, Value] = {
-        "MATRIX_EARLY_STOPPING": True,
-        "MATRIX_HALVING_FACTOR": 3,
-        "MATRIX_HALVING_MIN_EPOCHS": options.early_stopping or 1,
-        "SWEEP_METRIC": options.metric or "val_loss",
+        "MATRIX_QUARANTINE": options.quarantine,
     }
     return {
         **launcher_settings(options.launcher, options.launcher_option, detach=options.detach),
@@ -509,7 +516,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Value]:
         "MATRIX_TIMEOUT": 0,
         "MATRIX_RETRIES": 1,
         **_running(options, is_program=True),
-        **(early if options.early_stopping else {}),
+        **_early_stopping(options, options.metric),
         **_judging(options),
         **{name: value for name, value in texts.items() if value},
     }
@@ -529,6 +536,18 @@ def _running(options: argparse.Namespace, *, is_program: bool) -> dict[str, Valu
 
         found["MATRIX_ALIKE"] = 0 if options.keep_going else FIRST
     return found
+
+
+def _early_stopping(options: argparse.Namespace, metric: object) -> dict[str, Value]:
+    """Return the settings by which runs that lose are stopped; {} where that was not typed."""
+    if not options.early_stopping:
+        return {}
+    return {
+        "MATRIX_EARLY_STOPPING": True,
+        "MATRIX_HALVING_FACTOR": 3,
+        "MATRIX_HALVING_MIN_EPOCHS": options.early_stopping,
+        "SWEEP_METRIC": str(metric or "val_loss"),
+    }
 
 
 def _judging(options: argparse.Namespace) -> dict[str, str]:

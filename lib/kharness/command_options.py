@@ -20,14 +20,14 @@ OF_RUN = (
 )
 OF_MATRIX = (
     *("--axis", "--baseline", "--better", "--budget", "--early-stopping", "--gpus-per-cell", "--jobs"),
-    *("--keep-going", "--metric", "--retries", "--timeout"),
+    *("--keep-going", "--metric", "--quarantine", "--retries", "--timeout"),
 )
 # Targets of make that judge.
 JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": OF_RUN,
-    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include", "--quarantine"),
+    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include"),
     "sweep": (*OF_RUN, *OF_MATRIX, *OF_SWEEP),
 }
 
@@ -182,8 +182,6 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V",
                         help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
     _takes_running(parser, "1, in a queue all", "none", "1", "its own choice")
-    parser.add_argument("--early-stopping", type=_count, nargs="?", const=1, metavar="N",
-                        help="stop runs that lose by --metric or val_loss, from validation N on")  # fmt: skip
     _takes_judging(parser)
 
 
@@ -198,6 +196,10 @@ def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, ret
                         help=f"GPUs of a run, in CUDA_VISIBLE_DEVICES; default: {gpus}")  # fmt: skip
     parser.add_argument("--keep-going", action="store_true",
                         help="start all, also where the first ones fail alike")  # fmt: skip
+    parser.add_argument("--early-stopping", type=_count, nargs="?", const=1, metavar="N",
+                        help="stop runs that lose by --metric or val_loss, from validation N on")  # fmt: skip
+    parser.add_argument("--quarantine", default="", metavar="FILE",
+                        help="names of runs that are known to fail, each with # and why")  # fmt: skip
 
 
 def _takes_judging(parser: argparse.ArgumentParser) -> None:
@@ -241,8 +243,6 @@ def _takes_grid(parser: argparse.ArgumentParser) -> None:
                         help="further runs; an axis that it does not name has all its values")  # fmt: skip
     parser.add_argument("--exclude", action="append", default=[], metavar="'NAME=V NAME=V'",
                         help="combinations that are left out")  # fmt: skip
-    parser.add_argument("--quarantine", default="", metavar="FILE",
-                        help="names of runs that are known to fail, each with # and why")  # fmt: skip
 
 
 def _takes_sweep(parser: argparse.ArgumentParser) -> None:

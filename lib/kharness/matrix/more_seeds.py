@@ -173,6 +173,8 @@ def _of_command(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
     longer = plan_of(given, axes, plan.settings, plan.directory)
     known = {cell.name for cell in plan.cells}
     if any(cell.values[SEED] not in added and cell.name not in known for cell in longer.cells):
+        if len(had) == 1:  # which is in no name
+            raise _is_another(plan.directory, "its runs, of one seed, would get other names")
         raise _is_another(plan.directory, "the version that planned it did not keep what --include added")
 
     def write(place: int) -> None:

@@ -17,6 +17,9 @@ from kharness.matrix.commands.planned import write_new
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
+from kharness.matrix.planning.plan import quarantine_entries
+from kharness.matrix.planning.quarantine import idle, quarantined
+from kharness.matrix.sweep.known_failures import names_of
 from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between, whole_grid
 from kharness.matrix.sweep.search import draw, load_optuna, refuse_seed
 from kharness.matrix.sweep.validation import read_objective
@@ -101,10 +104,11 @@ def prepare_sweep(
         raise MatrixError("there is no range", hint="give -a name=log:low..high, low..high or value,value")
     read_objective(settings)
     cells = _cells(given, ranges, settings)
+    known = quarantine_entries(given.cwd, str(settings.get("MATRIX_QUARANTINE", "")), "--quarantine")
     space = CommandSpace(given, ranges)
 
     def planned(directory: Path) -> Plan:
-        return Plan(
+        plan = Plan(
             directory=directory,
             axes=[
                 Axis(one.symbol, list(dict.fromkeys(cell.values[one.symbol] for cell in cells)))
@@ -118,6 +122,8 @@ def prepare_sweep(
             template=given.content(),
             created=time.time(),
         )
+        names = names_of(plan)
+        return replace(plan, quarantine=quarantined(known, names), notes=idle(known, names))
 
     def checked(plan: Plan) -> None:
         # A TPE search has no trial yet, so one is drawn and dropped.

@@ -110,6 +110,14 @@ def add_seeds(directory: Path, plan: Plan, seeds: Sequence[str]) -> None:
     write_matrix_json(directory, content)
 
 
+def write_quarantine(directory: Path, file: str, quarantine: Mapping[str, str]) -> None:
+    """Replace the quarantine of a plan by that of another file."""
+    content = read_matrix_json(directory)
+    content["settings"]["MATRIX_QUARANTINE"] = file
+    content["quarantine"] = _quarantine_json(quarantine)
+    write_matrix_json(directory, content)
+
+
 def note_exhausted(directory: Path) -> None:
     """Note that the space of a search has no more trials."""
     write_matrix_json(directory, {**read_matrix_json(directory), "exhausted": True})
@@ -154,8 +162,12 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "order": list(plan.order),
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
-        "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
+        "quarantine": _quarantine_json(plan.quarantine),
     }
+
+
+def _quarantine_json(quarantine: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"cell": name, "reason": reason} for name, reason in quarantine.items()]
 
 
 def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:

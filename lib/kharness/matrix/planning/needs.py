@@ -17,18 +17,33 @@ from kharness.runs.command import CommandLaunch
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from monitoring.counts import counted
+from monitoring.gpu.masks import VARIABLES
 
 NEEDS = "needs.py"
 
 
 def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
     """MatrixError for what could not run where these settings have it run."""
+    _refuse_own_gpus(launches, settings)
     elsewhere = schedules(settings)
     if elsewhere:
         check_launcher(settings, launches)
     else:
         refuse_too_few_gpus(launches, settings)
     refuse_unmet(launches, elsewhere=elsewhere)
+
+
+def _refuse_own_gpus(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
+    """MatrixError for programs that are given GPUs, and by `-e` others."""
+    if not (asked := settings.get("MATRIX_GPUS_PER_CELL")):
+        return
+    for launch in launches:
+        given = launch.of.environment if isinstance(launch, CommandLaunch) else {}
+        for name in given.keys() & VARIABLES:
+            raise MatrixError(
+                f"--gpus-per-cell {asked} gives each run its GPUs, -e {name}={given[name]} gives it others",
+                hint="leave one of them out; --gpus-per-cell 0 gives none",
+            )
 
 
 def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None:

@@ -355,18 +355,10 @@ def test_resume_words_take_the_newest_checkpoint_that_a_pattern_stands_for(
     run = (folder / "results" / "latest").resolve()
     ended = kharness(folder, "continue")
     assert ended.returncode == 0, ended.stderr
-    again = [
-        "kharness",
-        "matrix",
-        "-a",
-        "seed=1..5",
-        *words[1:],
-        program,
-        "{run_dir}/out",
-        "--seed",
-        "{seed}",
-    ]
-    assert f"      {shlex.join(again)}  # several seeds, if it takes --seed" in ended.stdout
+    again = shlex.split(ended.stdout[ended.stdout.index("kharness matrix") :], comments=True)
+    assert shlex.split(again.pop(5)) == resume.split()
+    start = ["kharness", "matrix", "-a", "seed=1..5", "--resume-with"]
+    assert again == [*start, *words[3:], program, "{run_dir}/out", "--seed", "{seed}"]
     given = ["--from", f"{run}/out/checkpoint-1000", "--whole", f"{run}/out/checkpoint-900"]
     assert str(given) in (run / "output.log").read_text()
 

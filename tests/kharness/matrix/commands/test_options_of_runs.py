@@ -35,9 +35,14 @@ while lr == 1:
 """
 
 
-def test_run_that_loses_is_stopped_early_also_after_a_kill(folder: Path, kharness: Command) -> None:
+@pytest.mark.parametrize(
+    ("begun", "continued"), [("early-stopping = true\n", []), ("metric = 'val_loss'\n", ["--early-stopping"])]
+)
+def test_run_that_loses_is_stopped_early_also_after_a_kill(
+    folder: Path, begun: str, continued: list[str], kharness: Command
+) -> None:
     (folder / "loses.py").write_text(LOSES)
-    (folder / "kharness.toml").write_text("early-stopping = true\njobs = 2\n")
+    (folder / "kharness.toml").write_text(f"{begun}jobs = 2\n")
     words = ["matrix", "-a", "lr=8,1", "--", sys.executable, "loses.py", "{run_dir}", "{lr}"]
     command = [sys.executable, "-m", "kharness", *words]
     runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
@@ -50,14 +55,14 @@ def test_run_that_loses_is_stopped_early_also_after_a_kill(folder: Path, kharnes
     wait_until(lambda: all(map(is_gone, below)), "the end of the loser")
 
     (folder / "go").touch()
-    ended = kharness(folder, "continue")
+    ended = kharness(folder, "continue", *continued)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     reason = "rung 1 (validation 1): val_loss 1 is not among the best 1/3 of the 2 cells that came so far"
     assert f"lr-1: stopped early: {reason}\n" in ended.stdout
     assert attempts(matrix / "lr-1", "cause") == [("runner_died",), ("stopped_early",)]
     assert status(matrix / "lr-1")["status"] == "interrupted"
     assert [one["val_loss"] for one in records(matrix / "lr-1") if one["event"] == "eval"] == [1.0]
-    again = kharness(folder, "continue")
+    again = kharness(folder, "continue", *continued)
     assert (again.returncode, len(attempts(matrix / "lr-1", "cause"))) == (0, 2)
 
 
@@ -90,6 +95,81 @@ def test_runs_in_quarantine_do_not_count_in_the_exit_code(folder: Path, kharness
     more = kharness(folder / "other", "continue", plan.parent, "-a", "seed=1..3")
     assert more.returncode == 0, more.stdout + more.stderr
     assert json.loads(plan.read_text())["quarantine"] == known
+
+
+@pytest.mark.parametrize(
+    ("ranges", "failing", "runs"),
+    [(["-a", "x=0,1"], "x-1", 2), (["-a", "x=0.5..1.5", "--trials", 3], "trial-0002", 3)],
+)
+def test_trials_in_quarantine_do_not_count_in_the_exit_code(
+    folder: Path, ranges: list[str], failing: str, runs: int, kharness: Command
+) -> None:
+    """Also those that a search has not chosen when the sweep begins."""
+    (folder / "known.txt").write_text(f"{failing}  # no such width\ntrial-0009  # gone\n")
+    program = [
+        sys.executable,
+        "-c",
+        f"print('step 1 val_loss {{x}}'); raise SystemExit('{{run_name}}' == '{failing}')",
+    ]
+    words = ["--keep-going", "--", *program]
+    assert kharness(folder, "sweep", *ranges, *words).returncode == 3
+    ended = kharness(folder, "sweep", *ranges, "--quarantine", "known.txt", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"note: known.txt:2: trial-0009 matches none of {runs} cells\n" in ended.stdout
+    sweep = folder / "results" / "latest"
+    assert status(sweep / failing)["status"] == "failed"
+    known = json.loads((sweep / "matrix.json").read_text())["quarantine"]
+    assert known == [{"cell": failing, "reason": "no such width"}]
+
+
+def test_a_matrix_that_has_begun_is_given_a_quarantine(folder: Path, kharness: Command) -> None:
+    program = [sys.executable, "-c", "print('step 1 loss 1'); raise SystemExit({x})", "{seed}"]
+    assert kharness(folder, "matrix", "-a", "x=0,1", "-a", "seed=1,2", "--", *program).returncode == 3
+    plan = folder / "results" / "latest" / "matrix.json"
+    before = plan.read_bytes()
+    other = folder / "other"
+    other.mkdir()
+    (other / "known.txt").write_text("x-1_*\n")
+    refused = kharness(other, "continue", plan.parent, "--quarantine", "known.txt")
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        2,
+        "error: known.txt:1: 'x-1_*' has no reason",
+    )
+    assert plan.read_bytes() == before
+    (other / "known.txt").write_text("x-1_*  # no such width\nx-9_*  # gone\n")
+    ended = kharness(other, "continue", plan.parent, "--quarantine", "known.txt", "-a", "seed=1..3")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "note: known.txt:2: x-9_* matches none of 6 cells\n" in ended.stdout
+    known = [{"cell": f"x-1_seed-{seed}", "reason": "no such width"} for seed in (1, 2, 3)]
+    assert json.loads(plan.read_text())["quarantine"] == known
+    assert kharness(folder, "continue").returncode == 0
+
+
+def test_a_seed_that_is_in_no_name_keeps_others_from_being_added(folder: Path, kharness: Command) -> None:
+    words = ["-a", "x=1,2", "-a", "seed=1", "--", "true", "{x}", "{seed}"]
+    assert kharness(folder, "matrix", *words).returncode == 0
+    refused = kharness(folder, "continue", "-a", "seed=1..3")
+    matrix = (folder / "results" / "latest").resolve().relative_to(folder)
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        [
+            f"error: no seeds can be added to {matrix}: its runs, of one seed, would get other names",
+            "hint: plan all seeds in a new matrix, with the settings of this one",
+        ],
+    )
+
+
+def test_a_single_run_has_neither_quarantine_nor_early_stopping(folder: Path, kharness: Command) -> None:
+    assert kharness(folder, "run", "--", "true").returncode == 0
+    refused = kharness(folder, "continue", "--early-stopping")
+    run = (folder / "results" / "latest").resolve().relative_to(folder)
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        [
+            f"error: {run} is a single run, which loses against none and has no known failures",
+            "hint: --early-stopping and --quarantine are of a matrix or a sweep",
+        ],
+    )
 
 
 def test_known_failures_that_are_alike_keep_no_other_from_being_started(
@@ -169,6 +249,18 @@ def test_program_is_given_no_gpu_unless_some_are_asked_for(folder: Path, on_gpus
     ended = on_gpus("matrix", "-a", "x=1", "--", sys.executable, "-c", shows, "{x}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert told(folder / "results" / "latest" / "x-1") == ["on None"]
+
+
+@pytest.mark.parametrize("search", [["matrix", "-a", "x=1"], ["sweep", "-a", "x=0.5..1.5"]])
+def test_gpus_that_are_chosen_twice_are_refused(folder: Path, search: list[str], on_gpus: Command) -> None:
+    words = [*search, "-e", "CUDA_VISIBLE_DEVICES=3", "--", "true", "{x}"]
+    refused = on_gpus(*words[:3], "--gpus-per-cell", 1, *words[3:])
+    told = [
+        "error: --gpus-per-cell 1 gives each run its GPUs, -e CUDA_VISIBLE_DEVICES=3 gives it others",
+        "hint: leave one of them out; --gpus-per-cell 0 gives none",
+    ]
+    assert (refused.returncode, refused.stderr.splitlines()) == (2, told)
+    assert not (folder / "results").exists()
 
 
 @pytest.mark.parametrize("search", [["matrix", "-a", "x=1"], ["sweep", "-a", "x=0.5..1.5"]])
