@@ -13,19 +13,19 @@ LINES = 50
 MAX_BYTES = 8192
 
 
-def output_tail(run: Path, lines: int = LINES, *, since: int = 0) -> str:
-    """The last lines of RUN/output.log from byte `since` on, empty without the file; a first line that is cut
-    begins with …
+def output_tail(run: Path, lines: int = LINES, *, since: int = 0, most: int = MAX_BYTES) -> str:
+    """The last lines of RUN/output.log from byte `since` on, of at most so many bytes, empty without the
+    file; a first line that is cut begins with …
     """
     try:
         with (run / OUTPUT_LOG).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(since, size - MAX_BYTES))
-            raw = file.read(MAX_BYTES)
+            file.seek(max(since, size - most))
+            raw = file.read(most)
     except OSError:
         return ""
     text = readable(raw.decode("utf-8", "replace"))
     found = text.rstrip("\n").split("\n")
-    if size > since + MAX_BYTES:
+    if size > since + most:
         found[0] = "…" + found[0].lstrip("\ufffd")
     return "\n".join(found[-lines:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -92,8 +91,8 @@ class ActiveRun:
         self._closed: list[Attempt] = []
         """Those of the same job before this one: a scheduler has started it again."""
         self._stop_asked_at = 0.0
-        self._log = launch.directory / OUTPUT_LOG
-        self._log_begins = self._log.stat().st_size if self._log.exists() else 0
+        log = launch.directory / OUTPUT_LOG
+        self._log_begins = log.stat().st_size if log.exists() else 0
         self._machine: MachineWork | None = None
         self._work_before = None
         if adopted is not None and self._scheduler is not None:
@@ -235,7 +234,10 @@ class ActiveRun:
 
     def output_tail(self, lines: int = 15) -> list[str]:
         """The last lines that this attempt printed."""
-        return output_tail(self._log, lines, since=self._log_begins)
+        from kharness.runs.output_tail import MAX_BYTES, output_tail  # a program that begins does not wait
+
+        text = output_tail(self.launch.directory, lines, since=self._log_begins, most=2 * MAX_BYTES)
+        return [line[:300] for line in text.split("\n") if line.strip()]
 
     def _read_from(self, offset: int) -> None:
         from kharness.runs.journal_tail import JournalTail
@@ -301,21 +303,6 @@ class ActiveRun:
     def _write(self, status: RunStatus) -> None:
         # What a loss of power may take: then the attempt before it is the last that is known.
         write_status(self.launch.directory, status, durable=False)
-
-
-def output_tail(log: Path, lines: int = 15, *, since: int = 0) -> list[str]:
-    """The last lines of a log from byte `since` on, fit for a terminal."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(min(size, max(since, size - 20_000)))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return []
-    # A progress bar writes its states one over the other; only the last one was meant to stay.
-    last = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
-    kept = [line for line in last if line][-lines:]
-    return ["".join(c if c.isprintable() or c == "\t" else "?" for c in line)[:300] for line in kept]
 
 
 def end_of_journal(directory: Path) -> int:

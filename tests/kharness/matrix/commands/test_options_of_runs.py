@@ -244,6 +244,54 @@ def test_each_run_has_its_own_gpus(folder: Path, on_gpus: Command, simulated_nvm
         assert told(run)[1:] == ["on GPU-0"]
 
 
+# Holds memory of the only GPU until as many hold theirs as are to run at once. It tells none of it.
+HOLDS = """
+import fcntl, os, pathlib, sys, time
+run, size, together = sys.argv[1], sys.argv[2], int(sys.argv[3])
+held, script = pathlib.Path("held"), pathlib.Path(os.environ["SIMULATED_NVML"])
+
+def tell():
+    used = 1000 + sum(int(one.read_text()) for one in held.glob("of-*"))
+    lines = ["gpus 1", "gpu 0 uuid GPU-0", "all memory_total 80000", f"all memory_used {used}"]
+    new = script.with_suffix(f".{run}")
+    new.write_text("\\n".join(lines) + "\\n")
+    new.replace(script)
+
+with open("lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (held / f"of-{run}").write_text(size)
+    (held / f"met-{run}").touch()
+    tell()
+print("step 1: train loss 1, val loss 1", flush=True)
+while len(list(held.glob("met-*"))) < together:
+    time.sleep(0.01)
+with open("lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (held / f"of-{run}").unlink()
+    tell()
+"""
+
+
+def test_programs_share_a_gpu_as_far_as_their_memory_was_seen_to_fit(
+    folder: Path, on_gpus: Command, simulated_nvml: SimulatedNvml
+) -> None:
+    """72,000 MiB of it are given out, of which somebody else has 1,000: two fit, a third one waits."""
+    (folder / "holds.py").write_text(HOLDS)
+    (folder / "held").mkdir()
+    memory = ["all memory_total 80000", "all memory_used 1000"]
+    simulated_nvml.write("gpus 1", "gpu 0 uuid GPU-0", *memory)
+    program = [sys.executable, "holds.py", "{run_name}", 30000, 2]
+    words = ["-a", "seed=1..3", "-e", "SEED={seed}", "--jobs", 3, "--gpus-per-cell", 1, "--", *program]
+    ended = on_gpus("matrix", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = [
+        attempts(run, "started", "ended", "slot")[0] for run in (folder / "results" / "latest").glob("seed-*")
+    ]
+    assert [slot["gpus"] for _, _, slot in runs] == [["GPU-0"]] * 3
+    at_once = [sum(began <= moment < over for began, over, _ in runs) for moment, _, _ in runs]
+    assert max(at_once) == 2
+
+
 def test_program_is_given_no_gpu_unless_some_are_asked_for(folder: Path, on_gpus: Command) -> None:
     shows = "import os; print('on', os.environ.get('CUDA_VISIBLE_DEVICES'))"
     ended = on_gpus("matrix", "-a", "x=1", "--", sys.executable, "-c", shows, "{x}")

@@ -262,6 +262,16 @@ def test_a_model_that_tells_no_memory_is_measured_on_the_device(scenario: Scenar
     assert told == ["0", "1", None, "0", "1"]
 
 
+def test_a_cell_that_grows_is_counted_as_large_as_it_has_become(scenario: Scenario) -> None:
+    told = scenario.run(
+        "start('x'); start('b', KIND='b'); gpus('gpu 0 memory_used 21000'); journal('x', 'eval')\n"
+        "start('y'); gpus('gpu 0 memory_used 71000'); start('z')\n"
+        "end('y'); gpus('gpu 0 memory_used 51000'); start('z'); end('x'); gpus(); start('z'); start('v')"
+    )
+    # 20,000 when it had evaluated, so that a second one fits; 50,000 later, and then two of the kind do not.
+    assert told == ["0", "1", "0", None, None, "0", None]
+
+
 def test_memory_of_other_users_counts(scenario: Scenario) -> None:
     told = scenario.run("start('x'); start('y')", "gpu 0 memory_used 75000")
     assert told == ["1", None]

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kharness.matrix.running.execute import ActiveRun, output_tail
+from kharness.matrix.running.execute import ActiveRun
 from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import Job, Launch, Slot
 from monitoring.journal.run_state import GLANCE, read_end
@@ -28,10 +28,16 @@ class SlowLauncher:
 
 
 def test_the_end_of_the_output_is_fit_for_a_terminal(tmp_path: Path) -> None:
+    launcher: Any = SlowLauncher()
     log = tmp_path / "output.log"
-    log.write_bytes(b"first\n" + b"10%\r50%\r100%\n\n" + b"\x1b[2Jred\xff\n" + b"x" * 400)
-    assert output_tail(log, 3) == ["100%", "?[2Jred\ufffd", "x" * 300]
-    assert output_tail(tmp_path / "absent") == []
+    log.write_bytes(b"of the attempt before\n")
+    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), launcher, Slot())
+    with log.open("ab") as file:
+        file.write(b"first\n" + b"10%\r50%\r100%\n" + b"\x1b[2Jred\xff\a\n" + b"x" * 400)
+    assert run.output_tail() == ["first", "100%", "red\ufffd\ufffd", "x" * 300]
+    assert run.output_tail(3) == ["100%", "red\ufffd\ufffd", "x" * 300]
+    log.unlink()
+    assert run.output_tail() == []
 
 
 def test_the_tail_follows_a_journal_as_it_grows(tmp_path: Path) -> None:
