@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 from monitoring.bridge.recorder import REPORTED
 from monitoring.callbacks.logged import COUNTS
+from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.lineage import counting, superseding
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
@@ -66,6 +69,19 @@ class ProgramAttempt:
     def _begin(self, last_seq: int, reached: int | None) -> None:
         self._last_seq, self._reached = last_seq, reached
         self._lowest, self._highest, self._gone = {}, None, NOTHING
+
+    def start_recorded(self) -> None:
+        """Write the start record of a later attempt. RunDirectoryError if a full disk does not take it.
+
+        Nobody could tell its steps from those of the attempt before, if it was killed.
+        """
+        self._check_recorded()  # what that one has left, of which the start record tells the last step
+        self.start()
+        self._check_recorded()
+
+    def _check_recorded(self) -> None:
+        if self._run.last_seq() != read_end(self._journal).last_seq:
+            raise unwritable(self._journal, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def stand_for_killed(self) -> None:
         """Record what is relayed from now on as of the attempt before, which was killed before it had.

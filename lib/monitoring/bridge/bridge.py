@@ -67,9 +67,10 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
     journal = watched.directory / journal_name(0)
     is_first = _made(journal)
+    if not is_first:  # before this process says something, which in a matrix goes there too
+        end_cut_off_line(watched.directory / OUTPUT_LOG)
     keep_before(watched, stores)
     if not is_first:
-        end_cut_off_line(watched.directory / OUTPUT_LOG)
         if not ((watched.directory / RUN_JSON).exists() and journal.stat().st_size):
             _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
         run, bridge = _opened(options, command, watched, stores)
@@ -78,7 +79,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         bridge.attempt.stand_for_killed()
         bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
         bridge.begin()
-        bridge.attempt.start()
+        bridge.attempt.start_recorded()
         words = () if options.from_scratch else options.resume_with
         script = _script(_resuming(command, words, watched.directory), watched, guard)
     else:
@@ -97,8 +98,10 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
             say(bridge.described())
     code = script.exit_code()
     bridge.drain(script.has_rest)
-    said = bridge.last_line()  # before this process says something, which in a matrix goes there too
-    if script.end_rest():
+    said = bridge.last_line()  # before this process says something
+    is_ended = script.end_rest()
+    end_cut_off_line(watched.directory / OUTPUT_LOG)
+    if is_ended:
         say("note: what the program had left running is ended")
     guard.dismiss()
     neighbors.leave()

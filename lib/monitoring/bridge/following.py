@@ -101,6 +101,9 @@ class Bridge:
             for path, followed in self._followed():
                 if path in self._standing:
                     self._standing[path] = replace(self._standing[path], place=followed.read_to)
+        # what an earlier attempt has printed and did not read ends in a line that was cut off
+        if printed := self._stores.get(output := self.watched.directory / OUTPUT_LOG):
+            self._standing[output] = replace(printed, place=printed.size)
 
     def _followed(self) -> Iterator[tuple[Path, Followed]]:
         """Yield the sources that earlier attempts have found."""

@@ -157,4 +157,4 @@ def test_program_that_fills_the_disk_is_told_apart_and_continued_to_the_last_val
     assert [(r["global_step"], r["train_loss"]) for r in journal if r["event"] == "step"] == steps
     assert [r["global_step"] for r in counting(journal) if r["event"] == "step"][:3] == [1, 2, 3]
     assert len(steps) > 100
-    assert b"\x18\niter 1: " in (out / "output.log").read_bytes()  # where the disk has cut a line off
+    assert b"\x18\n" in (out / "output.log").read_bytes()  # where the disk has cut a line off

@@ -18,7 +18,7 @@ from monitoring.bridge.sources.wandb import WandbSource
 
 Losses: TypeAlias = list[tuple[int, float]]
 
-LINE = re.compile(r"^iter (\d+): loss (\S+), time .*$", re.MULTILINE)
+LINE = re.compile(r"^(?:.*\x18)?iter (\d+): loss (\S+), time .*$", re.MULTILINE)
 
 
 def printed(log: Path) -> Losses:

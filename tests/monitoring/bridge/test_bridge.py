@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from .conftest import Bridged
 from .test_sources import ours, records
 
 LONG = 300
+BRIDGE = (sys.executable, "-m", "monitoring.bridge")
 
 
 def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen[bytes]:
@@ -53,6 +55,64 @@ def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_
     assert ended.returncode == 1
     assert "no metrics were found yet" in (run_dir / "output.log").read_text()
     assert records(run_dir, "end") == [{"status": "failed", "error": "no such file: a.txt"}]
+
+
+def test_number_that_was_cut_off_is_no_value_whatever_follows_it(run_dir: Path) -> None:
+    """What the bridge says follows it in a matrix; on a full disk all of the mark between them, or a part."""
+    run_dir.mkdir()
+    log = run_dir / "output.log"
+    program = (
+        "import sys; print('iter 1: loss 0.5000, time 1ms'); sys.exit(print('iter 2: loss 0.25', end=''))"
+    )
+    for mark in ("\x18\n", "\x18", ""):
+        with log.open("a") as output:
+            command = [*BRIDGE, str(run_dir), "--", sys.executable, "-c", program]
+            subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=True)
+        before, _, after = log.read_text().rpartition("iter 2: loss 0.25")
+        assert after.startswith("\x18\nrecorded from output: loss")
+        log.write_text(f"{before}iter 2: loss 0.25{mark}{after[2:]}")
+    ended = subprocess.run([*BRIDGE, str(run_dir), "--", "true"], cwd=run_dir.parent, check=False)
+    assert ended.returncode == 0
+    assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 0.5, "step_ms": 1}] * 3
+
+
+def limited(most_bytes: int, run_dir: Path, *program: str) -> tuple[int, str]:
+    """Run a program under the bridge, where no file can have more bytes; its exit code and what is said."""
+    done = subprocess.run(
+        [*BRIDGE, str(run_dir), "--", *program],
+        cwd=run_dir.parent,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_line_that_a_full_disk_has_cut_off_is_marked_there(run_dir: Path) -> None:
+    program = "print('.' * 40_000); print('iter 1: loss 0.5000, time 1ms' * 1000)"
+    assert limited(50_000, run_dir, sys.executable, "-c", program)[0] == 1
+    log = (run_dir / "output.log").read_bytes()
+    assert (len(log), log[-2:], log.count(b"\n")) == (50_000, b"\x18\n", 2)
+    assert records(run_dir, "step") == []
+
+
+def test_attempt_that_a_full_disk_would_not_record_is_not_begun(run_dir: Path) -> None:
+    """Killed later, its steps would be taken for those of the attempt before."""
+    program = (
+        "for step in range(1, 31): print(f'iter {step}: loss {1 / step:.4f}, time 1ms')",
+        "import sys; sys.exit('ended')",
+    )
+    command = [sys.executable, "-c", "\n".join(program)]
+    assert limited(resource.RLIM_INFINITY, run_dir, *command)[0] == 1
+    code, errors = limited((run_dir / "metrics.jsonl").stat().st_size, run_dir, *command)
+    assert code == os.EX_IOERR
+    assert f"error: {run_dir}/metrics.jsonl cannot be written: no space left on device" in errors
+    assert (run_dir / "output.log").read_text().count("iter 30") == 1
+    assert limited(resource.RLIM_INFINITY, run_dir, *command)[0] == 1
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    assert [r["global_step"] for r in journal if r["event"] == "step"] == [*range(1, 31)] * 2
+    assert [r["global_step"] for r in counting(journal) if r["event"] == "step"] == [*range(1, 31)]
 
 
 def test_killed_program_is_told_by_its_signal(run_dir: Path, bridged: Bridged) -> None:

@@ -12,8 +12,8 @@ from monitoring.journal.files import OUTPUT_LOG
 
 # Longer lines are no report.
 LONGEST = 10_000
-# The end of a line that was cut off when its program was killed or the disk was full (ASCII's "cancel").
-CUT_OFF = b"\x18\n"
+# Ends a line that was cut off when its program was killed or the disk was full (ASCII's "cancel").
+CUT_OFF = b"\x18"
 
 RICHNESS = 10
 
@@ -31,12 +31,17 @@ def find(watched: Watched) -> Iterator[OutputSource]:
 
 
 def end_cut_off_line(path: Path) -> None:
-    """End the last line if a killed attempt has not: its number may lack digits, and another line follows."""
-    with contextlib.suppress(OSError), path.open("r+b") as file:
+    """End the last line if its program has not: its number may lack digits, and another line follows."""
+    mark = CUT_OFF + b"\n"
+    with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        if file.read() not in (b"", b"\n"):
-            file.write(CUT_OFF)
+        if os.pread(file.fileno(), 1, max(0, size - 1)) in (b"", b"\n"):
+            return
+        with contextlib.suppress(OSError), path.open("ab", buffering=0) as at_end:
+            if at_end.write(mark) == len(mark):
+                return
+        # a full disk takes no byte more, but others
+        os.pwrite(file.fileno(), mark, max(0, file.seek(0, os.SEEK_END) - len(mark)))
 
 
 class OutputSource(MetricSource):
@@ -55,10 +60,10 @@ class OutputSource(MetricSource):
         from monitoring.journal.encoding.global_step import as_step
 
         for line, end in whole_lines(self.path, place):
-            if line.endswith(CUT_OFF):
-                continue
+            # a full disk may take the mark of a cut-off line, and its end not
+            whole = line.rpartition(CUT_OFF)[2]
             # a progress bar draws over itself: what was printed after it counts
-            for part in line[:LONGEST].split(b"\r"):
+            for part in whole[:LONGEST].split(b"\r"):
                 found, is_rounded = printed_values(part.decode("utf-8", "replace"), self._patterns)
                 if found:
                     self.note = FOUR_DIGITS if is_rounded else self.note
