@@ -120,6 +120,19 @@ elif KIND == "two":
             )
         )
     trackio.finish()
+elif KIND == "both":
+    import wandb
+    from torch.utils.tensorboard import SummaryWriter
+
+    wandb.init(project="p", mode="offline")
+    with SummaryWriter("runs/a", flush_secs=1) as writer:
+        each(
+            lambda step: (
+                wandb.log({"train/loss": loss(step)}, step),  # type: ignore[func-returns-value]
+                [writer.add_scalar(*pair, step) for pair in (("loss", loss(step)), ("lr", loss(step) / 8))],
+            )
+        )
+    wandb.finish()
 elif KIND == "quiet":
     each(lambda step: print("working", flush=True))
 else:

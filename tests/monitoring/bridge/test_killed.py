@@ -116,6 +116,31 @@ def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm
     assert count == sorted({step for step, _ in kind.stored(run_dir)})
 
 
+def test_values_of_two_trackers_at_once_are_recorded_once(run_dir: Path, warm_bridge: WarmPython) -> None:
+    """Losses of W&B, which is richer, and learning rates that only TensorBoard has: of both attempts."""
+    here = run_dir.parent
+
+    def begin(steps: int) -> StartedPython:
+        program = [sys.executable, PROGRAMS, "both", steps, 0.05, here / "kept"]
+        command = ["-m", "monitoring.bridge", run_dir, "--", *program]
+        return warm_bridge.start(command, cwd=here, stderr=subprocess.DEVNULL)
+
+    def recorded(name: str) -> Sequence[tuple[object, object]]:
+        journal = read_records(run_dir / "metrics.jsonl")
+        return [(r["global_step"], r[name]) for r, _ in journal if name in r]
+
+    bridge = begin(1_000_000)
+    wait_until(lambda: recorded("train_loss") and recorded("lr") and (here / "kept").exists())
+    os.kill(process_of(here), signal.SIGKILL)
+    assert bridge.wait() == 128 + signal.SIGKILL
+    steps = int((here / "kept").read_text()) + 20
+    assert begin(steps).wait() == 0
+    files = list(here.glob("runs/a/*tfevents*"))
+    assert recorded("train_loss") == of_wandb(run_dir / "stores")
+    assert recorded("lr") == of_event_files(files, "lr")
+    assert [len(files), recorded("lr")[-1][0]] == [2, steps - 1]
+
+
 def test_what_two_killed_runs_have_written_into_one_folder_stays_apart(
     results: Path, warm_bridge: WarmPython
 ) -> None:
