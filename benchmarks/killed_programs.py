@@ -3,10 +3,11 @@
 python benchmarks/killed_programs.py [KILLS] [SEED] [KIND] [RUNS]
 
 A matrix of RUNS of one KIND, two at once; each program knows nothing of kharness and goes on from its own
-checkpoints. KILLS (20) times the runner, a bridge, a process of a program or an agent is killed, at a random
-moment; where the runner was, `kharness continue` follows. At the end what each run's own store has kept, its
-output or the event files of TensorBoard, is compared with the step records of its journal: the same steps
-with the same losses in the same order, over all attempts, and each step counts once.
+checkpoints. KILLS (20) times a process of a program, a bridge, the runner or an agent is killed, in turn: the
+first four soon after some more checkpoints were kept, the next four at any moment, also while a program still
+imports, and so on. `kharness continue` follows. At the end what each run's own store has kept, its output or
+the event files of TensorBoard, is compared with the step records of its journal: the same steps with the same
+losses in the same order, over all attempts, and each step counts once.
 
     prints      a script that prints each step
     sft         trl's own sft.py, by torchrun in two processes
@@ -15,18 +16,20 @@ with the same losses in the same order, over all attempts, and each step counts 
     wandb, trackio, mlflow, tensorboard
                 scripts that call these; tensorboard's write all their files into one folder
     two         one that calls Trackio and TensorBoard, and prints
+    both        one that calls W&B and TensorBoard
     c           a C program that prints (needs gcc)
     children    a script that prints, ignores SIGTERM and leaves two processes, of which one ignores it, too
     nano        a script of ours with nanoGPT's habits, that goes on by --init_from=resume
-    nanogpt     nanoGPT's train.py (NANOGPT=its folder)
+    full        a script that prints on a disk that is full at times (needs unshare)
+    nanogpt     nanoGPT's train.py (NANOGPT=its folder, with the data of shakespeare_char prepared)
     run_clm     run_clm.py of transformers' examples (RUN_CLM=its path; needs the package evaluate)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import pickle
 import random
 import re
 import shutil
@@ -34,9 +37,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,8 +54,12 @@ from monitoring.journal.records import read_records  # noqa: E402
 from tests.monitoring.bridge import stored  # noqa: E402
 
 KILLS = 20
-# Attempts beyond those that kills explain, after which a run that only fails is given up.
-SPARE = 5
+VICTIMS = ("program", "bridge", "runner", "agent")
+# Attempts after a kill, of which none ends well or is killed, until a run that only fails is given up.
+SPARE = 12
+
+# Set where the folder of temporary files is on a disk of its own.
+DISK = "KILLED_PROGRAMS_DISK"
 
 Stored = Callable[[Path], stored.Losses]
 
@@ -63,14 +71,18 @@ class Kind:
     words: Sequence[str]
     """Its command; `{x}` is a number that is different for each run."""
     name: str
-    """A word of the command of each of its processes."""
+    """The end of a word of the command of each of its processes."""
     stored: Stored
     """The steps with their losses that a run's own store has kept, over all attempts."""
     steps: range
     """Those that are to count in the end."""
+    checkpoint: str = "kept"
+    """Where in a run directory its checkpoints are."""
     resume: str = ""
     prepare: Callable[[Path], None] = lambda folder: None
     """Makes its data and what else it needs in the folder it runs in."""
+    disturbed: Callable[[Path], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    """What happens in that folder as long as there are kills."""
     keeps_late: bool = False
     """Whether its store may lack steps that the program has noted as done when it was killed."""
     runs: int = 2
@@ -81,7 +93,7 @@ class Kind:
 
 PRINTS = """
 import pathlib, sys, time
-kept = pathlib.Path(sys.argv[2], "step")
+kept = pathlib.Path(sys.argv[2], "kept")
 first = int(kept.read_text()) + 1 if kept.exists() else 1
 for step in range(first, int(sys.argv[3]) + 1):
     time.sleep(0.05)
@@ -163,10 +175,13 @@ def in_one_folder(run: Path) -> stored.Losses:
 
 
 def richest(run: Path) -> stored.Losses:
-    """Trackio's, or TensorBoard's where the first attempt was killed before Trackio had kept any."""
-    found = [stored.of_trackio(run / "stores"), in_one_folder(run)]
-    recorded = [r["train_loss"] for r, _ in read_records(run / "metrics.jsonl") if "train_loss" in r]
-    return found[0] if recorded == [loss for _, loss in found[0]] else found[1]
+    """The losses of the tracker that counts: TensorBoard where it alone had any before the first kill."""
+    marks = (r["reported"] for r, _ in read_records(run / "metrics.jsonl") if "train_loss" in r)
+    mark = next(marks)
+    assert isinstance(mark, dict)
+    if mark["by"] == "tensorboard":
+        return in_one_folder(run)
+    return {"trackio": stored.of_trackio, "wandb": stored.of_wandb}[mark["by"]](run / "stores")
 
 
 def written(name: str, text: str) -> Callable[[Path], None]:
@@ -203,16 +218,34 @@ def compiled(folder: Path) -> None:
 
 
 def nanogpt(folder: Path) -> None:
-    """Copy its files, which it looks for in the folder it runs in, and make its data."""
-    import numpy
-
+    """Copy its files and its data, which it looks for in the folder it runs in."""
+    place = Path(os.environ["NANOGPT"])
     for name in ("train.py", "model.py", "configurator.py"):
-        shutil.copy(Path(os.environ["NANOGPT"]) / name, folder)
-    data = folder / "data" / "ours"
-    data.mkdir(parents=True)
-    for part in ("train", "val"):
-        numpy.random.default_rng(0).integers(0, 16, 5000).astype(numpy.uint16).tofile(data / f"{part}.bin")
-    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 16}))
+        shutil.copy(place / name, folder)
+    shutil.copytree(place / "data" / "shakespeare_char", folder / "data" / "shakespeare_char")
+
+
+@contextlib.contextmanager
+def full_at_times(folder: Path) -> Iterator[None]:
+    """Leave nothing of the disk for up to three seconds, then room for as long, in turns."""
+    ended, moments = threading.Event(), random.Random(0)
+
+    def fill_and_free() -> None:
+        with (folder / "filler").open("wb", buffering=0) as filler:
+            while not ended.wait(3 * moments.random()):
+                with contextlib.suppress(OSError):
+                    while filler.write(bytes(4096)):
+                        pass
+                ended.wait(3 * moments.random())
+                filler.seek(filler.truncate(0))
+
+    filling = threading.Thread(target=fill_and_free)
+    filling.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        filling.join()
 
 
 PYTHON = sys.executable
@@ -251,6 +284,7 @@ KINDS = {
         "trl.scripts.sft",
         in_event_files("stores/tensorboard", "train/loss"),
         range(1, 61),
+        "out/checkpoint-*/trainer_state.json",
         FROM_CHECKPOINT,
         a_language,
         environment=OFFLINE,
@@ -260,6 +294,7 @@ KINDS = {
         "trains.py",
         in_event_files("lightning_logs", "train_loss"),
         range(100),
+        "lightning_logs/*/checkpoints/*.ckpt",
         "--ckpt_path {run_dir}/lightning_logs/*/checkpoints/*.ckpt",
         written("trains.py", OF_LIGHTNING),
     ),
@@ -290,6 +325,7 @@ KINDS = {
             "mlflow": lambda run: stored.of_mlflow(run / "stores"),
             "tensorboard": in_one_folder,
             "two": richest,
+            "both": richest,
         }.items()
     },
     "c": Kind(
@@ -308,6 +344,15 @@ KINDS = {
         prepare=written("trains.py", LEAVES + PRINTS),
         spread=4.0,
     ),
+    "full": Kind(
+        [PYTHON, "trains.py", "{x}", "{run_dir}", "300"],
+        "trains.py",
+        printed,
+        range(1, 301),
+        prepare=written("trains.py", PRINTS),
+        disturbed=full_at_times,
+        spread=4.0,
+    ),
     "nano": Kind(
         [
             *(PYTHON, str(PROGRAMS / "nano.py"), "--out_dir={run_dir}/out", "--max_iters=300"),
@@ -316,12 +361,20 @@ KINDS = {
         "nano.py",
         printed,
         range(301),
+        "out/ckpt.pt",
         "if:{run_dir}/out/ckpt.pt --init_from=resume",
         spread=4.0,
     ),
     "nanogpt": Kind(
         [
-            *(PYTHON, "train.py", "--dataset=ours", "--device=cpu", "--compile=False", "--dtype=float32"),
+            *(
+                PYTHON,
+                "train.py",
+                "--dataset=shakespeare_char",
+                "--device=cpu",
+                "--compile=False",
+                "--dtype=float32",
+            ),
             *(
                 "--eval_iters=2",
                 "--eval_interval=250",
@@ -336,6 +389,7 @@ KINDS = {
         "train.py",
         printed,
         range(1501),
+        "out/ckpt.pt",
         "if:{run_dir}/out/ckpt.pt --init_from=resume",
         nanogpt,
         spread=6.0,
@@ -349,6 +403,7 @@ KINDS = {
         os.environ.get("RUN_CLM", "run_clm.py"),
         in_event_files("stores/tensorboard", "train/loss"),
         range(1, 301),
+        "out/checkpoint-*/trainer_state.json",
         FROM_CHECKPOINT,
         a_language,
         environment=OFFLINE,
@@ -360,6 +415,8 @@ def main(arguments: list[str]) -> int:
     """Print what was killed and what was found; 1 if a value is missing or there twice."""
     kills, seed, name, runs = (*arguments, *("", "", "", "")[len(arguments) :])[:4]
     kind = KINDS[name or "prints"]
+    if kind.disturbed is full_at_times and DISK not in os.environ:
+        return on_a_disk_of_its_own()
     moments = random.Random(int(seed or 0))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         kind.prepare(Path(folder))
@@ -367,6 +424,15 @@ def main(arguments: list[str]) -> int:
         print(f"{name or 'prints'}, seed {seed or 0}: killed {dict(killed)}")
         exact = [is_exact(kind, run) for run in sorted((Path(folder) / "results" / "latest").glob("x-*"))]
         return int(not all(exact) or len(exact) != int(runs or kind.runs))
+
+
+def on_a_disk_of_its_own() -> int:
+    """Run this command again where a small file system has all its files; its exit code."""
+    small = 'mount -t tmpfs -o size=4m tmpfs "$TMPDIR" && exec "$@"'
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", small, "sh"]
+    with tempfile.TemporaryDirectory() as disk:
+        environment = {**os.environ, DISK: disk, "TMPDIR": disk}
+        return subprocess.run([*own_mounts, PYTHON, *sys.argv], env=environment, check=False).returncode
 
 
 def trained(kind: Kind, folder: str, kills: int, runs: int, moments: random.Random) -> Counter[str]:
@@ -381,27 +447,56 @@ def trained(kind: Kind, folder: str, kills: int, runs: int, moments: random.Rand
         time.sleep(0.01)
     killed: Counter[str] = Counter()
     spare = SPARE
-    while True:
-        if killed.total() < kills:
-            time.sleep(kind.spread * moments.random())
-        else:
-            runner.wait()
-        if runner.poll() is None:
-            name, pid = chosen(kind, runner.pid, folder, moments)
-            os.kill(pid, signal.SIGKILL)
-            killed[name] += 1
-            if name != "runner":
-                continue
-            runner.wait()
-        elif complete(folder, runs):
+    with kind.disturbed(Path(folder)):
+        while killed.total() < kills and spare:
+            if found := victim(kind, folder, runner, killed.total(), moments):
+                name, pid = found
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed[name] += 1
+                spare = SPARE
+                if name != "runner":
+                    continue
+                runner.wait()
+            elif complete(folder, runs):
+                break
+            spare -= 1
+            runner = kharness(folder, "continue")
+    for _ in range(SPARE):
+        runner.wait()
+        if complete(folder, runs):
             return killed
-        else:
-            spare -= killed.total() >= kills
-            if spare < 0:
-                raise SystemExit(
-                    subprocess.run([PYTHON, "-m", "kharness", "status"], cwd=folder, check=False)
-                )
         runner = kharness(folder, "continue")
+    raise SystemExit(subprocess.run([PYTHON, "-m", "kharness", "status"], cwd=folder, check=False))
+
+
+def victim(
+    kind: Kind, folder: str, runner: subprocess.Popen[bytes], number: int, moments: random.Random
+) -> tuple[str, int] | None:
+    """Wait for the moment of a kill; who is to be killed, and its process. None once the runner has ended."""
+    name = VICTIMS[number % len(VICTIMS)]
+    known, new = checkpoints(kind, folder), set[tuple[Path, int]]()
+    more = moments.randint(1, 3) if number // len(VICTIMS) % 2 == 0 else 0
+    # Some programs write a checkpoint in place: not while they do so, or no attempt could go on.
+    pause = 0.1 * (1 + moments.random()) if more else kind.spread * moments.random()
+    while runner.poll() is None:
+        new |= checkpoints(kind, folder) - known
+        if len(new) >= more:
+            time.sleep(pause)
+            if found := processes(kind, runner.pid, folder).get(name):
+                return name, moments.choice(found)
+            pause = 0.01
+        time.sleep(0.01)
+    return None
+
+
+def checkpoints(kind: Kind, folder: str) -> set[tuple[Path, int]]:
+    """Those that stand there now, with when they were written."""
+    found = set()
+    for path in (Path(folder) / "results" / "latest").glob(f"x-*/{kind.checkpoint}"):
+        with contextlib.suppress(OSError):
+            found.add((path, path.stat().st_mtime_ns))
+    return found
 
 
 def kharness(folder: str, *words: str) -> subprocess.Popen[bytes]:
@@ -414,20 +509,19 @@ def kharness(folder: str, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
-def chosen(kind: Kind, runner: int, folder: str, moments: random.Random) -> tuple[str, int]:
-    """One of the processes that could be killed now, and what it is."""
-    # What the processes are, by a word of their commands; agents are forked from one that starts them.
+def processes(kind: Kind, runner: int, folder: str) -> Mapping[str, list[int]]:
+    """Those that could be killed now, by what they are."""
+    # What they are, by the end of a word of their commands; agents are forked from one that starts them.
     parts = {"agent": "monitoring.agent.starter", "bridge": "monitoring.bridge", "program": kind.name}
     found = {"runner": [runner]}
     for process in psutil.process_iter(["cmdline", "cwd"]):
         words = process.info["cmdline"] or []
         if process.info["cwd"] == os.path.realpath(folder) and "kharness" not in words:
             for name, word in parts.items():
-                if word in words:
+                if any(given.endswith(word) for given in words):
                     found.setdefault(name, []).append(process.pid)
                     break
-    name = moments.choice(sorted(found))
-    return name, moments.choice(found[name])
+    return found
 
 
 def complete(folder: str, runs: int) -> bool:
@@ -450,6 +544,9 @@ def is_exact(kind: Kind, run: Path) -> bool:
     if kind.keeps_late:
         steps = sorted({step for step, _ in kept})
     exact = recorded == kept and count == steps
+    if recorded != kept:
+        at = next(n for n in range(len(kept) + 1) if recorded[: n + 1] != kept[: n + 1])
+        print(f"  from value {at} on recorded {recorded[at : at + 4]}, stored {kept[at : at + 4]}")
     attempts = max(int(str(record["attempt"])) for record in journal)
     print(
         f"  {run.name}: {attempts} attempts, {len(kept)} stored, {len(recorded)} recorded, "
