@@ -18,7 +18,10 @@ from urllib.parse import unquote
 from kharness.config.output import fitted
 from kharness.environment.locks import InstallError, normalized, rounded, site_packages, sizes
 
-HINT = "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again"
+HINT = (
+    "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; where the "
+    "network will be gone, make quick brings every part before"
+)
 
 # Lines of an installer that are shown where it fails and nobody watched it.
 LAST_LINES = 20
