@@ -30,8 +30,18 @@ _CLASSES = (
         torch.Size,
     ),
 )
+
+
+def _member(kind: object, name: str) -> object:
+    """A member of torch's one enumeration, as Python 3.11.0 to 3.11.3 pickled it: by `getattr`."""
+    if kind is not written._MEM_FORMAT_ENCODING:
+        raise pickle.UnpicklingError(f"{NAME} asks for {name} of {kind!r}")
+    return written._MEM_FORMAT_ENCODING[name]
+
+
 _TAKEN: dict[tuple[str, str], Callable[..., object]] = {
     **{(each.__module__, each.__qualname__): each for each in _CLASSES},
+    ("builtins", "getattr"): _member,
     ("torch.serialization", "_get_layout"): lambda name: _layouts()[name],
     # Where it was written; one module until Python 3.12, another from 3.13 on.
     ("pathlib", "PosixPath"): pathlib.PurePosixPath,

@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,29 @@ def test_code_in_an_entry_that_is_no_tensor_is_not_run(checkpoint: Path, tmp_pat
     with pytest.raises(CheckpointError, match=r"\.metadata asks for .*\.BytesStorageMetadata"):
         load(hostile)
     assert not (tmp_path / "made").exists()
+
+
+class ByName(pickle.Pickler):
+    """Pickles a member of an enumeration as Python 3.11.0 to 3.11.3 did, Debian 12's among them."""
+
+    def reducer_override(self, given: object) -> Any:
+        return (getattr, (type(given), given.name)) if isinstance(given, Enum) else NotImplemented
+
+
+def test_members_that_were_pickled_by_name_are_taken(checkpoint: Path) -> None:
+    file = io.BytesIO()
+    ByName(file).dump(index_of(checkpoint))
+    assert b"getattr" in file.getvalue()
+    found = with_values(load(with_files(checkpoint, **{".metadata": file.getvalue()})), lambda path: None)
+    assert torch.equal(found["model"]["w"], WEIGHTS)
+
+
+def test_nothing_else_is_looked_up_by_name(checkpoint: Path) -> None:
+    hostile = with_files(
+        checkpoint, **{".metadata": b"\x80\x04cbuiltins\ngetattr\n(ctorch\nSize\nVcount\ntR."}
+    )
+    with pytest.raises(CheckpointError, match=r"\.metadata asks for count of <class 'torch\.Size'>"):
+        load(hostile)
 
 
 def test_files_outside_of_the_checkpoint_are_not_read(checkpoint: Path) -> None:
