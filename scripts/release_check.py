@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -139,7 +140,9 @@ def build(root: Path, folder: Path) -> str:
     shutil.copytree(root / "lib", source / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     run([sys.executable, "-c", BUILD, "sdist", str(archives)], source)
     (sdist,) = archives.glob("*.tar.gz")
-    shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
+    with tarfile.open(sdist) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and newer have it
+        archive.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     run([sys.executable, "-c", BUILD, "wheel", str(archives)], unpacked)
     (wheel,) = archives.glob("*.whl")
