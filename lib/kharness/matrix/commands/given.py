@@ -12,6 +12,7 @@ from kharness.config.places import CONFIG_PY
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
 from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
+from kharness.runs.errors import MatrixError
 from kharness.runs.files import RENDERED, STATUS_JSON
 from kharness.runs.rundir import stamp
 from kharness.runs.status import PENDING, RunStatus, status_text
@@ -85,8 +86,14 @@ class Given:
         return program_name(self.template.words)
 
     def check(self, axes: Sequence[Axis | Range]) -> None:
-        """MatrixError for a command that could not be run with these axes."""
-        self.template.check([axis.symbol.lower() for axis in axes], self.cwd)
+        """MatrixError for a command that could not be run with these axes, and for an axis given twice."""
+        names = [axis.symbol.lower() for axis in axes]
+        for name in names:
+            if names.count(name) > 1:
+                raise MatrixError(
+                    f"the axis {name} is given twice", hint=f"give all values at once: -a {name}=value,value"
+                )
+        self.template.check(names, self.cwd)
 
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
         """Return the command of one run; `values` are by symbol."""

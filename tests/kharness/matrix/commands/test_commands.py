@@ -452,6 +452,11 @@ REFUSED = [
         "the command never receives the axis x",
         "write {x} where its value belongs: --x {x}",
     ),
+    (
+        ["matrix", "-a", "x=1,2", "-a", "X=3", "--", "true", "{x}"],
+        "the axis x is given twice",
+        "give all values at once: -a x=value,value",
+    ),
     (["matrix", "--", "true"], "there is no axis", "give -a name=value,value; kharness run runs it once"),
     (["matrix", "-a", "lr=1,", "--", "true", "{lr}"], "-a lr=1, has an empty value", "for example -a lr="),
     (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
