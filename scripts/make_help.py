@@ -14,6 +14,7 @@ from pathlib import Path
 _HELP = re.compile(r"(?:# )?(?P<targets>[A-Za-z0-9_.%<>/ -]+?):(?!=).*?##(?P<often>\*?) (?P<text>.+)")
 _HEADING = re.compile(r"##@ (?P<title>.+)")
 _COLUMNS = 80
+_BELOW = ["Options go on the line: make train NUM_EPOCHS=3, make test_matrix SEED=1..5."]
 
 
 def help_lines(makefile: str, *, everything: bool) -> list[str]:
@@ -40,7 +41,7 @@ def help_lines(makefile: str, *, everything: bool) -> list[str]:
             subsequent_indent=rest,
             break_on_hyphens=False,
         )
-    return lines if everything else [*lines, "", f"make help ALL=y lists {hidden} more."]
+    return lines if everything else [*lines, "", *_BELOW, f"make help ALL=y lists {hidden} more."]
 
 
 def main(argv: list[str]) -> int:

@@ -324,7 +324,10 @@ TWO_PLACES = (
             ["report", "A=lib", "B=none:OPTIMIZER=sgd"],
             "{root}/none does not exist\nhint: name a run or a matrix: results/latest",
         ),
-        (["configdiff", "A=default", "B=defualt"], "unknown preset 'defualt'\nhint: did you mean default?"),
+        (
+            ["configdiff", "A=default", "B=defualt"],
+            "B=defualt is no run directory, file or preset\nhint: did you mean default?",
+        ),
         (["mergeconfig", "FRAGMENTS=Kconfig none"], f"none: {UNREADABLE}"),
         (["sweep", "RANGE_CONFIG=none"], f"none: {UNREADABLE}"),
         (

@@ -23,6 +23,7 @@ EVERY_DAY = """\
 Every day:
   train, all  train what is configured
 
+Options go on the line: make train NUM_EPOCHS=3, make test_matrix SEED=1..5.
 make help ALL=y lists 2 more.
 """
 EVERYTHING = """\

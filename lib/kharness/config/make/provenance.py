@@ -94,7 +94,11 @@ def configuration_file(root: Path, name: str, asked: str) -> Path:
         if not path.exists():
             raise ConfigError(f"{asked} holds no {CONFIG}", hint="give a run directory or a file")
     elif not path.exists():
-        path = find_preset(root, asked)
+        try:
+            path = find_preset(root, asked)
+        except ConfigError as error:
+            what = f"{name}={asked} is no run directory, file or preset"
+            raise ConfigError(what, hint=error.hint) from None
     return path
 
 
