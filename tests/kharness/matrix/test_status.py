@@ -107,7 +107,7 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
 
 def test_a_refusal_says_what_the_training_said(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOR=refused")[0] == 3
-    reason = "exit code 2: DATA_DIR=data holds no ?[31mimages"
+    reason = "exit code 2: DATA_DIR=data holds no images"
     output = checkout.run("status")[1]
     assert output.splitlines()[1:] == [
         "1 run: 1 failed (refused)",
