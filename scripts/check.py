@@ -47,9 +47,9 @@ def main(argv: Sequence[str]) -> int:
     # pytest prints as it goes; the short checks share its first seconds.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
-        # Neighbors stay together, so that what a module's tests share is made once. Six workers more than
-        # there are cores: a test keeps a core busy for a quarter of its time, and waits for others meanwhile.
-        count = len(os.sched_getaffinity(0)) + 6
+        # Neighbors stay together, so that what a module's tests share is made once. Four workers more than
+        # there are cores: a third of the time tests wait for agents, browsers and servers.
+        count = len(os.sched_getaffinity(0)) + 4
         worker = [sys.executable, str(ROOT / "tests" / "warm_worker.py"), "worker_imports"]
         workers = ["--tx", f"{count}*popen//python={shlex.join(worker)}", "--dist", "worksteal"]
         tests = subprocess.run(
