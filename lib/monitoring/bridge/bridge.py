@@ -29,11 +29,11 @@ from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.output import end_cut_off_line
-from monitoring.bridge.standing import Standing, keep_before, stores_before
+from monitoring.bridge.standing import Standing, kept_before, stores_before, write_known
 from monitoring.errors import RunBusyError, UserError, report_error, unwritable
 from monitoring.host.file_locks import try_lock
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import OUTPUT_LOG, RUN_JSON, STORES, journal_name
+from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, RUN_JSON, journal_name
 from monitoring.spool import SPOOL
 
 if TYPE_CHECKING:
@@ -61,29 +61,31 @@ def main(argv: Sequence[str] | None = None, guard: Guard | None = None) -> int:
 def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> int:
     # that of a bridge around this one: this run is none of its program's
     os.environ.pop(SPOOL, None)
-    neighbors = Neighbors(options.cwd.absolute(), options.directory.absolute())
-    watched = replace(_watched(options), neighbors=neighbors)
-    stores = stores_before(watched)
-    watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
+    watched = _watched(options)
     journal = watched.directory / journal_name(0)
     is_first = _made(journal)
-    if not is_first:  # before this process says something, which in a matrix goes there too
-        end_cut_off_line(watched.directory / OUTPUT_LOG)
-    keep_before(watched, stores)
+    was_killed = not is_first and not _has_ended(journal)
+    neighbors = Neighbors(watched.cwd, watched.directory, was_killed=was_killed)
+    watched = replace(watched, neighbors=neighbors)
+    stores = stores_before(watched)
+    watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
     if not is_first:
+        # before this process says something, which in a matrix goes there too
+        end_cut_off_line(watched.directory / OUTPUT_LOG)
         if not ((watched.directory / RUN_JSON).exists() and journal.stat().st_size):
-            _record_unopened(options, command, watched, stores, journal.stat().st_mtime)
+            _record_unopened(options, command, watched, stores)
         run, bridge = _opened(options, command, watched, stores)
-        from monitoring.journal.run_json import read_run_json
-
         bridge.attempt.stand_for_killed()
-        bridge.resume_earlier(read_run_json(watched.directory)["attempts"][0]["started"])
+        bridge.resume_earlier()
         bridge.begin()
         bridge.attempt.start_recorded()
+        neighbors.forget_earlier()
         words = () if options.from_scratch else options.resume_with
         script = _script(_resuming(command, words, watched.directory), watched, guard)
     else:
         # a run's first attempt: the program starts before all that it does not need
+        if kept := kept_before(watched, stores):
+            write_known(watched.directory / BRIDGE_JSON, [], kept)
         script = _script(command, watched, guard)
         run, bridge = _opened(options, command, watched, stores)
         bridge.begin()
@@ -104,12 +106,12 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     if is_ended:
         say("note: what the program had left running is ended")
     guard.dismiss()
-    neighbors.leave()
     if not is_told:  # also where a minute was too short to find anything
         say(bridge.described())
     for line in bridge.uploads():
         say(line)
     _finish(run, code, script.stopped_by, said, bridge.done())
+    neighbors.leave()
     return 128 - code if code < 0 else code
 
 
@@ -132,6 +134,12 @@ def _made(journal: Path) -> bool:
     except OSError as error:
         raise unwritable(journal, error) from error
     return True
+
+
+def _has_ended(journal: Path) -> bool:
+    from monitoring.journal.run_state import read_end  # no first attempt waits for it
+
+    return read_end(journal).ended
 
 
 def _locked(directory: Path) -> bool:
@@ -163,11 +171,11 @@ def _watched(options: argparse.Namespace) -> Watched:
 
 def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:
     """Start the program, its output appended to output.log."""
-    (watched.directory / STORES).mkdir(exist_ok=True)
+    watched.note_start()
     output = os.open(watched.directory / OUTPUT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         script = Script(command, environment=watched.environment, cwd=watched.cwd, output=output, guard=guard)
-        watched.add_process(script.group)
+        watched.note_start(script.group)
         return script
     finally:
         os.close(output)
@@ -208,11 +216,7 @@ def _newest(directory: Path, pattern: str) -> str | None:
 
 
 def _record_unopened(
-    options: argparse.Namespace,
-    command: Sequence[str],
-    watched: Watched,
-    stores: Mapping[Path, Standing],
-    since: float,
+    options: argparse.Namespace, command: Sequence[str], watched: Watched, stores: Mapping[Path, Standing]
 ) -> None:
     """Record the attempt of a bridge that was killed when its program ran and its run was not yet open.
 
@@ -220,7 +224,7 @@ def _record_unopened(
     """
     run, bridge = _opened(options, command, watched, stores)
     bridge.attempt.start()
-    bridge.resume_earlier(since)
+    bridge.resume_earlier()
     run.finish(FAILED, error="the bridge was killed before it had opened the run")
 
 

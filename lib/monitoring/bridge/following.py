@@ -15,7 +15,8 @@ from monitoring.bridge.recorder import Followed, Recorder, late
 from monitoring.bridge.source import Lines, MetricSource, Reported, Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.jsonl import JsonLinesSource
-from monitoring.bridge.standing import Standing, read_known, write_known
+from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
+from monitoring.errors import RunDirectoryError
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
 
@@ -63,11 +64,11 @@ class Bridge:
         self._said_at_end: Mapping[str, object] = {}
         """The end record of a Run of the program."""
 
-    def resume_earlier(self, since: float) -> None:
-        """Record what the sources of killed attempts still hold; it belongs before this attempt's start.
+    def resume_earlier(self) -> None:
+        """Record what the sources of a killed attempt still hold; it belongs before this attempt's start.
 
-        `since` is when the first of them started, in UTC epoch seconds. Where the last one has ended there is
-        nothing left, and what is new since is other programs'.
+        What those before had left was recorded when its program began. Where it has ended there is nothing
+        left, and what is new since is other programs'.
         """
         if self.recorder.has_ended:
             return
@@ -75,20 +76,22 @@ class Bridge:
         listed = {Path(entry["path"]) for entry in self._listed}
         # The killed bridge had found what was older than its last search.
         until = self._file.stat().st_mtime + FIND_LATER + 1 if self._listed else math.inf
-        begun = {path for path, followed in self._followed() if followed.read_to}
-        self._standing = {path: one for path, one in self._before.items() if path not in begun}
+        recorded = {path: followed.seq for path, followed in self._followed()}
+        self._standing = {path: one for path, one in self._before.items() if recorded.get(path, 0) <= one.seq}
         self.watched = replace(
             now,
-            started=since,
+            started=now.earlier_start(),
             until=until,
             before={},
             own_files=listed,
             processes=now.earlier_processes(),
             neighbors=now.neighbors and now.neighbors.earlier(),
-            unclear=set(),
+            unclear=(unclear := set[Path]()),
         )
         self._find()
         self.watched = now
+        for path in sorted(unclear):
+            say(f"note: {path} is not read of the attempt before: another run was in this folder, too")
         self._read()
         self.recorder.record(time.time(), all_of_it=True)
         # what is appended to them from now on is this attempt's: output.log, files that the user named
@@ -101,9 +104,22 @@ class Bridge:
             for path, followed in self._followed():
                 if path in self._standing:
                     self._standing[path] = replace(self._standing[path], place=followed.read_to)
+        self._keep_before()
         # what an earlier attempt has printed and did not read ends in a line that was cut off
         if printed := self._stores.get(output := self.watched.directory / OUTPUT_LOG):
             self._standing[output] = replace(printed, place=printed.size)
+
+    def _keep_before(self) -> None:
+        """Note what others have written, for a bridge that continues. RunDirectoryError if that cannot be."""
+        known, kept = self._before, kept_before(self.watched, self._stores)
+        if self.recorder.has_ended:
+            last_seq = self.recorder.last_seq
+            self._before = {**known, **{path: replace(one, seq=last_seq) for path, one in kept.items()}}
+        else:  # what stands in the stores of the attempts before is recorded
+            own = {path for path, _ in self._followed()}
+            self._before = {**{path: one for path, one in kept.items() if path not in own}, **known}
+        if self._before != known:
+            write_known(self._file, self._listed, self._before)
 
     def _followed(self) -> Iterator[tuple[Path, Followed]]:
         """Yield the sources that earlier attempts have found."""
@@ -205,7 +221,7 @@ class Bridge:
                     self._add(source)
         if self._is_unlisted:
             # a full disk, which must not end the program: again with the next search
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(RunDirectoryError):
                 write_known(self._file, self._listed, self._before)
                 self._is_unlisted = False
 

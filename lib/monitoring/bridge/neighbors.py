@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.host.process import process_started
-from monitoring.journal.files import journal_name
 
 
 class Neighbors:
@@ -19,16 +18,23 @@ class Neighbors:
     entry of a bridge that was killed tells the next one of its run whether anybody was.
     """
 
-    def __init__(self, cwd: Path, run_dir: Path) -> None:
-        """Enter this process; where that is not possible, nobody is ever seen."""
-        self._seen_earlier = (run_dir / journal_name(0)).exists()
+    def __init__(self, cwd: Path, run_dir: Path, *, was_killed: bool) -> None:
+        """Enter this process; where that is not possible, nobody is ever seen.
+
+        Where the run's last bridge `was_killed`, whether anybody was there is asked of that one's time, too.
+        """
+        self._run_dir = run_dir
+        self._seen_earlier = was_killed
         # tempfile, which looks for more places, takes as long to import as all of a bridge's start may
         shared = Path(os.environ.get("TMPDIR") or "/tmp", f"monitoring-bridges-{os.getuid()}")
         self._folder = shared / folder_name(cwd)
         self._own = self._folder / f"{os.getpid()}-{process_started(os.getpid())}"
+        self._held: list[int] = []
         self._seen = False
         self._changed = 0
         with contextlib.suppress(OSError):
+            # as long as this process has it open, no other folder gets the number of one that is removed
+            self._held.append(os.open(cwd, os.O_PATH))
             self._folder.parent.mkdir(mode=0o700, exist_ok=True)
             if self._folder.parent.lstat().st_uid != os.getuid():
                 return
@@ -37,12 +43,23 @@ class Neighbors:
             for entry in self._others():
                 if not _is_there(entry):
                     if (told := _told(entry)) and told[2] == str(run_dir):
-                        self._seen_earlier = told[:2] != [str(changed), "0"]
+                        self._seen_earlier = was_killed and told[:2] != [str(changed), "0"]
                     entry.unlink(missing_ok=True)
             self._own.touch()
             self._changed = self._folder.stat().st_mtime_ns
-            is_seen = str(int(self._seen_earlier or any(self._others())))
-            self._own.write_text(f"{self._changed} {is_seen} {run_dir}")
+            self._tell()
+
+    def _tell(self) -> None:
+        """Write the entry: for whom it is, and whether anybody was there."""
+        is_seen = self._seen_earlier or self.seen()
+        self._own.write_text(f"{self._changed} {int(is_seen)} {self._run_dir}")
+
+    def forget_earlier(self) -> None:
+        """Tell the next bridge nothing of those before this one: what their programs left is recorded."""
+        if self._seen_earlier and self._changed:
+            self._seen_earlier = False
+            with contextlib.suppress(OSError):
+                self._tell()
 
     def earlier(self) -> Neighbors:
         """Return those of this run's earlier bridges: somebody, where the entry of a killed one is gone."""
@@ -62,6 +79,8 @@ class Neighbors:
         with contextlib.suppress(OSError):
             self._own.unlink(missing_ok=True)
             self._folder.rmdir()
+        while self._held:
+            os.close(self._held.pop())
 
     def _others(self) -> Iterator[Path]:
         return (Path(entry) for entry in os.scandir(self._folder) if entry.name != self._own.name)

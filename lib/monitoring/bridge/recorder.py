@@ -43,6 +43,8 @@ class Followed:
     """Everything up to here is in the journal or waits."""
     skip: int = 0
     """Records after `place` that were written before the writer was killed."""
+    seq: int = 0
+    """The last record of it before this attempt."""
     names: dict[str, None] = field(default_factory=dict)
     """Metrics that are recorded from it."""
     left_out: dict[str, str] = field(default_factory=dict)
@@ -84,18 +86,20 @@ class Recorder:
         """Records that were written."""
         self.has_ended = False
         """Whether the attempt before has read its sources to their end."""
+        self.last_seq = 0
+        """The last record before this attempt."""
 
     def recover(self, journal: Path) -> None:
         """Find out what of the sources is in the journal already."""
         partly: dict[int, int] = {}
         for found, _ in read_records(journal):
-            mark = found.get(REPORTED)
+            mark, self.last_seq = found.get(REPORTED), int(str(found["seq"]))
             self.has_ended = found.get("event") == "end" and mark is None
             self._see(str(found.get("event")), as_step(found.get("global_step")))
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
                 continue
             progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
-            place = mark.get("place")
+            place, progress.seq = mark.get("place"), self.last_seq
             if isinstance(place, int):
                 progress.place = progress.read_to = place
                 partly[number] = 0

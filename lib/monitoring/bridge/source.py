@@ -12,6 +12,7 @@ from pathlib import Path
 
 from monitoring.bridge.guard import variables
 from monitoring.bridge.neighbors import Neighbors
+from monitoring.errors import unwritable
 from monitoring.journal.files import STORES
 from monitoring.spool import SPOOL
 
@@ -94,7 +95,8 @@ class Database(MetricSource):
             raise ValueError(f"{self.path.name}: {error}") from error
 
 
-# In the stores of a run: the processes that were its program, a line for each attempt.
+# In the stores of a run: the processes that were its program, a line for each attempt. Its time is that at
+# which the last of them began.
 PROCESSES = "processes"
 
 
@@ -135,11 +137,29 @@ class Watched:
         """Return a place for a store of the program's trackers, in the run directory."""
         return self.directory / STORES / name
 
-    def add_process(self, process_id: int) -> None:
-        """Note a process of the program, for a bridge that continues after a kill as well."""
-        self.processes.add(process_id)
-        with contextlib.suppress(OSError), self.own(PROCESSES).open("a") as file:
-            file.write(f"{process_id}\n")
+    def note_start(self, process_id: int | None = None) -> None:
+        """Note that the program starts, then its process, for a bridge that continues after a kill as well.
+
+        RunDirectoryError if that cannot be.
+        """
+        file = self.own(PROCESSES)
+        try:
+            file.parent.mkdir(exist_ok=True)
+            with file.open("a") as to:
+                if process_id is not None:
+                    self.processes.add(process_id)
+                    to.write(f"{process_id}\n")
+            os.utime(file, (self.started, self.started))
+        except OSError as error:
+            if process_id is None:  # else it runs
+                raise unwritable(file, error) from error
+
+    def earlier_start(self) -> float:
+        """Return when the program of the last attempt began, in UTC epoch seconds."""
+        try:
+            return self.own(PROCESSES).stat().st_mtime
+        except OSError:  # none has
+            return self.started
 
     def earlier_processes(self) -> set[int]:
         """Return the processes of all attempts so far."""

@@ -14,8 +14,7 @@ from typing import Any
 
 from monitoring.bridge.source import Database, Lines, MetricSource, Watched
 from monitoring.bridge.sources import SOURCE_KINDS, source_kinds
-from monitoring.errors import UserError
-from monitoring.journal.files import BRIDGE_JSON
+from monitoring.errors import UserError, unwritable
 
 # So many bytes at the end of a file tell whether what follows was appended.
 TAIL = 64
@@ -32,6 +31,8 @@ class Standing:
     """Its last bytes, as hexadecimal digits; of an appended one."""
     place: int | None = None
     """The position after all that stood there, if that was found out."""
+    seq: int = 0
+    """The run's last record by then."""
 
     @property
     def is_shared(self) -> bool:
@@ -68,20 +69,16 @@ def stores_before(watched: Watched) -> dict[Path, Standing]:
     return found
 
 
-def keep_before(watched: Watched, stores: Mapping[Path, Standing]) -> None:
-    """Note in bridge.json what stood in files and databases that are not the run's alone, if there are any.
+def kept_before(watched: Watched, stores: Mapping[Path, Standing]) -> dict[Path, Standing]:
+    """Return what stood in files and databases that are not the run's alone, for bridge.json.
 
     A bridge that continues after a kill needs it, where nothing of such a store was recorded yet.
     """
-    kept = {
+    return {
         path: one
         for path, one in stores.items()
         if path in watched.follow or (one.place and not path.is_relative_to(watched.directory))
     }
-    if kept:
-        file = watched.directory / BRIDGE_JSON
-        sources, known = read_known(file)
-        write_known(file, sources, {**kept, **known})
 
 
 def read_known(file: Path) -> tuple[list[dict[str, Any]], dict[Path, Standing]]:
@@ -105,7 +102,7 @@ def read_known(file: Path) -> tuple[list[dict[str, Any]], dict[Path, Standing]]:
 
 
 def write_known(file: Path, sources: Sequence[Mapping[str, Any]], before: Mapping[Path, Standing]) -> None:
-    """Write bridge.json."""
+    """Write bridge.json. RunDirectoryError if that cannot be."""
     import orjson  # as above
 
     from monitoring.journal.atomic_file import write_atomically
@@ -113,7 +110,10 @@ def write_known(file: Path, sources: Sequence[Mapping[str, Any]], before: Mappin
     content: dict[str, object] = {"sources": sources}
     if before:
         content["before"] = {str(path): asdict(one) for path, one in before.items()}
-    write_atomically(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    try:
+        write_atomically(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise unwritable(file, error) from error
 
 
 def _tail(path: Path, size: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.bridge.neighbors import Neighbors
+from monitoring.bridge.neighbors import Neighbors, folder_name
 from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.records import read_records
 
@@ -366,7 +366,7 @@ def test_files_of_programs_that_run_beside_each_other_are_left_to_nobody(results
 
 COMES = (
     "from pathlib import Path; from monitoring.bridge.neighbors import Neighbors; "
-    "one = Neighbors(Path({!r}), Path({!r}))"
+    "one = Neighbors(Path({!r}), Path({!r}), was_killed={!r})"
 )
 
 
@@ -380,11 +380,11 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     monkeypatch.setenv("TMPDIR", str(shared))
 
     def comes(then: str, run_dir: str = "run") -> None:
-        come = COMES.format(str(here), str(here / run_dir))
+        come = COMES.format(str(here), str(here / run_dir), False)
         subprocess.run([sys.executable, "-c", f"{come}; {then}"], check=True)
 
     comes("assert not one.seen()")  # and is gone without a word: its entry is nobody's
-    one, other = Neighbors(here, here / "run"), Neighbors(elsewhere, elsewhere / "run")
+    one, other = (Neighbors(place, place / "run", was_killed=False) for place in (here, elsewhere))
     assert not one.seen()
     comes("assert one.seen(); one.leave()")
     assert one.seen()
@@ -394,20 +394,37 @@ def test_neighbors_see_each_other_also_when_one_was_there_for_a_moment(
     assert list(shared.rglob("*")) == [shared / f"monitoring-bridges-{os.getuid()}"]
 
 
+def test_a_folder_that_is_removed_keeps_its_number_while_a_bridge_of_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the runs of a new one would have that bridge for a neighbor."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (removed := tmp_path / "here").mkdir()
+    neighbors = Neighbors(removed, removed / "run", was_killed=False)
+    name = folder_name(removed)
+    removed.rmdir()
+    new = [tmp_path / str(number) for number in range(8)]
+    for folder in new:
+        folder.mkdir()
+    assert name not in list(map(folder_name, new))
+    neighbors.leave()
+
+
 def test_a_killed_bridge_tells_the_next_one_of_its_run_whether_another_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
+    attempted = set()
+
     def killed(name: str) -> None:
-        """An attempt of a run; its journal is there afterwards."""
-        run_dir = tmp_path / name
-        subprocess.run([sys.executable, "-c", COMES.format(str(tmp_path), str(run_dir))], check=True)
-        run_dir.mkdir(exist_ok=True)
-        (run_dir / "metrics.jsonl").touch()
+        """An attempt of a run."""
+        come = COMES.format(str(tmp_path), str(tmp_path / name), name in attempted)
+        subprocess.run([sys.executable, "-c", come], check=True)
+        attempted.add(name)
 
     def seen(name: str) -> bool:
-        neighbors = Neighbors(tmp_path, tmp_path / name)
+        neighbors = Neighbors(tmp_path, tmp_path / name, was_killed=name in attempted)
         found = neighbors.earlier().seen()
         neighbors.leave()
         return found
