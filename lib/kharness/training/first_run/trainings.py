@@ -215,7 +215,7 @@ def views(folder: Path, device: str) -> str:
                 text: str = answer.read().decode()
         except (OSError, ValueError):
             return ""
-        return text if "training_loss" in text else ""
+        return text if "training_loss" in text and (device == "cpu" or "\ngpu_" in text) else ""
 
     text = _wait(scraped)
     if process.wait():
