@@ -1,8 +1,11 @@
 """The cost of a look at 8 GPUs, beside other samplers, and of sampling once a second, of a core.
 
-The GPUs are simulated (tests/simulated_nvml, needs gcc): every figure is the cost of the sampler's own work.
-A real driver adds its own time, for all of them alike. nvitop, gpustat, Trackio and W&B are measured where
-they are installed; each measurement is a process of its own. Run by `make bench ONLY=gpu_sample`.
+    python benchmarks/gpu_sample.py             # 8 simulated GPUs
+    python benchmarks/gpu_sample.py real        # this machine's
+
+The simulated ones (tests/simulated_nvml, needs gcc) show the cost of the sampler's own work; a real driver
+adds its own time, for all of them alike. nvitop, gpustat, Trackio and W&B are measured where they are
+installed; each measurement is a process of its own. Run by `make bench ONLY=gpu_sample`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -32,8 +35,10 @@ GPUS = 8
 MANY_GPUS = 64
 SECONDS = 20
 
+Value = Callable[[ModuleType, object], object]
+
 # What the first lines of the table look at one by one: as many as the others' samplers have in common.
-VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
+VALUES: tuple[Value, ...] = (
     lambda nvml, gpu: members(nvml.nvmlDeviceGetUtilizationRates(gpu), "gpu", "memory"),
     lambda nvml, gpu: members(nvml.nvmlDeviceGetMemoryInfo(gpu), "total", "free", "used"),
     lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureV(gpu, 0),
@@ -61,18 +66,20 @@ TAKEN = [
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
-def main() -> None:
+def main(*, real: bool) -> None:
     """Measure every contestant that is installed and print the tables."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        subprocess.run([sys.executable, SIMULATED_NVML, folder], check=True, stdout=subprocess.DEVNULL)
-        print(f"simulated NVML, {GPUS} GPUs".ljust(44) + f"{'us/sample':>14}{'CPU us':>14}{'ratio':>9}")
+        folder = None if real else Path(name)
+        if folder is not None:
+            subprocess.run([sys.executable, SIMULATED_NVML, folder], check=True, stdout=subprocess.DEVNULL)
+        which = "this machine's GPUs" if real else f"simulated NVML, {GPUS} GPUs"
+        print(which.ljust(44) + f"{'us/sample':>14}{'CPU us':>14}{'ratio':>9}")
         ours = 0.0
         for contestant, (package, _, samples) in CONTESTANTS.items():
             if package and importlib.util.find_spec(package) is None:
                 print(f"{contestant:<44}{'not installed':>14}")
                 continue
-            figures = in_a_process(folder, contestant, GPUS, samples)
+            figures = in_a_process(folder, contestant, GPUS, max(samples // 10, 5) if real else samples)
             ours = ours or figures["cpu"]
             wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
             cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
@@ -88,28 +95,33 @@ def main() -> None:
             f"\nsampled and written once a second for {SECONDS} s".ljust(45)
             + f"{'of a core':>14}{'bytes':>14}"
         )
-        for what, loop_of, gpus in (
+        loops = [
             (f"{GPUS} GPUs", "loop", GPUS),
             (f"{MANY_GPUS} GPUs", "loop", MANY_GPUS),
             ("the machine, with a training's processes", "machine", 0),
             (f"{GPUS} GPUs and the machine", "both", GPUS),
-        ):
+        ]
+        for what, loop_of, gpus in [("its GPUs", "loop", 0)] if real else loops:
             figures = in_a_process(folder, loop_of, gpus, SECONDS)
             share = 100 * figures["cpu"]
             print(what.ljust(44) + f"{share:>12.3f} %{figures['bytes']:>14,.0f}", flush=True)
 
 
-def in_a_process(folder: Path, contestant: str, gpus: int, samples: int) -> dict[str, float]:
-    """Figures of one sample: wall clock and CPU seconds; of ours also what its calls take alone."""
+def simulated(folder: Path, gpus: int) -> dict[str, str]:
+    """The environment in which a process sees so many busy ones, by the library in the folder."""
     script = folder / "nvml.txt"
     # no events: the simulation waits for them by looking again and again, which a driver does not do
     values = ("utilization 97", "memory_used 60000", "power 650", "power_average 640", "events unsupported")
     processes = [f"gpu {index} process {os.getpid()} 60000 97" for index in range(gpus)]
     script.write_text("\n".join([f"gpus {gpus}", *(f"all {value}" for value in values), *processes, ""]))
+    return {"LD_LIBRARY_PATH": str(folder), "SIMULATED_NVML": str(script)}
+
+
+def in_a_process(folder: Path | None, contestant: str, gpus: int, samples: int) -> dict[str, float]:
+    """Figures of one sample: wall clock and CPU seconds; of ours also what its calls take alone."""
     environment = {
         **os.environ,
-        "LD_LIBRARY_PATH": str(folder),
-        "SIMULATED_NVML": str(script),
+        **({} if folder is None else simulated(folder, gpus)),
         "WANDB_SILENT": "true",
         "WANDB_ERROR_REPORTING": "false",
     }
@@ -204,11 +216,23 @@ def in_turns(one: Callable[[], object], other: Callable[[], object], samples: in
     return list(map(statistics.median, walls.values()))
 
 
-def by_pynvml() -> Callable[[], object]:
-    """The calls of our own sample as a script makes them with pynvml, for the same values."""
+def known(values: Sequence[Value]) -> tuple[ModuleType, list[Any], list[Value]]:
+    """pynvml, all GPUs, and those of the values that the first one has."""
     import pynvml
 
+    pynvml.nvmlInit()
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    found = []
+    for value in values:
+        with contextlib.suppress(pynvml.NVMLError):
+            value(pynvml, gpus[0])
+            found.append(value)
+    return pynvml, gpus, found
+
+
+def by_pynvml() -> Callable[[], object]:
+    """The calls of our own sample as a script makes them with pynvml, for the same values."""
+    pynvml, gpus, of_a_sample = known(VALUES_OF_A_SAMPLE)
     question = pynvml.c_nvmlGpmMetricsGet_t()
     question.version, question.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 3
     for place, metric in enumerate((2, 5, 10)):
@@ -216,7 +240,7 @@ def by_pynvml() -> Callable[[], object]:
     turns = [[pynvml.nvmlGpmSampleGet(gpu, pynvml.nvmlGpmSampleAlloc()) for _ in range(2)] for gpu in gpus]
 
     def values(gpu: object, turn: list[Any]) -> Iterator[object]:
-        for value in VALUES_OF_A_SAMPLE:
+        for value in of_a_sample:
             yield value(pynvml, gpu)
         for field in pynvml.nvmlDeviceGetFieldValues(gpu, [*FIELDS, 145]):
             yield getattr(field.value, MEMBERS[field.valueType]) if field.nvmlReturn == 0 else None
@@ -312,18 +336,12 @@ def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
 
 
 def one_by_one(samples: int, folder: Path) -> dict[str, float]:
-    import pynvml
-
-    pynvml.nvmlInit()
-    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    return repeated(lambda: [value(pynvml, gpu) for gpu in gpus for value in VALUES], samples)
+    pynvml, gpus, values = known(VALUES)
+    return repeated(lambda: [value(pynvml, gpu) for gpu in gpus for value in values], samples)
 
 
 def batched(samples: int, folder: Path) -> dict[str, float]:
-    import pynvml
-
-    pynvml.nvmlInit()
-    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    pynvml, gpus, _ = known(())
 
     def look() -> list[object]:
         return [
@@ -402,8 +420,8 @@ LOOPS: dict[str, Callable[[int, Path], dict[str, float]]] = {
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        main()
+    if sys.argv[1:] in ([], ["real"]):
+        main(real=bool(sys.argv[1:]))
     else:
         name, count, work = sys.argv[1:]
         function = LOOPS[name] if name in LOOPS else CONTESTANTS[name][1]

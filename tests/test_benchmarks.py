@@ -36,6 +36,10 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
         ["0.2", "busy"],
     ),
     "alert_rules": ({}, ["chosen_more"]),
+    "bare_loop": (
+        {"TRAININGS": ["GPT-2 tiny, 16 x 64 tokens"], "OURS": ["with everything"], "STEPS": 1, "WARM_UP": 1},
+        ["cpu", "1"],
+    ),
     "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1, "SHORT": 2, "SHORTEST": 10}, ["1", "10"]),
     "defconfig": ({}, ["1"]),
     "first_paint": ({}, ["1"]),
