@@ -1,12 +1,13 @@
 """Train GPT-2 on text.
 
-    python gpt2/train.py                                # .config, or this model's defaults
+    python gpt2/train.py                # .config, or this model's defaults
     python gpt2/train.py --optimizer adamw --max-steps 500 --tracker trackio
-    python gpt2/train.py --run-dir DIR                  # resume a run, or begin it in DIR
-    python gpt2/train.py --run-dir DIR --from-scratch   # begin it from scratch; what is there stays
+    python gpt2/train.py --run-dir DIR  # resume a run, or begin it in DIR
+    python gpt2/train.py --run-dir DIR --from-scratch  # begin it anew
 
-Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is not finite, 69 another
-process is lost, 71 out of memory, 74 a checkpoint cannot be written, 2 a mistake that you can fix.
+Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is
+not finite, 69 another process is lost, 71 out of memory, 74 a checkpoint
+cannot be written, 2 a mistake that you can fix.
 """
 
 from __future__ import annotations

@@ -68,9 +68,12 @@ class Option:
         return ", else ".join(texts)
 
 
-def options(tree: Tree) -> list[Option]:
-    """Every symbol, in the order of the menus."""
-    return [_option(tree, symbol) for symbol in tree.kconf.unique_defined_syms]
+def options(tree: Tree, *, choices_here: bool = False) -> list[Option]:
+    """Every symbol, in the order of the menus; with `choices_here` a choice as this configuration has it."""
+    return [
+        _option(tree, symbol, here=choices_here and symbol.name in tree.aliases)
+        for symbol in tree.kconf.unique_defined_syms
+    ]
 
 
 def option(tree: Tree, name: str) -> Option:

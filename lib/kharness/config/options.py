@@ -236,7 +236,9 @@ def _read(
         if found.affects.words and model == found.MODEL:
             return found, arguments, shown_from(root, configured / CONFIG)
     tree = Tree.load(root)
-    parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
+    tree.restore(tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py")))  # for its help
+    described = options(tree, choices_here=True)
+    parser = _parser(described, tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
     given = arguments.assignments
     parts = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -215,6 +216,26 @@ def test_help_groups_flags_by_menu_with_help_type_and_default(
         in text
     )
     assert "default 0.1 if OPTIMIZER_SGD, else 0.003)" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset"),
+    [
+        ("gpt2", "Text. (one of pydoc-topics, finewebedu, "),
+        ("lenet5", "Dataset. (one of mnist-subset, mnist; default mnist-subset)\n"),
+        ("resnet50", "Pictures. (one of cifar10, cifar100, "),
+    ],
+)
+def test_help_is_of_its_model_and_fits_80_columns(root: Path, model: str, dataset: str) -> None:
+    command = [sys.executable, str(root / model / "train.py"), "--help"]
+    widths = {
+        columns: subprocess.run(
+            command, env={**os.environ, "COLUMNS": columns}, capture_output=True, text=True, check=True
+        ).stdout
+        for columns in ("80", "200")
+    }
+    assert f"\n  --dataset DATASET     {dataset}" in widths["200"]
+    assert [line for line in widths["80"].splitlines() if len(line) > 80] == []
 
 
 def run_directory(checkout: Path) -> Path:
