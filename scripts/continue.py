@@ -14,7 +14,7 @@ from kharness.matrix.planning.begin import refuse_unplanned
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.resume import continue_found
 from kharness.matrix.selected_runs import find, locate
-from kharness.report.report import check_judging, told_report
+from kharness.report.report import check_judging, page_line, told_report
 from kharness.runs.latest import asked_directory, latest_link
 from kharness.runs.lock import RunnerLock
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
             with_more_seeds(found.directory, seeds, ROOT, settings)
             found = find(directory, ROOT, chosen)
         report = partial(told_report, given=variables)
-        return continue_found(found, settings, root=ROOT, report=report)
+        return continue_found(found, settings, root=ROOT, report=report, page=lambda run: [page_line(run)])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -38,10 +38,17 @@ from kharness.runs.launch import Launch
 from monitoring.counts import counted
 
 
-def continue_found(found: SelectedRuns, settings: Mapping[str, object], *, root: Path, report: Report) -> int:
+def continue_found(
+    found: SelectedRuns,
+    settings: Mapping[str, object],
+    *,
+    root: Path,
+    report: Report,
+    page: Callable[[Path], Sequence[str]] = lambda run: (),
+) -> int:
     """Run what is left, then report; an exit code, as of what began it. The caller holds the lock.
 
-    MatrixError for a single training that still runs.
+    `page` writes that of a single training, and returns its line. MatrixError for one that still runs.
     """
     changed = {name for name, value in settings.items() if found.settings.get(name) != value}
     if any(map(_is_of_launcher, changed)) and (num := withdraw_waiting(found.launches, settings)):
@@ -50,7 +57,7 @@ def continue_found(found: SelectedRuns, settings: Mapping[str, object], *, root:
         return _continue_sweep(found, settings, root)
     if found.is_matrix:
         return _continue_matrix(found, settings, root, report)
-    return _continue_run(found.launches[0], settings, root)
+    return _continue_run(found.launches[0], settings, root, page)
 
 
 def _is_of_launcher(setting: str) -> bool:
@@ -110,7 +117,9 @@ def _continue_sweep(found: SelectedRuns, settings: Mapping[str, object], root: P
     )
 
 
-def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) -> int:
+def _continue_run(
+    launch: Launch, settings: Mapping[str, object], root: Path, page: Callable[[Path], Sequence[str]]
+) -> int:
     """Finish a single training."""
     left = remaining([launch], settings)
     where = launch.shown_directory
@@ -133,9 +142,11 @@ def _continue_run(launch: Launch, settings: Mapping[str, object], root: Path) ->
         say(f"run: {where}")
         if queue := queue_line(settings):
             say(f"  {queue}")
-    return supervise_single(
-        run, root=root, settings=settings, adopted=adopted, complete=lambda: next_lines(run, None)
-    )
+
+    def complete() -> list[str]:
+        return [*page(run.directory), *next_lines(run, None)]
+
+    return supervise_single(run, root=root, settings=settings, adopted=adopted, complete=complete)
 
 
 def _introduce(found: SelectedRuns, left: Remaining) -> None:

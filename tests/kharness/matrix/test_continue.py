@@ -300,9 +300,14 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
     edit(run, BEHAVIOR="good")
     code, output = checkout.run("continue")
     assert code == 0, output
-    assert output.splitlines()[0] == "run: results/mine"
-    assert "training with sgd 0.1" in output
-    assert "saving" not in output
+    assert output.splitlines() == [
+        "run: results/mine",
+        f"training with sgd 0.1 in {checkout.root}",
+        "page: results/mine/report.html",
+        "next: make report RUN=results/latest  # its graphs and tables as files",
+        "      make test_matrix CONFIG_BEHAVIOR=good CONFIG_MATRIX_AXES=SEED=1..5"
+        "  # several seeds: better, or noise?",
+    ]
     assert resumed(run) == [None, 1]
     assert attempts(run, "cause") == [("stopped",), (None,)]
     assert checkout.run("continue") == (0, "results/mine is complete\n")
