@@ -158,7 +158,7 @@ class Dashboard:
             history=self._history,
             problem=source.problem() if source is not None else "looking for GPUs …",
             run=panel,
-            watched=str(self._run_directory or ""),
+            watched=str(self._run_directory) if self._runs is not None else "",
             processes=self._processes.table,
             selected=self._selected,
             title=_title(source),

@@ -563,6 +563,7 @@ def test_run_is_watched_until_it_ends_and_then_another(matrix: Path, monkeypatch
 def test_dashboard_waits_for_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitoring.terminal.run_view.LOOK_AGAIN", 0.0)
     app = Dashboard(run=tmp_path, interval=60)
+    assert [line for line in lines(app, LARGE) if "no run" in line] == []  # it has not looked
     before: list[str] = []
 
     def begin() -> None:
