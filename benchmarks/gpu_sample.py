@@ -66,8 +66,9 @@ TAKEN = [
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
-def main(*, real: bool) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure every contestant that is installed and print the tables."""
+    real = bool(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = None if real else Path(name)
         if folder is not None:
@@ -421,7 +422,7 @@ LOOPS: dict[str, Callable[[int, Path], dict[str, float]]] = {
 
 if __name__ == "__main__":
     if sys.argv[1:] in ([], ["real"]):
-        main(real=bool(sys.argv[1:]))
+        main(sys.argv[1:])
     else:
         name, count, work = sys.argv[1:]
         function = LOOPS[name] if name in LOOPS else CONTESTANTS[name][1]
