@@ -22,13 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monitoring.bridge.between_lines import saying_between_lines
 from monitoring.bridge.guard import Guard
 from monitoring.bridge.hook import hooked
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
 from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
-from monitoring.bridge.sources.output import end_cut_off_line
+from monitoring.bridge.sources.output import end_cut_off_line, end_whole_line
 from monitoring.bridge.standing import Standing, kept_before, stores_before, write_known
 from monitoring.errors import RunBusyError, UserError, report_error, unwritable
 from monitoring.host.file_locks import try_lock
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None, guard: Guard | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         options = _parser().parse_args(given[: given.index("--")] if "--" in given else given)
-        return _run(options, _command(given), guard or Guard())
+        with saying_between_lines(options.directory / OUTPUT_LOG):
+            return _run(options, _command(given), guard or Guard())
     except UserError as error:
         return report_error(error)
 
@@ -99,6 +101,8 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
             tell_at, is_told = math.inf, bridge.has_found
             say(bridge.described())
     code = script.exit_code()
+    if code == 0 and not script.has_rest():
+        end_whole_line(watched.directory / OUTPUT_LOG)
     bridge.drain(script.has_rest)
     said = bridge.last_line()  # before this process says something
     is_ended = script.end_rest()

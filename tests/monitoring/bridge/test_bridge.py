@@ -62,18 +62,42 @@ def test_number_that_was_cut_off_is_no_value_whatever_follows_it(run_dir: Path) 
     run_dir.mkdir()
     log = run_dir / "output.log"
     program = (
-        "import sys; print('iter 1: loss 0.5000, time 1ms'); sys.exit(print('iter 2: loss 0.25', end=''))"
+        "print('iter 1: loss 0.5000, time 1ms'); print('iter 2: loss 0.25', end=''); raise SystemExit(1)"
     )
     for mark in ("\x18\n", "\x18", ""):
         with log.open("a") as output:
             command = [*BRIDGE, str(run_dir), "--", sys.executable, "-c", program]
-            subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=True)
+            subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=False)
         before, _, after = log.read_text().rpartition("iter 2: loss 0.25")
         assert after.startswith("\x18\nrecorded from output: loss")
         log.write_text(f"{before}iter 2: loss 0.25{mark}{after[2:]}")
     ended = subprocess.run([*BRIDGE, str(run_dir), "--", "true"], cwd=run_dir.parent, check=False)
     assert ended.returncode == 0
     assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 0.5, "step_ms": 1}] * 3
+
+
+def test_what_the_bridge_says_meanwhile_stands_in_no_line_of_the_programs(run_dir: Path) -> None:
+    """In a matrix, whose output.log has both."""
+    run_dir.mkdir()
+    program = (
+        "import pathlib, time\n"
+        "print('step 1 loss 0.5\\nstep 2 loss 0.2', end='')\n"
+        "pathlib.Path('rows.jsonl').write_text('no JSON\\n{\"step\": 1, \"lr\": 1}\\n')\n"
+        f"while '\"lr\":' not in pathlib.Path({str(run_dir / 'metrics.jsonl')!r}).read_text():\n"
+        "    time.sleep(0.05)\n"
+        "print('5')\n"
+    )
+    with (run_dir / "output.log").open("a") as output:
+        command = [*BRIDGE, str(run_dir), "--follow", "rows.jsonl", "--", sys.executable, "-c", program]
+        subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=True)
+    said = "note: rows.jsonl has a line that is no JSON, which is left out: 'no JSON'"
+    assert (run_dir / "output.log").read_text().splitlines()[:3] == [
+        "step 1 loss 0.5",
+        "step 2 loss 0.25",
+        said,
+    ]
+    steps = [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step") if "train_loss" in r]
+    assert steps == [(1, 0.5), (2, 0.25)]
 
 
 def limited(most_bytes: int, run_dir: Path, *program: str) -> tuple[int, str]:
@@ -275,11 +299,13 @@ def test_line_that_was_cut_off_in_a_killed_attempt_is_no_value_and_no_part_of_th
     run_dir.mkdir()
     (run_dir / "metrics.jsonl").touch()
     (run_dir / "output.log").write_text("step 1 loss 2.0\nstep 2 loss 1")
-    for _ in range(2):
-        program = "print('step 1 loss 1.5'); print('step 2 loss 1.25', end='')"
-        assert bridged(run_dir, sys.executable, "-c", program).returncode == 0
+    for code in (1, 1, 0):  # of one that ends well it is the program's own
+        program = f"print('step 1 loss 1.5'); print('step 2 loss 1.25', end=''); raise SystemExit({code})"
+        assert bridged(run_dir, sys.executable, "-c", program).returncode == code
     steps = [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step")]
-    assert steps == [(1, 2.0), (1, 1.5), (1, 1.5)]
+    assert steps == [(1, 2.0), (1, 1.5), (1, 1.5), (1, 1.5), (2, 1.25)]
+    cut_off, *again, whole = (run_dir / "output.log").read_text().splitlines()[1::2]
+    assert (cut_off, again, whole) == ("step 2 loss 1\x18", ["step 2 loss 1.25\x18"] * 2, "step 2 loss 1.25")
 
 
 def test_steps_that_a_killed_attempt_did_again_count_once_though_it_recorded_none(

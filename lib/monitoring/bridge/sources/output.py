@@ -15,6 +15,9 @@ LONGEST = 10_000
 # Ends a line that was cut off when its program was killed or the disk was full (ASCII's "cancel").
 CUT_OFF = b"\x18"
 
+# A full disk takes whole blocks alone: of so many bytes, or a multiple.
+BLOCK = 4096
+
 RICHNESS = 10
 
 
@@ -30,18 +33,30 @@ def find(watched: Watched) -> Iterator[OutputSource]:
         yield OutputSource(path, watched.patterns)
 
 
+def is_at_line_start(path: Path) -> bool:
+    """Whether what is printed next begins a line. OSError if there is no such file."""
+    with path.open("rb", buffering=0) as file:
+        return file.seek(0, os.SEEK_END) == 0 or os.pread(file.fileno(), 1, file.tell() - 1) == b"\n"
+
+
 def end_cut_off_line(path: Path) -> None:
     """End the last line if its program has not: its number may lack digits, and another line follows."""
     mark = CUT_OFF + b"\n"
     with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        if os.pread(file.fileno(), 1, max(0, size - 1)) in (b"", b"\n"):
+        if is_at_line_start(path):
             return
         with contextlib.suppress(OSError), path.open("ab", buffering=0) as at_end:
             if at_end.write(mark) == len(mark):
                 return
         # a full disk takes no byte more, but others
         os.pwrite(file.fileno(), mark, max(0, file.seek(0, os.SEEK_END) - len(mark)))
+
+
+def end_whole_line(path: Path) -> None:
+    """End the last line of a program that ended well, unless a full disk may have cut it off."""
+    with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
+        if file.seek(0, os.SEEK_END) % BLOCK and not is_at_line_start(path):
+            file.write(b"\n")
 
 
 class OutputSource(MetricSource):
