@@ -282,19 +282,23 @@ help: variables			## list the targets of every day, ALL=y all
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.
 override locks := $(basename $(notdir $(wildcard requirements/*.txt)))
 override torch_named := $(if $(filter TORCH TORCH_INDEX,$(given)),FORCE)
+# One whose folder was renamed, moved or copied names another place than its own.
+override made := $(file <$(VENV)/pyvenv.cfg)
+override moved := $(if $(findstring --without-pip,$(made)),$(if \
+	$(findstring --without-pip $(if $(filter /%,$(VENV)),,$(CURDIR)/)$(VENV),$(made)),,FORCE))
 override part = PYTHONPATH=lib $(PYTHON) scripts/environment.py create $@
 
 # Another build of torch is another environment: TORCH=auto|cpu|cuda, TORCH_INDEX=url.
-$(VENV)/.ready: requirements/run.txt requirements/torch.txt pyproject.toml $(torch_named) | variables
+$(VENV)/.ready: requirements/run.txt requirements/torch.txt pyproject.toml $(torch_named) $(moved) | variables
 	@$(part) run
 
 $(VENV)/.ready-for-tests: $(wildcard requirements/*.txt) pyproject.toml | variables $(VENV)/.ready
 	@$(part) $(filter-out config cuda dashboard run torch,$(locks))
 
-$(VENV)/.ready-config: requirements/config.txt | variables
+$(VENV)/.ready-config: requirements/config.txt $(moved) | variables
 	@$(part) config
 
-$(VENV)/.ready-dashboard: requirements/dashboard.txt | variables
+$(VENV)/.ready-dashboard: requirements/dashboard.txt $(moved) | variables
 	@$(part) dashboard
 
 .PHONY: verify-environment

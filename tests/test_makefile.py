@@ -232,6 +232,26 @@ def test_a_fresh_clone_installs_only_what_the_call_needs(
     assert re.findall(r"create \S+/(\.ready\S*)", done.stdout) == ([stamp] if stamp else [])
 
 
+@pytest.mark.parametrize(("made_in", "again"), [("{}/.venv", []), ("/elsewhere/.venv", [".ready"])])
+def test_an_environment_that_was_made_elsewhere_is_set_up_again(
+    root: Path, tmp_path: Path, made_in: str, again: list[str]
+) -> None:
+    ours = tmp_path / "mein Projekt, ü"
+    for name in ("Makefile", *LOCKS):
+        (ours / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, ours / name)
+    (ours / "pyproject.toml").touch()
+    (ours / ".venv").mkdir()
+    made = f"command = /usr/bin/python3 -m venv --without-pip {made_in.format(ours)}"
+    (ours / ".venv/pyvenv.cfg").write_text(f"home = /usr/bin\n{made}\n")
+    newest = max(path.stat().st_mtime for path in ours.rglob("*")) + 1
+    (ours / ".venv/.ready").touch()
+    os.utime(ours / ".venv/.ready", (newest, newest))
+    done = make(ours, "-n", "status")
+    assert re.findall(r"create \.venv/(\.ready\S*)", done.stdout) == again
+    assert done.stdout.endswith(".venv/bin/python scripts/status.py\n")
+
+
 @pytest.mark.parametrize(
     ("made_by", "folder"), [("", ".venv-{}"), ("3.9.18", ".venv-{}"), ("{}.99", ".venv")]
 )

@@ -29,6 +29,7 @@ from kharness.environment.locks import (
     site_packages,
     sizes,
 )
+from kharness.environment.moved import move_scripts, moved_from
 from kharness.environment.torch_build import TorchChoice
 
 # The part that has torch, and the project itself.
@@ -93,7 +94,8 @@ def create(stamp: Path, parts: Sequence[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = fingerprint(parts)
         needs_torch = torch is not None and not torch.is_installed()
-        if stamp.exists() and stamp.read_text() == wanted and not needs_torch and works(venv):
+        old = moved_from(venv)
+        if stamp.exists() and stamp.read_text() == wanted and not (needs_torch or old) and works(venv):
             os.utime(stamp)
             return
         stamp.unlink(missing_ok=True)
@@ -101,6 +103,10 @@ def create(stamp: Path, parts: Sequence[str]) -> None:
         if not works(venv):
             say(f"setup: making {_shown(venv)} with {sys.executable}")
             installer.make_environment()
+        elif old:
+            say(f"setup: {_shown(venv)} was made in {old.parent}; it is told where it is now")
+            installer.make_environment()
+            move_scripts(venv, old)
         link_library(venv)
         _install(venv, parts, torch if needs_torch else None, installer)
         if torch is not None:

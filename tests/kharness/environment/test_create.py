@@ -264,6 +264,29 @@ def test_an_environment_that_was_there_finds_the_library(clone: Clone) -> None:
     assert found == f"{clone.root}/lib/kharness/__init__.py\n"
 
 
+@pytest.mark.parametrize("by", BY)
+def test_a_clone_that_was_moved_and_copied_runs_what_is_in_it(clone: Clone, tmp_path: Path, by: str) -> None:
+    """Programs and library are those beside them, and nothing is fetched."""
+    assert clone.create(".ready-config", "config", by=by)[0] == 0
+    hello = clone.venv / "bin/hello"
+    hello.write_text(f"#!{clone.venv}/bin/python\nimport kharness as k\nprint(k.__file__)\n")
+    hello.chmod(0o755)
+    for target, move in ((tmp_path / "mein Projekt ü", shutil.move), (tmp_path / "copy", copy_all)):
+        before = clone.root
+        move(str(before), str(target))
+        clone.root = target
+        told = f"setup: .venv was made in {before}; it is told where it is now"
+        found = clone.create(".ready-config", "config", by=by)
+        assert found == (0, [told, "setup: .venv is ready"], "")
+        done = subprocess.run([clone.venv / "bin/hello"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{target}/lib/kharness/__init__.py\n"
+        assert clone.create(".ready-config", "config", by=by) == (0, [], "")
+
+
+def copy_all(source: str, target: str) -> None:
+    shutil.copytree(source, target, symlinks=True)
+
+
 @WITH_UV
 def test_another_build_of_torch_replaces_the_one_that_is_there(clone: Clone) -> None:
     on_cpu = [
