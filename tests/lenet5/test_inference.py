@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
+from torch import Tensor, nn
 
-from lenet5.data import undone
+from kharness.training.data import LabeledImages
+from kharness.training.inference.predictions import infer
+from lenet5.data import CLASSES, undone
+from lenet5.model import LeNet5
 from lenet5.train import main
 from monitoring import read_records
 
@@ -28,6 +34,40 @@ def test_a_trained_model_is_timed_and_shows_predictions(tmp_path: Path) -> None:
     assert found["pictures"] == {"predictions": "predictions.png"}
     with Image.open(tmp_path / "run/predictions.png") as sheet:
         assert sheet.format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "note"),
+    [
+        (lambda logits: (logits, logits[:, 0]), ""),
+        (lambda logits: {"mass": logits[:, 0], "logits": logits}, ""),
+        (
+            lambda logits: {"mass": logits[:, 0]},
+            "note: latency and predictions need logits, and the model returns a dict\n",
+        ),
+    ],
+    ids=["tuple", "dict", "no-logits"],
+)
+def test_a_model_of_several_outputs_is_judged_by_its_logits(
+    outputs: Callable[[Tensor], object], note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Several(LeNet5):
+        def forward(self, images: Tensor) -> Any:
+            return outputs(super().forward(images))
+
+    torch.manual_seed(1)
+    one, several = LeNet5(), Several()
+    several.load_state_dict(one.state_dict())
+    test = LabeledImages(torch.rand(20, 1, 28, 28), torch.arange(20) % 10)
+
+    def judged(model: nn.Module) -> tuple[float | None, list[dict[str, object]], bytes | None]:
+        measured, predictions, picture = infer(
+            model, test, classes=CLASSES, undone=undone, batch_sizes=[5], predictions=4
+        )
+        return measured.get("batch_5_accuracy"), predictions, picture
+
+    assert judged(several) == ((None, [], None) if note else judged(one))
+    assert capsys.readouterr().out == note
 
 
 def test_the_bytes_of_images_come_back() -> None:

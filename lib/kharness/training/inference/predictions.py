@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -48,9 +48,18 @@ def infer(
     """Latency and accuracy by batch size, some predictions, and a PNG of these; nothing of none.
 
     `classes` are the names of the labels; `undone` gives bytes (n, 3, height, width) of what the
-    model takes.
+    model takes. A model of several outputs has its logits first, or by the name `logits`; where there are
+    none, a note says so, and nothing is measured: a training that is done shall not fail for that.
     """
     model.eval()
+    batch_sizes = list(batch_sizes)
+    if batch_sizes or predictions:
+        output = model(test.batch(torch.arange(1))[0])
+        if _logits(output) is None:
+            print(
+                f"note: latency and predictions need logits, and the model returns a {type(output).__name__}"
+            )
+            return {}, [], None
     measured: dict[str, float] = {}
     for size in batch_sizes:
         measured |= measure(model, test, size)
@@ -58,7 +67,9 @@ def infer(
     if count == 0:
         return measured, [], None
     pictures, labels = test.batch(evenly_spaced(len(test), count / len(test))[:count])
-    chances, guesses = model(pictures).softmax(1).max(1)
+    logits = _logits(model(pictures))
+    assert logits is not None
+    chances, guesses = logits.softmax(1).max(1)
     found: list[dict[str, object]] = [
         {"label": classes[label], "predicted": classes[guess], "probability": chance}
         for label, guess, chance in zip(labels.tolist(), guesses.tolist(), chances.tolist(), strict=True)
@@ -79,7 +90,8 @@ def measure(model: nn.Module, split: HeldOutPictures, size: int) -> dict[str, fl
             break
         _wait(pictures)
         begun = time.perf_counter()
-        logits = model(pictures)
+        logits = _logits(model(pictures))
+        assert logits is not None
         _wait(logits)
         seconds += [time.perf_counter() - begun] if is_timed and len(labels) == size else []
         judged = (logits.argmax(1) == labels)[: JUDGED - count]
@@ -93,6 +105,15 @@ def measure(model: nn.Module, split: HeldOutPictures, size: int) -> dict[str, fl
         f"batch_{size}_samples_per_sec": size / latency,
         f"batch_{size}_accuracy": right / count,
     }
+
+
+def _logits(output: object) -> Tensor | None:
+    """The output itself, the first of several, or the one of that name; None where that is no tensor."""
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    elif isinstance(output, Sequence):
+        output = output[0]
+    return output if isinstance(output, Tensor) else None
 
 
 def _wait(tensor: Tensor) -> None:
