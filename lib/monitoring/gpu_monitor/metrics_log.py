@@ -153,7 +153,7 @@ THINNING = Thinning(
 
 def compress_full(path: Path, *, file_bytes: int, keep: int) -> None:
     """Compress the files of a log that are full, and thin the oldest, until `keep` are left."""
-    # nobody is there to read messages; docs/gpu-monitor.md has them
+    # nobody is there to read messages; docs/gpus-without-a-run.md has them
     archiver = Archiver(path, THINNING, file_bytes=file_bytes, keep=keep, tell=lambda severity, message: None)
     archiver.work(threading.Event())
 

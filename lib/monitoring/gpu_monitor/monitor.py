@@ -1,4 +1,4 @@
-"""Watch GPUs from a process of your own, next to a training or alone; docs/gpu-monitor.md shows how.
+"""Watch GPUs from a process of your own, next to a training or alone; docs/gpus-without-a-run.md shows how.
 
     python -m monitoring.gpu_monitor --gpu 0 --interval 1.0 --prometheus-port 9090
 

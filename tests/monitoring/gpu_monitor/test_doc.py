@@ -1,4 +1,4 @@
-"""docs/gpu-monitor.md under test: its examples run as they stand, on simulated GPUs."""
+"""docs/gpus-without-a-run.md under test: its examples run as they stand, on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ with GPUMonitor(gpu_index=0, sample_interval=1.0, log_dir=None, prometheus_port=
 
 @pytest.fixture
 def document(root: Path) -> str:
-    return (root / "docs/gpu-monitor.md").read_text()
+    return (root / "docs/gpus-without-a-run.md").read_text()
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -195,7 +195,7 @@ def test_scrape_of_a_training_has_every_documented_metric(
 @pytest.mark.parametrize(
     ("page", "command"),
     [
-        ("gpu-monitor.md", [sys.executable, "-m", "monitoring.gpu_monitor"]),
+        ("gpus-without-a-run.md", [sys.executable, "-m", "monitoring.gpu_monitor"]),
         ("gpu-dashboard.md", [sys.executable, "-m", "monitoring.gpu_dashboard"]),
     ],
 )

@@ -38,7 +38,7 @@ MAX_VARIANTS = 120
 
 @dataclass(frozen=True)
 class Spread:
-    """Milliseconds a step of one run."""
+    """Milliseconds per step of one run."""
 
     variant: str
     run: str
