@@ -59,6 +59,7 @@ def main(listener: int, modules: Sequence[str]) -> None:
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
                 importlib.import_module(module.name)
     look_through_modules()
+    forget_what_imports_left()
     gc.collect()
     gc.freeze()
     use_large_pages()
@@ -311,8 +312,7 @@ def become(
             with contextlib.suppress(OSError):  # the one that lists
                 os.close(int(name))
     default_signals()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
+    forget_what_imports_left()
     subprocess._active.clear()  # type: ignore[attr-defined]
     os.environ.clear()
     os.environ.update(environment)
@@ -354,6 +354,15 @@ def open_standard_files(*, unbuffered: bool) -> None:
 left: list[Any] = []
 
 
+def forget_what_imports_left() -> None:
+    """Finalizers, which are for the process that made them alone, and lists of folders.
+
+    A server does so, too: in a fork, to look at each of a thousand copies as many pages.
+    """
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    sys.path_importer_cache.clear()
+
+
 def look_through_modules() -> None:
     """Once, in the server: in a fork each look at one of two thousand modules copies the page it is on."""
     global last_of_all
@@ -361,10 +370,20 @@ def look_through_modules() -> None:
         (name, file) for name, file in files(reversed(sys.modules)) if not file.startswith(OF_ALL)
     )
     last_of_all = next(name for name in reversed(sys.modules) if name not in of_checkouts)
+    lib = library(GIVEN)
+    of_others[lib] = {name: file for name, file in of_checkouts.items() if not file.startswith(lib)}
 
 
 of_checkouts: dict[str, str] = {}
+of_others: dict[str, dict[str, str]] = {}
+"""Of this server's own library, those of other checkouts: of a name that is read a page is copied, too."""
 last_of_all = ""
+
+
+def library(python_path: str) -> str:
+    """The folder of our modules, which a PYTHONPATH begins with."""
+    given = python_path.split(":")[0]
+    return (os.path.realpath(given) if given else str(ROOT / "lib")) + os.sep
 
 
 def files(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -377,13 +396,11 @@ def files(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def forget_modules() -> None:
     """Those of a checkout, for this process may be of another one."""
-    given = os.environ.get("PYTHONPATH", "").split(":")[0]
-    lib = os.path.realpath(given) if given else str(ROOT / "lib")
+    lib = library(os.environ.get("PYTHONPATH", ""))
     newest = list(itertools.takewhile(lambda name: name != last_of_all, reversed(sys.modules)))
-    for name, file in {**of_checkouts, **dict(files(newest))}.items():
-        if name in sys.modules and not file.startswith((*OF_ALL, f"{lib}{os.sep}")):
+    for name, file in {**of_others.get(lib, of_checkouts), **dict(files(newest))}.items():
+        if name in sys.modules and not file.startswith((*OF_ALL, lib)):
             left.append(sys.modules.pop(name))
-    importlib.invalidate_caches()
 
 
 def set_threads(number: str) -> None:
