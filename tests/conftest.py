@@ -237,6 +237,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in FOREIGN:
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
         patch.setenv(OUTPUT, str(tmp_path_factory.mktemp("no-configuration")))
         patch.setenv("WANDB_ERROR_REPORTING", "false")
         yield
@@ -346,8 +347,23 @@ def warm_few(few_digits: Path, warm_torch: WarmPython) -> Iterator[WarmPython]:
 
 
 @pytest.fixture(scope="session")
-def warm_trackers() -> Iterator[WarmPython]:
-    """The same for trainers and agents, with the packages of trackers."""
-    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",))
+def of_trackio() -> dict[str, str]:
+    """This process's Trackio directory, which Trackio reads once a process."""
+    from trackio.utils import TRACKIO_DIR
+
+    return {"TRACKIO_DIR": str(TRACKIO_DIR), "TRACKIO_SQLITE_SYNCHRONOUS": "off"}  # no test pulls the plug
+
+
+@pytest.fixture
+def shared_trackio(of_trackio: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents write into this process's Trackio directory."""
+    for name, value in of_trackio.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def warm_trackers(of_trackio: dict[str, str]) -> Iterator[WarmPython]:
+    """The same for trainers and agents, with the packages of trackers, of a test with `shared_trackio`."""
+    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",), **of_trackio)
     yield warm
     warm.close()

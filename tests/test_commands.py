@@ -239,6 +239,7 @@ def of_others() -> list[tuple[str, ...]]:
     return [(*words, *sorted(flags)) for words, flags in found.items() if len(words) > 1 or flags]
 
 
+@pytest.mark.usefixtures("shared_trackio")
 @pytest.mark.parametrize("words", of_others(), ids=" ".join)
 def test_program_of_a_package_has_it(words: tuple[str, ...], warm_trackers: WarmPython) -> None:
     program = installed(words[0])

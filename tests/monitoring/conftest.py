@@ -78,15 +78,6 @@ def warm_monitoring() -> Iterator[WarmPython]:
 
 
 @pytest.fixture
-def shared_trackio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents write into this process's Trackio directory, which Trackio reads once a process."""
-    from trackio.utils import TRACKIO_DIR
-
-    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
-    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")  # no test pulls the plug
-
-
-@pytest.fixture
 def bare_python(root: Path, tmp_path: Path) -> Callable[[str], str]:
     """Runs code in tmp_path, with only what monitoring itself needs; returns what it prints."""
     import orjson
