@@ -363,6 +363,7 @@ def test_a_file_of_another_hash_is_refused_and_leaves_no_stamp(clone: Clone, by:
 
 def test_without_a_cpu_build_set_up_says_how_to_have_one(clone: Clone) -> None:
     (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
+    clone.has_pip()
     code, lines, errors = clone.create(".ready", "run")
     assert (code, errors) == (0, "")
     assert [line for line in lines if "to fetch" in line][1:] == [
