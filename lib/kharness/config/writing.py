@@ -1,10 +1,11 @@
-"""Reports: files of which one that fails does not prevent the others, and texts that runs brought along."""
+"""Reports: files of which one that fails does not prevent the others, their tables, and texts of runs."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -136,3 +137,47 @@ def list_item(line: str) -> str:
     number = _NUMBER.match(line)
     begins = _BLOCK.match(line, number.end() if number else 0)
     return f"- {line[: begins.start()]}\\{line[begins.start() :]}" if begins else f"- {line}"
+
+
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text; the first `text_columns` are words, the others numbers."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int
+
+    def plain(self) -> str:
+        """Columns lined up with spaces, for a terminal."""
+        header, *rows = [[on_one_line(text) for text in row] for row in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = []
+        for row in (header, ["-" * width for width in widths], *rows):
+            parts = [
+                text.ljust(width) if i < self.text_columns else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(parts).rstrip())
+        return "\n".join(lines)
+
+    def without_empty(self) -> Table:
+        """The same without columns in which no row has anything; the first one stays."""
+        kept = [
+            i
+            for i in range(len(self.header))
+            if i == 0 or not self.rows or any(row[i] not in (ABSENT, "") for row in self.rows)
+        ]
+        return Table(
+            [self.header[i] for i in kept],
+            [[row[i] for i in kept] for row in self.rows],
+            sum(i < self.text_columns for i in kept),
+        )
+
+    def markdown(self) -> str:
+        """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""
+        rule = [":---" if i < self.text_columns else "---:" for i in range(len(self.header))]
+        header, *rows = [[in_markdown(text) for text in row] for row in (self.header, *self.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))

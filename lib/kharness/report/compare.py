@@ -15,8 +15,9 @@ from pathlib import Path
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed_comparison
+from kharness.config.writing import Table
 from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
-from kharness.report.comparison_table import Table, statistic_words
+from kharness.report.comparison_table import statistic_words
 from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
 from kharness.report.judging.budgets import budget_of, budget_words

@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from kharness.config.writing import in_markdown, on_one_line
+from kharness.config.writing import ABSENT, Table
 from kharness.report.collection import SIDE, CellResult, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
 from kharness.runs.status import FAILED, resumed_words
 
-ABSENT = "-"
-
 EXPLANATION = (
     "Mean ± sample standard deviation over seeds; n is the number of complete runs out of those planned, and "
     "a number that rests on fewer says so. One run has no deviation. Means alone name no winner."
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text; the first `text_columns` are words, the others numbers."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    text_columns: int
-
-    def plain(self) -> str:
-        """Columns lined up with spaces, for a terminal."""
-        header, *rows = [[on_one_line(text) for text in row] for row in (self.header, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = []
-        for row in (header, ["-" * width for width in widths], *rows):
-            parts = [
-                text.ljust(width) if i < self.text_columns else text.rjust(width)
-                for i, (text, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append("  ".join(parts).rstrip())
-        return "\n".join(lines)
-
-    def without_empty(self) -> Table:
-        """The same without columns in which no row has anything; the first one stays."""
-        kept = [
-            i
-            for i in range(len(self.header))
-            if i == 0 or not self.rows or any(row[i] not in (ABSENT, "") for row in self.rows)
-        ]
-        return Table(
-            [self.header[i] for i in kept],
-            [[row[i] for i in kept] for row in self.rows],
-            sum(i < self.text_columns for i in kept),
-        )
-
-    def markdown(self) -> str:
-        """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""
-        rule = [":---" if i < self.text_columns else "---:" for i in range(len(self.header))]
-        header, *rows = [[in_markdown(text) for text in row] for row in (self.header, *self.rows)]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
 def comparison(summary: Summary) -> Table:

@@ -17,7 +17,7 @@ from typing import Any
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed, typed_make, typed_setting
-from kharness.config.writing import Writing, guarded, in_markdown, list_item, on_one_line
+from kharness.config.writing import Table, Writing, guarded, in_markdown, list_item, on_one_line
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.matrix_json import read_plan
@@ -261,7 +261,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     board = read_leaderboard(directory.resolve())
     lines = ["", f"{board.title}: {board.objective.words}, {counted(len(board.rows), 'configuration')}", ""]
     if board.rows:
-        lines += _plain_table(_cells(board, board.rows[:SHOWN]))
+        lines += _table(board, board.rows[:SHOWN]).plain().splitlines()
         if len(board.rows) > SHOWN:
             lines.append(f"and {len(board.rows) - SHOWN} more, in {LEADERBOARD_MD}")
         lines.append("")
@@ -333,16 +333,13 @@ def as_csv(board: Leaderboard) -> str:
 
 
 def as_markdown(board: Leaderboard) -> str:
-    header, *body = _cells(board, board.rows)
-    table = ["| " + " | ".join(map(in_markdown, cells)) + " |" for cells in (header, *body)]
-    table.insert(1, "| " + " | ".join("---" for _ in header) + " |")
     lines = [
         f"# Leaderboard of {in_markdown(board.title)}",
         "",
         f"Ranked by {in_markdown(board.objective.words)}, after the last step.",
         "",
     ]
-    lines += [*table, "", *(f"- {note}" for note in board.notes), ""]
+    lines += [_table(board, board.rows).markdown(), "", *(f"- {note}" for note in board.notes), ""]
     for of in board.winners:
         lines += [f"The best of each {of.symbol}:", "", *(list_item(in_markdown(line)) for line in of.lines)]
         lines.append("")
@@ -358,8 +355,7 @@ def as_markdown(board: Leaderboard) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
-    """The table as texts, its header first."""
+def _table(board: Leaderboard, shown_rows: Sequence[TrialRow]) -> Table:
     metric = board.objective.metric
     several = any(len(row.trials) > 1 for row in board.rows)
     header = ["rank", *(["95 %"] if board.ranges else []), *board.symbols]
@@ -369,8 +365,8 @@ def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
         f"best {metric}",
         "n" if several else "trial",
     ]
-    table = [header]
-    for rank, row in enumerate(rows, 1):
+    rows = []
+    for rank, row in enumerate(shown_rows, 1):
         deviation = "" if row.deviation is None else f" ± {row.deviation:.3g}"
         runs = f"{len(row.complete)}/{len(row.trials)}" if several else row.trials[0].name
         values = [short_value(row.values.get(symbol, "")) for symbol in board.symbols]
@@ -381,17 +377,8 @@ def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
             first.append(f"{low}" if low == high else f"{low} to {high}")
         if board.budgets_differ:
             values.append(" to ".join(f"{count:,}" for count in row.budget[:1] + row.budget[1:][-1:]) or "-")
-        table.append([*first, *values, *numbers, runs])
-    return table
-
-
-def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
-    table = [[on_one_line(cell) for cell in row] for row in table]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [table[0], ["-" * width for width in widths], *table[1:]]
-    ]
+        rows.append([*first, *values, *numbers, runs])
+    return Table(header, rows, text_columns=len(header))
 
 
 def _left_out(board: Leaderboard, *, is_brief: bool = False) -> list[tuple[str, list[str]]]:

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.config_py import read_affects
+from kharness.config.writing import ABSENT, Table
 from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant
-from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.overview.next_runs import matrix_command
 from kharness.report.overview.sweep_facts import listed, spoken, symbol_words

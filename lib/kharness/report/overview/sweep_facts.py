@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kharness.config.writing import ABSENT, Table
 from kharness.report.collection import CellResult
-from kharness.report.comparison_table import ABSENT, Table, number_words
+from kharness.report.comparison_table import number_words
 from kharness.report.curves import Kind, Strand
 from kharness.report.importance import importances
 from kharness.report.metrics import Metric, metric_named

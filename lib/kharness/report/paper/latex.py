@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from kharness.report.comparison_table import ABSENT, Table
+from kharness.config.writing import ABSENT, Table
 
 MOST_LINES = 42
 """Lines that a page has room for; a longer table goes on in another one."""

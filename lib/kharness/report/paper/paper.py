@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kharness.config.writing import in_markdown
-from kharness.report.comparison_table import Table, comparison
+from kharness.config.writing import Table, in_markdown
+from kharness.report.comparison_table import comparison
 from kharness.report.curves import Strand
 from kharness.report.graphs._paper import write_curves, write_intervals
 from kharness.report.judging.conclusions import Conclusions

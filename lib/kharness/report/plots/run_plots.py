@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.report.comparison_table import ABSENT, Table
+from kharness.config.writing import ABSENT, Table
 from kharness.report.curves import Kind, Strand
 from kharness.report.plots.plot import Plot, plot_of
 from kharness.report.runs import WALL_TIMES

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kharness.report.comparison_table import ABSENT, Table
+from kharness.config.writing import ABSENT, Table
 from kharness.report.judging.aggregates import REPETITIONS, Aggregate, ScoreEstimate
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kharness.config.writing import attributes
+from kharness.config.writing import ABSENT, Table, attributes
 from kharness.report.collection import CellResult
-from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.gpu.balance import BALANCED, balance_line, far_line, rank_lines
 from kharness.report.gpu.history import QUANTITIES, GpuRecording, GpuSeries
 from kharness.report.summary import Summary

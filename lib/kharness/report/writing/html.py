@@ -15,8 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kharness.config.writing import Table
 from kharness.report.collection import CellResult
-from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
+from kharness.report.comparison_table import EXPLANATION, comparison, each_run
 from kharness.report.graphs import warnings_of
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison

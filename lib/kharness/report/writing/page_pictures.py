@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.report.comparison_table import Table
+from kharness.config.writing import Table
 from kharness.report.graphs import gpu_graphs, shows_numbers
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.pareto import Front

@@ -9,11 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kharness.config.writing import in_markdown, list_item, on_one_line
+from kharness.config.writing import Table, in_markdown, list_item, on_one_line
 from kharness.matrix.sweep.leaderboard import Leaderboard, TrialRow
 from kharness.matrix.sweep.leaderboard import as_markdown as leaderboard
 from kharness.matrix.sweep.validation import Objective, Trial
-from kharness.report.comparison_table import Table
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_markdown
