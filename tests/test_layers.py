@@ -123,11 +123,11 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.environment": ["locks moved", "installer", "torch_build", "parts"],
     "kharness.runs": [
-        "bar_line budget errors exit_codes files seeds_of_run",
+        "bar_line budget errors exit_codes files",
         "bundle",
         "journal_tail latest launch output_tail control_changes",
         "lock matrix_plan rundir status",
-        "causes command",
+        "causes command seeds_of_run",
         "jobs",
         "standing",
         "query",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kharness.config.make.typed import typed_make
 from kharness.config.record import read_record
 from kharness.pages.recorded_look import headlines, next_look, read_look, shown_look
 from kharness.report.judging.interim_looks import Looks
@@ -22,7 +21,7 @@ from kharness.runs.latest import shown
 from kharness.runs.lock import holder
 from kharness.runs.matrix_plan import axis_of_seeds, known_failures, read_matrix_json, takes_seeds
 from kharness.runs.rundir import plan_path
-from kharness.runs.seeds_of_run import command_on, continue_with_seeds, matrix_of_plan, more_seeds
+from kharness.runs.seeds_of_run import command_on, continue_with_seeds, matrix_again, more_seeds
 from kharness.runs.standing import standing
 from kharness.runs.status import (
     COMPLETE,
@@ -301,9 +300,6 @@ class Kept(Generic[Made]):
 
 SEED = "SEED"
 
-# Symbols that say what a matrix is, or how its runs are followed, and not what is trained.
-_OWN = ("MATRIX_AXES", "SEED", "TRACKER_RUN_NAME")
-
 
 def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
     """Whether a matrix runs anybody's command (`kharness matrix`) and no training of the tree."""
@@ -319,32 +315,14 @@ def place_of(directory: Path) -> str:
 def seeds_command(directory: Path, plan: Mapping[str, Any], seeds: int) -> str:
     """Return the command that adds seeds up to so many to a matrix; empty where it is unknown.
 
-    For a matrix that takes none it plans the same one with them: the values that the command line gave the
-    first cell are repeated, so that the question stays the same.
+    For a matrix that takes none it plans the same one with them.
     """
-    have = axis_of_seeds(plan)
+    have, of_commands = axis_of_seeds(plan), is_of_commands(directory, plan)
     wanted = more_seeds(have, seeds)
     if takes_seeds(plan):
-        of_commands = is_of_commands(directory, plan)
         return continue_with_seeds(place_of(directory), wanted, of_commands=of_commands)
-    if is_of_commands(directory, plan):
-        return matrix_of_plan(plan, wanted.replace("|", ",")) if have and plan.get("template") else ""
-    if any(axis.get("fragments") for axis in plan["axes"]):
+    is_forgotten = of_commands and not (have and plan.get("template"))
+    if is_forgotten or any(axis.get("fragments") for axis in plan["axes"]):
         return ""
-    axes = [
-        f"{axis['symbol']}={'|'.join(axis['values'])}"
-        for axis in plan["axes"]
-        if axis["symbol"] != SEED and not axis.get("included")
-    ]
     first = directory / plan["cells"][0]["name"] if plan["cells"] else directory
-    given = {
-        one.symbol: one.value
-        for one in read_record(first).asked
-        if one.origin.kind == "make variable" and one.symbol not in _OWN
-    }
-    words = [f"CONFIG_{name}={value}" for name, value in given.items()]
-    for name in ("include", "exclude"):
-        if plan.get(name):
-            words.append(f"CONFIG_MATRIX_{name.upper()}={plan[name]}")
-    matrix = f"CONFIG_MATRIX_AXES={' '.join([*axes, f'{SEED}={wanted}'])}"
-    return typed_make(shlex.join(["test_matrix", matrix, *words]))
+    return matrix_again(plan, read_record(first), wanted)

@@ -13,6 +13,7 @@ from kharness.config.assignment import Assignment
 from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed_make
 from kharness.config.record import Record, read_record
+from kharness.runs.matrix_plan import axis_of_seeds
 
 AXES = "MATRIX_AXES"
 TYPED = "make variable"
@@ -44,6 +45,39 @@ def seeds_of_run(directory: Path, seeds: int) -> str:
     others = [word for word in configured_axes(record) if not word.startswith(f"{_SEED}=")]
     axes = f"CONFIG_{AXES}={axis}" if others else axis
     return typed_make(" ".join(["test_matrix", *map(shlex.quote, dict.fromkeys(words.values())), axes]))
+
+
+def matrix_again(plan: Mapping[str, Any], record: Record, seeds: str = "") -> str:
+    """Return the command that plans a matrix again, with other seeds where they are given.
+
+    It repeats what the command line gave the runs, by the `record` of one of them, and the axes where .config
+    has others or is not known. A matrix of anybody's program is planned by `kharness matrix`.
+    """
+    if plan.get("template"):
+        have = axis_of_seeds(plan)
+        return matrix_of_plan(plan, (seeds or more_seeds(have, len(have))).replace("|", ","))
+    given = {
+        one.symbol: shlex.quote(one.origin.where)
+        for one in record.asked
+        if one.origin.kind == TYPED and "=" in one.origin.where
+    }
+    is_typed = given.pop(AXES, None) is not None
+    axes = {
+        axis["symbol"]: axis["values"]
+        for axis in plan.get("axes", ())
+        if not axis.get("included") and not axis.get("fragments")
+    }
+    replicates = axes.pop(_SEED, [])
+    words = [f"{symbol}={'|'.join(values)}" for symbol, values in axes.items()]
+    configured = configured_axes(record)
+    others = [word for word in configured if not word.startswith(f"{_SEED}=")]
+    axis = seeds or more_seeds(replicates, len(replicates))
+    wanted = [f"{_SEED}={axis}"] if axis else []
+    if is_typed or sorted(others) != sorted(words):
+        last = [shlex.quote(f"CONFIG_{AXES}={' '.join([*words, *wanted])}")]
+    else:
+        last = [shlex.quote(word) for word in wanted if seeds or word not in configured]
+    return typed_make(" ".join(["test_matrix", *given.values(), *last]))
 
 
 def matrix_of_plan(plan: Mapping[str, Any], seeds: str) -> str:

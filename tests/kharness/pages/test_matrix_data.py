@@ -187,10 +187,11 @@ def test_the_command_repeats_what_was_given(growing: MatrixDirectory) -> None:
         {"symbol": "NUM_EPOCHS", "value": "3", "kind": "make variable", "where": "CONFIG_NUM_EPOCHS=3"},
         {"symbol": "OPTIMIZER_SGD", "value": "y", "kind": "matrix axis", "where": "OPTIMIZER=sgd|adam"},
     ]
-    (run / ".config.origins.json").write_text(json.dumps({"asked": asked, "written": {}}))
+    written = {"MATRIX_AXES": '"OPTIMIZER=sgd SEED=1..5"'}
+    (run / ".config.origins.json").write_text(json.dumps({"asked": asked, "written": written}))
     plan = json.loads((growing.directory / "matrix.json").read_text())
     assert seeds_command(growing.directory, plan, 8) == (
-        "make test_matrix 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..8' CONFIG_NUM_EPOCHS=3"
+        "make test_matrix CONFIG_NUM_EPOCHS=3 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..8'"
     )
     assert seeds_command(growing.directory, {**plan, "layers": {"base": []}}, 8) == (
         f"make continue RUN={growing.directory} SEED=1..8"

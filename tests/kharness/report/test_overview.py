@@ -108,7 +108,10 @@ def test_an_open_question_comes_with_what_seeds_could_show_and_the_next_command(
     )
     assert found.shown[1:] == ["adamw: it is within chance."]
     assert [(one.words, one.command) for one in found.next_runs] == [
-        ("The next verdicts are given at 10 seeds. To train them", "make test_matrix SEED=1..10")
+        (
+            "The next verdicts are given at 10 seeds. To train them",
+            "make test_matrix 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adamw SEED=1..10'",
+        )
     ]
 
 
@@ -119,7 +122,7 @@ def test_two_seeds_are_too_few_and_the_command_adds_the_rest(tmp_path: Path, mak
             {"symbol": "NUM_EPOCHS", "value": "3", "kind": "make variable", "where": "NUM_EPOCHS=3"},
             {"symbol": "SEED", "value": "1", "kind": "matrix axis", "where": "SEED=1..2"},
         ],
-        "written": {"NUM_EPOCHS": "3"},
+        "written": {"NUM_EPOCHS": "3", "MATRIX_AXES": '"OPTIMIZER=sgd|adamw SEED=1..3"'},
     }
     (summary.run_directories[0] / ".config.origins.json").write_text(json.dumps(origins))
     found = headline(summary)
@@ -233,7 +236,7 @@ def test_what_was_compared_has_what_each_optimizer_was_set_to(tmp_path: Path, ma
         "host": "lab",
         "versions": "torch 2.13.0",
         "code": "0123abcd, with uncommitted changes fedcba987654",
-        "command": "make test_matrix",
+        "command": "make test_matrix 'CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adamw SEED=1'",
         "begun": "2026-11-21 11:53:22 UTC",
         "alerts": "none",
     }

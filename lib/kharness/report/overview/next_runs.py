@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from kharness.config.make.typed import typed_make
 from kharness.config.record import Record, read_record
 from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.interim_looks import PILOT
@@ -16,12 +14,9 @@ from kharness.report.summary import Summary
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import takes_seeds
 from kharness.runs.seeds_of_run import (
-    AXES,
-    TYPED,
     command_on,
-    configured_axes,
     continue_with_seeds,
-    matrix_of_plan,
+    matrix_again,
     more_seeds,
     seeds_of_run,
 )
@@ -58,42 +53,9 @@ def suggestions(summary: Summary) -> list[Suggestion]:
 
 
 def matrix_command(summary: Summary, seeds: str = "") -> str:
-    """Return the `make test_matrix` that plans this matrix, with other seeds where they are given.
-
-    It repeats what the command line gave the runs, and the axes where .config has others. A matrix of
-    anybody's program is planned by `kharness matrix`.
-    """
-    if summary.plan.get("template"):
-        replicates = summary.axes.get(REPLICATE_AXIS, [])
-        axis = seeds or more_seeds(replicates, len(replicates))
-        return matrix_of_plan(summary.plan, axis.replace("|", ","))
-    record = next((one for cell in summary.cells if (one := read_record(cell.run.directory)).written), _NONE)
-    given = {
-        one.symbol: shlex.quote(one.origin.where)
-        for one in record.asked
-        if one.origin.kind == TYPED and "=" in one.origin.where
-    }
-    is_typed = given.pop(AXES, None) is not None
-    axes = {
-        axis["symbol"]: axis["values"]
-        for axis in _listed(summary.plan.get("axes"))
-        if not axis.get("included") and not axis.get("fragments")
-    }
-    replicates = axes.pop(REPLICATE_AXIS, [])
-    words = [f"{symbol}={'|'.join(values)}" for symbol, values in axes.items()]
-    configured = configured_axes(record)
-    others = [word for word in configured if not word.startswith(f"{REPLICATE_AXIS}=")]
-    axis = seeds or more_seeds(replicates, len(replicates))
-    wanted = [f"{REPLICATE_AXIS}={axis}"] if axis else []
-    if is_typed or (configured and sorted(others) != sorted(words)):
-        last = [shlex.quote(f"CONFIG_{AXES}={' '.join([*words, *wanted])}")]
-    else:
-        last = [shlex.quote(word) for word in wanted if seeds or (configured and word not in configured)]
-    return typed_make(" ".join(["test_matrix", *given.values(), *last]))
-
-
-def _listed(axes: object) -> Sequence[Mapping[str, Any]]:
-    return axes if isinstance(axes, list) else []
+    """Return the command that plans this matrix again, with other seeds where they are given."""
+    records = (read_record(cell.run.directory) for cell in summary.cells)
+    return matrix_again(summary.plan, next((one for one in records if one.written), _NONE), seeds)
 
 
 def place_of(summary: Summary) -> str:
