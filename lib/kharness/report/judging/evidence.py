@@ -44,31 +44,44 @@ class SeedsSeen:
     """Part of the error rate that is spent on it."""
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The statistics behind a verdict."""
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """The statistics of a difference. Differences are variant minus baseline, in the metric's unit."""
 
-    interval: Interval | None
-    """What the intervals of all looks have in common; None where nothing varies, and where they have
-    nothing in common."""
-    method: str
-    degrees: float | None
-    effect: float | None
-    p: float | None
-    p_adjusted: float | None
+    method: str = ""
+    """The error that was used: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
+    `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
+    interval: Interval | None = None
+    """Simultaneous interval of all looks so far: all intervals of one table hold together at their level,
+    which exceeds the report's confidence where later looks keep a share of the error. None where nothing
+    varies, and where the looks have nothing in common. Of TOO_FEW and NOT_YET, that of this one look."""
+    looks: tuple[SeedsSeen, ...] = ()
+    """The intervals of all looks so far, each by itself; what they have in common is `interval`."""
+    effect: float | None = None
+    p: float | None = None
+    """Two-sided p value of this comparison alone."""
+    p_adjusted: float | None = None
+    """p value behind the verdict, corrected for all comparisons and looks; None where no verdict is due."""
+    degrees: float | None = None
+    """Degrees of freedom of the error."""
+    set_aside: tuple[str, ...] = ()
+    """Variants of the same table that vary so much more that they are left out of the pooled error."""
     smallest: float | None = None
+    """Minimum detectable effect: the true difference that these seeds show with 80 % power."""
     limit: float | None = None
     """Smallest difference that any number of seeds can show on these images; None where their number is
     unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Inference):
+    """The statistics behind a verdict, and what more seeds would show."""
+
     needed: tuple[int | None, int | None, int | None] | None = None
     """Total seeds that would show a difference of this size, if it is not shown yet: at the estimated
     standard deviation and at the two ends of its interval; None for too many."""
     exceeds_chance: bool = True
     """Whether the difference exceeds its standard error; if not, its size carries no information."""
-    set_aside: tuple[str, ...] = ()
-    """Variants of the table that are left out of the pooled error."""
-    looks: tuple[SeedsSeen, ...] = ()
-    """The looks so far, each by itself."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +145,12 @@ class _Seeds:
 def provisional(found: Difference, confidence: float, method: str, images: Images) -> Evidence:
     """Return evidence between looks: an interval without correction for several looks, and no verdict."""
     seen = found.interval(confidence)
+    told = Evidence(interval=seen, method=method, degrees=found.degrees, effect=found.effect, p=found.p)
     if seen is None or found.standard_error is None or found.degrees is None:
-        return Evidence(seen, method, found.degrees, found.effect, found.p, None)
+        return told
     p = _p(found.mean, found.standard_error, partial(_t_p, found.degrees), images.weight)
     half = widened((seen.high - seen.low) / 2, found.mean, images.weight(1 - confidence))
-    interval = Interval(found.mean - half, found.mean + half, confidence)
-    return Evidence(interval, method, found.degrees, found.effect, p, None)
+    return replace(told, interval=Interval(found.mean - half, found.mean + half, confidence), p=p)
 
 
 def so_far(seen: Sequence[Evidence]) -> Evidence:
@@ -221,15 +234,13 @@ def _by_images(mean: float, method: str, comparisons: int, spending: Spending, i
     """
     weight = images.weight(spending.of_images(spending.alpha, comparisons))
     if images.number is None or not variance(mean):
-        return Evidence(None, method, None, None, None, None)
+        return Evidence(method=method)
     half = widened(0.0, mean, weight)
     p = normal_p(mean / math.sqrt(variance(mean) / images.number))
     interval = Interval(mean - half, mean + half, spending.level(images))
     return Evidence(
         interval=interval,
         method="test_set",
-        degrees=None,
-        effect=None,
         p=p,
         p_adjusted=min(1.0, p / spending.of_images(1.0, comparisons)),
         limit=least_shown(weight),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +20,7 @@ from kharness.report.judging.blocks import among_all_pairs, contrasts, main_effe
 from kharness.report.judging.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
 from kharness.report.judging.evidence import (
     Evidence,
-    SeedsSeen,
+    Inference,
     Spending,
     of_contrast,
     of_groups,
@@ -104,39 +104,17 @@ class PlannedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedPair:
-    """The verdict and its statistics. Differences are variant minus baseline, in the metric's unit."""
+class JudgedPair(Inference):
+    """The verdict and its statistics."""
 
     verdict: Verdict = Verdict.UNDECIDED
     reason: str = ""
     """Reason why the verdict is not one of SHOWN; empty if it is."""
-    method: str = ""
-    """The error that was used: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
-    `paired`, `welch` where no seed is common to both, or `test_set`; empty without statistics."""
     difference: float | None = None
-    interval: Interval | None = None
-    """Simultaneous interval of all looks so far: all intervals of one table hold together at their level,
-    which exceeds the report's confidence where later looks keep a share of the error. For TOO_FEW and
-    NOT_YET, the interval of this one look."""
-    looks: tuple[SeedsSeen, ...] = ()
-    """The intervals of all looks so far, each by itself; what they have in common is `interval`."""
     shown_at: int | None = None
     """Number of seeds at which a verdict of SHOWN was given first; None for other verdicts."""
-    effect: float | None = None
-    p: float | None = None
-    """Two-sided p value of this comparison alone."""
     p_holm: float | None = None
     """`p` after Holm's correction (1979)."""
-    p_adjusted: float | None = None
-    """p value behind the verdict, corrected for all comparisons and looks; None where no verdict is due."""
-    degrees: float | None = None
-    """Degrees of freedom of the error."""
-    set_aside: tuple[str, ...] = ()
-    """Variants of the same table that vary so much more that they are left out of the pooled error."""
-    smallest: float | None = None
-    """Minimum detectable effect: the true difference that these seeds show with 80 % power."""
-    limit: float | None = None
-    """Smallest difference that any number of seeds can show on that many images."""
     more_seeds: int | None = None
     """For NOT_SHOWN: additional seeds, up to a look, that would show a difference of this size with 80 %
     power."""
@@ -297,11 +275,7 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
     return replace(prepared, due=True, waiting=False)
 
 
-_STATISTICS = (
-    *("method", "interval", "effect", "p", "p_adjusted", "smallest", "limit", "degrees"),
-    *("set_aside", "looks"),
-)
-"""What a comparison has of the evidence, by the same names."""
+_STATISTICS = tuple(field.name for field in fields(Inference))
 
 
 def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
