@@ -11,15 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kharness.config.affects import Affects, read_affects
-from kharness.config.assignment import (
-    Assignment,
-    Layer,
-    Origin,
-    at,
-    at_assignment,
-    show,
-    tracker_list,
-)
+from kharness.config.assignment import Assignment, Layer, Origin, at, at_assignment, show, tracker_list
 from kharness.config.errors import ConfigError
 from kharness.config.output import printable
 from kharness.config.values import HINTS, ValueType, canonical

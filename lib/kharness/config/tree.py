@@ -10,15 +10,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 
 from kharness.config import dotconfig
-from kharness.config.assignment import (
-    Assignment,
-    Layer,
-    Origin,
-    Resolved,
-    at_assignment,
-    merged,
-    show,
-)
+from kharness.config.assignment import Assignment, Layer, Origin, Resolved, at_assignment, merged, show
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, shadowed
 from kharness.config.output import printable

@@ -18,14 +18,7 @@ from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import Remaining, remaining, withdraw_waiting
 from kharness.matrix.selected_runs import SelectedRuns
-from kharness.matrix.supervise import (
-    Report,
-    expected_seconds,
-    num_jobs,
-    supervise,
-    supervise_cells,
-    tell,
-)
+from kharness.matrix.supervise import Report, expected_seconds, num_jobs, supervise, supervise_cells, tell
 from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard

@@ -24,12 +24,7 @@ from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.judging.conclusions import chosen_after_looking, decisive_metric
 from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.main_effects import main_effects
-from kharness.report.judging.sentences import (
-    chosen_words,
-    difference_words,
-    levels_words,
-    verdict_words,
-)
+from kharness.report.judging.sentences import chosen_words, difference_words, levels_words, verdict_words
 from kharness.report.metrics import Metric, metric_named, of_split
 from kharness.runs.command import read_command
 from kharness.runs.latest import compared_place

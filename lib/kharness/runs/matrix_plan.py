@@ -12,13 +12,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, SOURCES
 from monitoring.errors import MonitoringError
 from monitoring.journal.atomic_file import sync_folder, write_atomically
-from monitoring.journal.encoding.json_shape import (
-    NUMBER,
-    TEXT_OR_NULL,
-    WHOLE_OR_NULL,
-    check_shape,
-    read_json,
-)
+from monitoring.journal.encoding.json_shape import NUMBER, TEXT_OR_NULL, WHOLE_OR_NULL, check_shape, read_json
 from monitoring.journal.run_json import read_run_json
 from monitoring.outside import MODEL_GIT
 

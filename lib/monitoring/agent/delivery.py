@@ -23,11 +23,7 @@ from monitoring.follower import (
 )
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import (
-    FOLLOWERS_JSON,
-    JOURNAL,
-    sample_event,
-)
+from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL, sample_event
 from monitoring.journal.records import PICTURES, Record, kind_of, last_record, points
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.

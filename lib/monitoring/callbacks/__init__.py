@@ -10,11 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each of them imports its framework
     from monitoring.callbacks.accelerate import AccelerateTracker
-    from monitoring.callbacks.hugging_face import (
-        GPUMonitoringCallback,
-        RunCallback,
-        TelemetryTrainerCallback,
-    )
+    from monitoring.callbacks.hugging_face import GPUMonitoringCallback, RunCallback, TelemetryTrainerCallback
     from monitoring.callbacks.lightning import LightningLogger, LightningRun
 
 __all__ = [

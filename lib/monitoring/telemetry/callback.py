@@ -20,12 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.journal.encoding.tensors import host_number, is_tensor
-from monitoring.journal.files import (
-    TELEMETRY,
-    TELEMETRY_ALL_RANKS,
-    TELEMETRY_TEMPERATURES,
-    telemetry_name,
-)
+from monitoring.journal.files import TELEMETRY, TELEMETRY_ALL_RANKS, TELEMETRY_TEMPERATURES, telemetry_name
 from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.measurements import STATISTICS

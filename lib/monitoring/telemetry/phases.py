@@ -16,14 +16,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
-from monitoring.telemetry.device_pool import (
-    POOL,
-    DevicePool,
-    DeviceScalar,
-    Event,
-    EventLine,
-    TorchDevice,
-)
+from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Event, EventLine, TorchDevice
 
 # In the order of a step; the names are those of step records, in seconds per step.
 PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")

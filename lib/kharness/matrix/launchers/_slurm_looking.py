@@ -16,13 +16,7 @@ from kharness.matrix.launchers._slurm_arrays import (
     name_and_index,
 )
 from kharness.matrix.launchers._slurm_calls import Row, SlurmRefused, sacct, squeue
-from kharness.matrix.launchers._slurm_ends import (
-    PATIENT,
-    end_of,
-    needs_accounts,
-    unseen_on,
-    was_cancelled,
-)
+from kharness.matrix.launchers._slurm_ends import PATIENT, end_of, needs_accounts, unseen_on, was_cancelled
 from kharness.runs.causes import memory_line
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import LAUNCH_FAILED, NODE_FAILED, OUT_OF_MEMORY, REFUSED

@@ -18,15 +18,7 @@ from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_status import by_job_file
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch
 from kharness.runs.standing import closed, status_of_complete
-from kharness.runs.status import (
-    COMPLETE,
-    PENDING,
-    QUEUED,
-    RUNNING,
-    RunStatus,
-    read_status,
-    write_status,
-)
+from kharness.runs.status import COMPLETE, PENDING, QUEUED, RUNNING, RunStatus, read_status, write_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import read_end
 

@@ -7,15 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kharness.report.graphs import Numbers
-from kharness.report.graphs._canvas import (
-    ALARM,
-    INK,
-    PALETTE,
-    SOFT,
-    canvas,
-    notes,
-    nothing_to_draw,
-)
+from kharness.report.graphs._canvas import ALARM, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
 from kharness.report.judging.pareto import Front
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.summary import Summary

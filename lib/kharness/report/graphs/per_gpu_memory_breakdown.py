@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from kharness.report.gpu.history import GpuSeries
 from kharness.report.graphs import Numbers
-from kharness.report.graphs._canvas import (
-    INK,
-    MAX_PANELS,
-    SOFT,
-    canvas,
-    label_outer,
-    notes,
-    nothing_to_draw,
-)
+from kharness.report.graphs._canvas import INK, MAX_PANELS, SOFT, canvas, label_outer, notes, nothing_to_draw
 from kharness.report.graphs._gpu_lines import (
     MIB_PER_GIB,
     Sampled,

@@ -10,12 +10,7 @@ from kharness.report.collection import REPLICATE_AXIS, CellResult, why_incomplet
 from kharness.report.comparison_table import statistic_words
 from kharness.report.judging.conclusions import Conclusions, workloads_of
 from kharness.report.judging.judgment import OF_THIS_SIZE, Comparison, Verdict
-from kharness.report.judging.sentences import (
-    comparison_line,
-    difference_words,
-    limit_words,
-    smallest_words,
-)
+from kharness.report.judging.sentences import comparison_line, difference_words, limit_words, smallest_words
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
 from kharness.report.overview.sweep_facts import SweepFacts, listed, spoken, symbol_words

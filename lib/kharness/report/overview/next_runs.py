@@ -13,13 +13,7 @@ from kharness.report.judging.judgment import Verdict
 from kharness.report.summary import Summary
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import takes_seeds
-from kharness.runs.seeds_of_run import (
-    command_on,
-    continue_with_seeds,
-    matrix_again,
-    more_seeds,
-    seeds_of_run,
-)
+from kharness.runs.seeds_of_run import command_on, continue_with_seeds, matrix_again, more_seeds, seeds_of_run
 
 _NONE = Record([], {})
 # Where runs are unless RESULTS_DIR says otherwise.

@@ -14,15 +14,7 @@ from kharness.runs.files import JOB_JSONL
 from kharness.runs.jobs.job_file import read_starts
 from kharness.runs.launch import Exit, JobStart
 from kharness.runs.output_tail import output_tail
-from kharness.runs.status import (
-    INTERRUPTED,
-    KILLED,
-    PENDING,
-    QUEUED,
-    RUNNING,
-    Attempt,
-    RunStatus,
-)
+from kharness.runs.status import INTERRUPTED, KILLED, PENDING, QUEUED, RUNNING, Attempt, RunStatus
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import read_end
 

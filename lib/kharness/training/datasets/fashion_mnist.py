@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kharness.training.datasets._digits import (
-    FetchedDigits,
-    mnist_files,
-)
+from kharness.training.datasets._digits import FetchedDigits, mnist_files
 from kharness.training.datasets._files import DataFolder, Dataset
 from kharness.training.datasets._pictures import PictureSet
 

@@ -5,10 +5,7 @@ Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for prov
 
 from __future__ import annotations
 
-from kharness.training.datasets._digits import (
-    FetchedDigits,
-    mnist_files,
-)
+from kharness.training.datasets._digits import FetchedDigits, mnist_files
 from kharness.training.datasets._files import DataFolder, Dataset
 
 CITED = ("lecun1998",)

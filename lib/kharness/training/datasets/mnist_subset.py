@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.training.datasets._digits import (
-    Mnist,
-    count_digits,
-    mnist_files,
-    read_digits,
-)
+from kharness.training.datasets._digits import Mnist, count_digits, mnist_files, read_digits
 from kharness.training.datasets._files import Dataset, Sources
 
 CITED = ("lecun1998",)
