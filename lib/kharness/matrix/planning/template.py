@@ -94,7 +94,14 @@ class Template:
             _refuse_multirun(cwd / script, self.words[self.words.index(script) + 1 :])
         program = self.words[0]
         if "{" not in program and shutil.which(cwd / program if "/" in program else program) is None:
-            raise MatrixError(f"{program} is not found", hint="give the command as you would type it here")
+            if not (cwd / program).is_file():
+                raise MatrixError(
+                    f"{program} is not found", hint="give the command as you would type it here"
+                )
+            if program.endswith(".py"):
+                raise MatrixError(f"{program} is no command", hint=f"write python {program}")
+            path = program if "/" in program else f"./{program}"
+            raise MatrixError(f"{program} is no command", hint=f"chmod +x {path}, then write {path}")
 
     def rendered(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the text of each file with these values, by name; MatrixError where it is broken by them."""

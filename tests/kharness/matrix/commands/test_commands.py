@@ -462,6 +462,9 @@ REFUSED = [
     (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
     (["matrix", "-a", "lr=1,1", "--", "true", "{lr}"], "-a: LR has the value 1 twice", "list it once"),
     (["run", "--", "nothere"], "nothere is not found", "give the command as you would type it here"),
+    (["run", "--", "here.py"], "here.py is no command", "write python here.py"),
+    (["run", "--", "./here"], "./here is no command", "chmod +x ./here, then write ./here"),
+    (["run", "--", "here"], "here is no command", "chmod +x ./here, then write ./here"),
     (
         ["run", "--", "python3", "-u", "no.py", "x"],
         "no.py is not found",
@@ -579,6 +582,8 @@ REFUSED = [
 def test_refused_in_a_line_and_nothing_is_written(
     folder: Path, words: list[str], error: str, hint: str, kharness: Command
 ) -> None:
+    for name in ("here", "here.py"):
+        (folder / name).touch()
     ended = kharness(folder, *words)
     assert ended.returncode == 2
     first, second = ended.stderr.splitlines()
