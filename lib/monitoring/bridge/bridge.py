@@ -110,7 +110,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     if is_ended:
         say("note: what the program had left running is ended")
     guard.dismiss()
-    if not is_told:  # also where a minute was too short to find anything
+    if not is_told and (bridge.has_found or code == 0):  # a program that failed has said why
         say(bridge.described())
     for line in bridge.uploads():
         say(line)

@@ -40,7 +40,8 @@ def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen
 
 
 def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridged: Bridged) -> None:
-    assert bridged(run_dir, sys.executable, "-c", "print('no memory'); raise SystemExit(7)").returncode == 7
+    ended = bridged(run_dir, sys.executable, "-c", "print('no memory'); raise SystemExit(7)")
+    assert (ended.returncode, ended.stderr) == (7, "")
     assert records(run_dir, "end") == [{"status": "failed", "error": "no memory"}]
     assert (run_dir / "output.log").read_text() == "no memory\n"
 
@@ -48,13 +49,15 @@ def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridg
 def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:
     """As in a matrix, whose output.log has what the bridge says."""
     run_dir.mkdir()
-    program = [sys.executable, "-c", "raise SystemExit('no such file: a.txt')"]
+    code = "print('step 1 loss 0.5'); raise SystemExit('no such file: a.txt')"
+    program = [sys.executable, "-c", code]
     with (run_dir / "output.log").open("a") as output:
         command = [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *program]
         ended = subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=False)
     assert ended.returncode == 1
-    assert "no metrics were found yet" in (run_dir / "output.log").read_text()
-    assert records(run_dir, "end") == [{"status": "failed", "error": "no such file: a.txt"}]
+    assert "recorded from output: loss" in (run_dir / "output.log").read_text()
+    end = {"status": "failed", "error": "no such file: a.txt", "first_step": 1, "steps_done": 1}
+    assert records(run_dir, "end") == [end]
 
 
 def test_number_that_was_cut_off_is_no_value_whatever_follows_it(run_dir: Path) -> None:
