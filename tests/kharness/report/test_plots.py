@@ -10,7 +10,7 @@ import pytest
 from kharness.report.curves import Strand, scale_of
 from kharness.report.judging.pareto import Front
 from kharness.report.plots.cost_plots import MarkedRow, PlotMark, price, time_per_step, time_to_target
-from kharness.report.plots.matrix_plots import plots_of_matrix
+from kharness.report.plots.matrix_plots import plots_of_matrix, strands_of_matrix
 from kharness.report.plots.plot import plot_of
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.report import write_everything
@@ -80,6 +80,22 @@ def test_of_many_variants_the_baseline_and_the_best_have_a_color(
         "In color: the baseline and the 5 best of 8 variants in test accuracy; of the others "
         f"{'a line each' if steps else 'their range'} in gray."
     )
+
+
+def test_a_variant_keeps_its_color_where_another_has_no_line(tmp_path: Path, make: Make) -> None:
+    two = make.matrix(tmp_path / "two", {"OPTIMIZER": ["sgd", "lion"]})
+    two.add({"OPTIMIZER": "sgd"}, make.training([4.0, 2.0], [], 0.5))
+    two.add({"OPTIMIZER": "lion"}, make.training([4.0, 2.0], [0.5, 0.6], 0.5))
+    summary = collect(two.directory)
+    looks = {plot.title: [path.look for path in plot.paths] for plot in plots_of_matrix(summary)}
+    assert (looks["Training loss"], looks["Validation loss"]) == (
+        ["mean c0", "mean c1"],
+        ["mean c1", "dots mean c1"],
+    )
+    in_paper = {
+        metric.title: [one.color for one in strands] for metric, strands in strands_of_matrix(summary)
+    }
+    assert (in_paper["Training loss"], in_paper["Validation loss"]) == ([0, 1], [1])
 
 
 def test_a_baseline_elsewhere_has_no_color_here(tmp_path: Path, make: Make) -> None:

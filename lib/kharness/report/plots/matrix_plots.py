@@ -91,7 +91,7 @@ def strands_of_matrix(summary: Summary) -> Sequence[tuple[PlottedMetric, Sequenc
     found = []
     for metric in _metrics(summary):
         drawn, _ = _curves(summary, metric)
-        labels = list(dict.fromkeys(one.variant for one in drawn))
+        labels = [variant.label for variant in summary.variants]
         strands = [one for i, label in enumerate(labels) for one in _strands(drawn, label, i, metric)]
         if strands:
             found.append((metric, strands))
@@ -201,7 +201,8 @@ def _plot(summary: Summary, metric: PlottedMetric, in_color: Sequence[str], chos
     if not found:
         return None
     labels = [label for label in in_color if any(one.variant == label for one in found)]
-    strands = [one for i, label in enumerate(labels) for one in _strands(found, label, i, metric)]
+    # a variant's color is the same in each plot, also where another has no line
+    strands = [one for label in labels for one in _strands(found, label, in_color.index(label), metric)]
     said = [_AREAS] if any(one.lows for one in strands) else []
     said += [_FINE] if size > 1 else []
     behind = _behind([one for one in found if one.variant not in labels]) if chosen else []
