@@ -37,6 +37,9 @@ FETCHED = re.compile(r"[\d.]+/[\d.]+ [kMG]?B\b.*")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 UNPACKS = "Installing collected packages: "
 
+# What pip says of each package that is there, and of each try at an index that does not answer.
+SATISFIED, RETRIES = "Requirement already satisfied", "WARNING: Retrying "
+
 # Where uv is told an index by its user, it needs none of pip's.
 OF_UV = (
     "UV_CONFIG_FILE",
@@ -171,6 +174,12 @@ class Installer:
                 if FETCHED.search(line):
                     _show(FETCHED.findall(line)[0] if terminal else "")
                     continue
+                if line.startswith(SATISFIED):
+                    continue
+                if line.startswith(RETRIES):
+                    _show("the index does not answer; trying again")
+                    if last and last[-1].startswith(RETRIES):
+                        last.pop()
                 last.append(f"{line}\n")
                 if names and (named := NAMED.match(line)):
                     _show("")

@@ -347,6 +347,17 @@ def brought(clone: Clone, by: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_of_an_index_that_does_not_answer_the_last_try_is_shown(clone: Clone) -> None:
+    """Nothing of what is there already."""
+    assert clone.create(".ready-config", "config")[0] == 0
+    (clone.wheels / "number_cruncher-2.1-py3-none-any.whl").unlink()
+    nobody = {"PIP_NO_INDEX": "", "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "2"}
+    code, _, errors = clone.create(".ready", "run", TORCH="cuda", **nobody)
+    tries = re.findall(r"^WARNING: Retrying \(Retry\(total=(\d)", errors, re.MULTILINE)
+    assert (code, errors.count("Requirement already satisfied"), tries) == (2, 0, ["0"])
+    assert "\nerror: pip could not install run.txt\nhint: read the message above" in errors
+
+
 @pytest.mark.parametrize("by", BY)
 def test_a_file_of_another_hash_is_refused_and_leaves_no_stamp(clone: Clone, by: str) -> None:
     clone.wheel("menu_maker", "1.0", {"menu_maker/evil.py": "print('hello')"})
