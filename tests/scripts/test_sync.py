@@ -21,6 +21,7 @@ from monitoring.agent import wait
 from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.errors import RunBusyError
+from monitoring.follower import TRACKERS
 
 from ..monitoring.conftest import agent_of
 from ..processes import is_gone
@@ -338,7 +339,7 @@ def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matr
         ),
         (
             ("RUN=tests", "TRACKER=wandb,../x"),
-            "error: unknown tracker '../x'\nhint: known trackers: mlflow, tensorboard, trackio, wandb\n",
+            f"error: unknown tracker '../x'\nhint: known trackers: {', '.join(TRACKERS.names)}\n",
         ),
     ],
 )

@@ -89,8 +89,12 @@ def test_every_source_that_is_cited_has_an_entry_beside_it() -> None:
     }
     methods = {key for of in bibliography.METHODS.values() for key in of}
     assert missing == set() == methods - bibliography.entries(bibliography._METHODS).keys()
-    optimizers = [bibliography.cited_by(path) for path in files[: len(bibliography.KINDS["optimizer"].names)]]
-    assert all(optimizers)
+    # One that somebody adds need not; those of the page name their source there.
+    table = Path("docs/optimizers.md").read_text().partition("\n## ")[0]
+    documented = re.findall(r"^\| `([a-z]+)` \| .*\|.*\|.*\|$", table, flags=re.M)
+    assert "muon" in documented
+    by_name = {path.stem: path for path in files}
+    assert [name for name in documented if not bibliography.cited_by(by_name[name])] == []
 
 
 def test_the_appendix_says_what_differs_from_the_plan(tmp_path: Path, make: Make) -> None:

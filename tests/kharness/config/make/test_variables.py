@@ -23,6 +23,7 @@ from kharness.config.make.known_variables import (
 from kharness.config.make.variables import check_call, given, is_yes, layer, less_axes
 from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
+from monitoring.follower import TRACKERS
 
 # Symbols, as which other targets than their own read these variables.
 SYMBOLS = {"DATA_DIR", "LOG_EVERY", "SEED"}
@@ -122,10 +123,8 @@ def test_what_a_configuration_may_hold_is_taken(root: Path, goals: str, call: st
 SCHEDULE_X = (
     "SCHEDULE=x,y is not one of constant, cosine, onecycle, stable; see `make configwhy SYMBOL=SCHEDULE`"
 )
-OPTIMIZERS = (
-    "adafactor, adam, adamw, adamwadv, adamwprune, adamwspam, ademamix, lion, muon, nadamw, schedulefree, "
-    "sgd, soap, spam"
-)
+KCONFIG = Path(__file__).resolve().parents[4] / "lib/kharness/training/optimizers/Kconfig"
+OPTIMIZERS = ", ".join(re.findall(r'^\tdefault "(\w+)" if OPTIMIZER_', KCONFIG.read_text(), flags=re.M))
 
 
 @pytest.mark.parametrize(
@@ -152,8 +151,8 @@ OPTIMIZERS = (
         (
             "train",
             "TRACKER=wandbb",
-            "TRACKER=wandbb: no tracker is called wandbb; known are none, mlflow, tensorboard, "
-            "trackio, wandb, both, or several separated by commas",
+            "TRACKER=wandbb: no tracker is called wandbb; known are none, "
+            f"{', '.join(TRACKERS.names)}, both, or several separated by commas",
         ),
         (
             "train",
