@@ -50,7 +50,7 @@ WITHIN = {"gradient_norm": 3, "loss_spike": 3, "nonfinite": 2}
 SLOWED, SPAN = 1.25, 10
 
 _JUDGED: dict[int, dict[str, Verdict]] = {}
-"""By the number of a recording: nothing of it changes."""
+"""Verdicts by the number of a recording: nothing of it changes."""
 
 # Kinds of trainings with good settings, to which nothing was done.
 GOOD = ("healthy", "resumed", "pruned")

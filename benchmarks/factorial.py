@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 EFFECT = {3: 4.0, 4: 3.0, 5: 2.5, 10: 1.5}
-"""By seeds."""
+"""True effect by number of seeds."""
 SIZES = ("2x2", "3x2", "3x3x2")
 SEEDS = (3, 5)
 
@@ -96,9 +96,9 @@ class Scenario:
     """Standard deviations, where that of the rest is 1."""
 
     moves: tuple[tuple[Axes, float], ...] = ()
-    """Of seed x axes, by the axes."""
+    """Deviations of seed x axes, by the axes."""
     rows: tuple[tuple[int, float], ...] = ()
-    """Of the rest of some variants."""
+    """Deviations of the rest of some variants."""
 
     def draw(self, rng: np.random.Generator, design: Design, count: int, seeds: int) -> Numbers:
         deviations = np.ones(len(design.cells))

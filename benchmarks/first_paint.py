@@ -68,7 +68,7 @@ def first_paint(command: Sequence[str], environment: dict[str, str]) -> tuple[fl
 
 @contextmanager
 def load(count: int) -> Iterator[None]:
-    """So many busy loops."""
+    """Run so many busy loops."""
     loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
     try:
         yield

@@ -51,7 +51,7 @@ SIZES = (
     *((6, n, None, name) for n in (3, 5) for name in ("one x 4", "baseline x 2")),
 )
 VARIANTS = (2, 6, 14)
-"""Of the second table."""
+"""Numbers of variants in the second table."""
 
 
 def main(argv: list[str]) -> int:

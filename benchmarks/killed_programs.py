@@ -82,7 +82,7 @@ class Kind:
     prepare: Callable[[Path], None] = lambda folder: None
     """Makes its data and what else it needs in the folder it runs in."""
     disturbed: Callable[[Path], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-    """What happens in that folder as long as there are kills."""
+    """Work in that folder as long as there are kills."""
     keeps_late: bool = False
     """Whether its store may lack steps that the program has noted as done when it was killed."""
     runs: int = 2

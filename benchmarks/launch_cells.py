@@ -133,7 +133,7 @@ class Measured:
     loops: float
     """`training_seconds`: training and validation."""
     runs: float
-    """From start record to end record: the test set and the last checkpoint too."""
+    """Seconds from start record to end record: the test set and the last checkpoint too."""
 
 
 def measure(way: Way, number: int, steps: int) -> Measured:

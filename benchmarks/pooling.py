@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 EFFECT = {3: 5.0, 5: 3.0, 10: 2.0}
-"""Of the first variant, by seeds, in mean deviations of it and the baseline."""
+"""The first variant's effect by number of seeds, in mean deviations of it and the baseline."""
 SIZES = ((4, 5), (6, 5), (14, 5), (4, 3), (6, 3), (14, 3), (14, 10))
 """Variants with the baseline, seeds."""
 CHECKED = 20
@@ -85,7 +85,7 @@ class Tables:
 
     values: Numbers
     kept: Flags
-    """By matrix and variant."""
+    """Flags by matrix and variant."""
 
     @property
     def seeds(self) -> int:
@@ -127,7 +127,7 @@ class Tables:
         return found
 
     def ps_of_more(self) -> Numbers:
-        """That a variant varies more than the others; 1 for those that are not kept."""
+        """P values of each variant varying more than the others; 1 for those that are not kept."""
         kept, n = self.kept_others, self.seeds
         own, number = self.own(kept), kept.sum(axis=1)[:, None]
         rest = self.residual(kept)[:, None] - own * (n - 1)

@@ -35,13 +35,13 @@ ALLOWED = 0.05
 RATIOS = (1, 1.5, 2, 2.5, 3, 4, 6, 10)
 AXES = ((2, 2), (3, 2), (3, 3, 2))
 EFFECT_OF_AXIS = {3: 4.0, 5: 2.5}
-"""By seeds, as in factorial.py."""
+"""True effect by number of seeds, as in factorial.py."""
 EDGES_OF_AXIS = np.concatenate([[0.0], np.geomspace(0.02, 60, 60), [np.inf]])
 LIMITS_OF_AXIS = np.geomspace(0.3, 120, 200)
 EDGES = np.concatenate([[0.0], np.geomspace(0.4, 16, 22), [np.inf]])
-"""Of the bins of F: q is one number in each."""
+"""Edges of the bins of F: q is one number in each."""
 LIMITS = np.geomspace(2, 40, 160)
-"""That q may take."""
+"""Values that q may take."""
 
 
 @dataclass(frozen=True)

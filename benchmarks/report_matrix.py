@@ -39,7 +39,7 @@ AXES = {
 EPOCHS = 15
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (10, 5)
-"""Of the two matrices; the second has more batch sizes instead."""
+"""Seeds of the two matrices; the second has more batch sizes instead."""
 LOOK_EVERY = 0.1
 """Seconds between two looks at the memory of a report and its second process."""
 OF_AXES = 1000

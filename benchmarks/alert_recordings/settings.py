@@ -77,7 +77,7 @@ class Setting:
     """Step after which the first attempt is stopped, to be resumed."""
     threads: int = 1
     bursts: list[Burst] = field(default_factory=list)
-    """Of other work: one process each. With any, times are those of the wall clock."""
+    """Bursts of other work, one process each. With any, times are those of the wall clock."""
 
 
 # From this number on trainings are LeNet-5's as a newcomer begins: its defaults, some steps of them.

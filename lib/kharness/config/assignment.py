@@ -73,7 +73,7 @@ class Resolved:
 
     @cached_property
     def literals(self) -> Mapping[str, str]:
-        """For every symbol in `values` its line of `config.py`."""
+        """The line of `config.py` of every symbol in `values`."""
         return {name: literal(name, value) for name, value in self.values.items()}
 
     @cached_property

@@ -139,7 +139,7 @@ def is_current(directory: Path, shown: str) -> bool:
 
 
 def _edited(shown: str, different: list[tuple[str, str, str]], *, of_config: bool) -> ConfigError:
-    """For (symbol, text in `.config`, text in `config.py`)."""
+    """The error for (symbol, text in `.config`, text in `config.py`)."""
     edited, other = (CONFIG, CONFIG_PY) if of_config else (CONFIG_PY, CONFIG)
     texts = [
         f"{name}={ours if of_config else theirs} ({other} has {theirs if of_config else ours})"

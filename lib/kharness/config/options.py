@@ -74,7 +74,7 @@ class Options:
         return self.with_values({**switch, name: value}, reason)
 
     def with_values(self, values: Mapping[str, str], reason: str = "a trial") -> Options:
-        """With other values on top of these."""
+        """These options with other values on top."""
         tree, origin = self._loaded_tree(), Origin(AUTO, reason)
         layers = [tree.assignments(name, value, origin) for name, value in values.items()]
         return Options(tree.resolve(self._asked(), list(chain(*layers))), tree=tree)

@@ -75,7 +75,7 @@ class Installer:
         self._run(command, f"could not make {self._venv}", _venv_hint())
 
     def add_pip(self) -> None:
-        """For packages that its user adds."""
+        """Add pip, for packages that its user adds."""
         if not self._has_pip():
             self._run(
                 [self._python, "-m", "ensurepip"], f"{self._venv} gets no pip", _venv_hint(), names=False

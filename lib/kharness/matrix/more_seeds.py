@@ -186,7 +186,7 @@ def _of_command(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
 
 
 def _writes_nothing(place: int) -> None:
-    """For a plan without a new seed."""
+    """Stand in where a plan has no new seed."""
 
 
 def _remove_unbegun(directory: Path) -> None:

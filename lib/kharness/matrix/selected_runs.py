@@ -64,7 +64,7 @@ class SelectedRuns:
     order: Sequence[str] = ()
     """The names of a matrix's cells as they are to run; empty for the order of the members."""
     code: Mapping[str, Any] = field(default_factory=dict)
-    """What matrix.json says of the sources that it was planned with."""
+    """The sources that it was planned with, by matrix.json."""
     to_choose: int = 0
     """Trials that a search has still to choose."""
     is_startable: bool = True

@@ -232,7 +232,7 @@ def in_order(
     *,
     order: Sequence[str] = (),
 ) -> Queue:
-    """In the plan's `order`; without one as listed, or the longest first where several run at once."""
+    """The launches in the plan's `order`; without one as listed, or the longest first in several slots."""
     launches = [replace(launch, expected=expected.get(launch.name)) for launch in launches]
     if order:
         places = {name: place for place, name in enumerate(order)}

@@ -242,7 +242,7 @@ def _included(plan: Mapping[str, Any]) -> list[str]:
 def _variants(
     cells: Sequence[CellResult], axes: Mapping[str, Sequence[str]], included: Sequence[str], model: str
 ) -> list[Variant]:
-    """In the order of the plan."""
+    """The variants in the order of the plan."""
     groups: dict[tuple[tuple[str, str], ...], list[CellResult]] = {}
     for cell in cells:
         key = tuple((s, v) for s, v in cell.values.items() if s != REPLICATE_AXIS)

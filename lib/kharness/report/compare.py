@@ -53,7 +53,7 @@ class Compared:
     unmatched: Sequence[str]
     """Variants of one side that the other lacks, in words."""
     metric: Metric
-    """That decides."""
+    """The one that decides."""
     note: str
     """Why it is not the requested one."""
     results: Mapping[str, Sequence[Comparison]]

@@ -16,7 +16,7 @@ from kharness.report.summary import Summary
 Kind = Literal["linear", "log", "log error"]
 
 SCALE_WORDS: Mapping[Kind, str] = {"linear": "", "log": "log scale", "log error": "log scale of the error"}
-"""What an axis says of its scale."""
+"""Words of an axis on its scale."""
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100

@@ -26,7 +26,7 @@ from monitoring.counts import counted
 
 
 def planned_power_lines(summary: Summary, *, results: Path) -> list[str]:
-    """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
+    """Lines for a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
     metric, _ = decisive_metric(summary.cells, summary.settings)
     compared = baseline_of(summary).pairs
     pairs = [pair_up(*pair, metric, summary.settings) for pair in compared]
@@ -71,7 +71,7 @@ class _Table:
 
 
 def _in_units(tables: Sequence[_Table], metric: Metric, results: Path) -> list[str]:
-    """In units of the metric, where an earlier matrix gives the deviation and the images."""
+    """Lines in units of the metric, where an earlier matrix gives the deviation and the images."""
     try:
         before = collect(results / LATEST)
     except ReportError:

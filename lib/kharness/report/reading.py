@@ -125,7 +125,7 @@ def _loaded(directories: Sequence[Path], load: _Load) -> Iterator[tuple[int, Ser
 
 
 _STORES: list[SeriesStore] = []
-"""That of the second process."""
+"""The store of the second process."""
 
 
 def _begin(store: SeriesStore) -> None:

@@ -50,7 +50,7 @@ class ReportSettings:
     seeds_planned: int = 0
     """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
     first_seeds: tuple[str, ...] = ()
-    """That the question was first planned with, by an earlier matrix; empty if this one is the first."""
+    """Seeds of the question's first plan, in an earlier matrix; empty if this one is the first."""
     first_seeds_elsewhere: int = 0
     """How many of them this matrix has no runs of, as one of fewer seeds after a longer one."""
     seed_order: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
 def with_directions_of_runs(
     settings: ReportSettings, starts: Sequence[Mapping[str, object]]
 ) -> ReportSettings:
-    """With what runs say of their metrics in their own configuration; the report's options go before it."""
+    """Add what runs say of their metrics in their own configuration; the report's options go before it."""
     said = dict(settings.better)
     for start in starts:
         config = start.get("config")

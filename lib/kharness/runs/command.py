@@ -47,7 +47,7 @@ class Command:
     cwd: str
     """Where it runs: the folder in which it was given."""
     values: Mapping[str, object]
-    """What it was given by axes, by symbol; the run's configuration."""
+    """Values that axes gave it, by symbol; the run's configuration."""
     project: str = "runs"
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that it gets beside those of the runner."""
@@ -59,7 +59,7 @@ class Command:
     hook: bool = False
     """Whether calls of trackers are recorded in the program itself."""
     monitors: Sequence[str] = ()
-    """What is sampled meanwhile: `gpu-monitor`, `machine-monitor`."""
+    """Monitors that sample meanwhile: `gpu-monitor`, `machine-monitor`."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run; none for one on this machine."""
     template: Mapping[str, Any] = field(default_factory=dict)

@@ -70,7 +70,7 @@ IN_WORDS: Mapping[str, str] = {
     STOPPED_EARLY: "an early stop",
     TIMED_OUT: "a time limit",
 }
-"""What an attempt ended by, as in "resumed at step 3 after a kill"."""
+"""Words for how an attempt ended, as in "resumed at step 3 after a kill"."""
 
 CAUSE_OF_EXIT: Mapping[int, str] = {
     EXIT_REFUSED: REFUSED,

@@ -184,7 +184,7 @@ class JobStart:
     journal_offset: int
     """Where in metrics.jsonl its records begin, in bytes."""
     slot: Mapping[str, object] = field(default_factory=dict)
-    """What the job got: cores and GPUs, as far as it sees them."""
+    """Cores and GPUs that the job got, as far as it sees them."""
     end: Exit | None = None
     requeued: bool = False
     """Whether it has asked the scheduler to start it again."""

@@ -60,7 +60,7 @@ class Stateful(Protocol):
     """A part of a training that a checkpoint keeps: torch's own protocol, that of its modules."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """In types that `torch.load(weights_only=True)` takes."""
+        """The state, in types that `torch.load(weights_only=True)` takes."""
 
     def load_state_dict(self, state: dict[str, Any], /) -> object:
         """Continue from the state; ValueError or RuntimeError if it is of another training."""

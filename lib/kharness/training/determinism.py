@@ -101,7 +101,7 @@ class Numerics:
         )
 
     def float32_type(self, *, convolution: bool) -> str:
-        """In what operations on float32 are computed, `tf32` or `float32`.
+        """The type that operations on float32 are computed in, `tf32` or `float32`.
 
         Only NVIDIA's GPUs from Ampere on have TF32; elsewhere torch's setting, which is on for convolutions,
         has no effect.

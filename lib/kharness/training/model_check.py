@@ -373,7 +373,7 @@ class CheckedModel:
 
 
 def in_units(num_bytes: int | None) -> str:
-    """In kB, MB or GB, of a thousand each; `-` where it is not known."""
+    """A size in kB, MB or GB, of a thousand each; `-` where it is not known."""
     if num_bytes is None:
         return "-"
     for unit, size in (("GB", 1e9), ("MB", 1e6)):

@@ -67,7 +67,7 @@ class StepProgress:
         self.epoch_clock.restart()
 
     def state_dict(self) -> dict[str, Any]:
-        """In types that `torch.load(weights_only=True)` takes."""
+        """The state, in types that `torch.load(weights_only=True)` takes."""
         return {
             "loss_sum": self._loss_sum,
             "seen": self._seen,

@@ -61,7 +61,7 @@ class Schedule:
 
     @property
     def described(self) -> dict[str, Any]:
-        """For records; what belongs to other schedules only is left out."""
+        """Its parameters for records; what belongs to other schedules only is left out."""
         own = {"stable": ("decay_fraction", "final"), "cosine": ("final",)}.get(self.name, ())
         common = ("name", "peak", "num_steps", "warmup_fraction")
         used = [name for name in own if getattr(self, name)]

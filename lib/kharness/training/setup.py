@@ -63,7 +63,7 @@ MOST_PARTS = 12
 
 
 def model_name(model: nn.Module) -> str:
-    """That of its class, which FSDP2 replaces by one with another name."""
+    """The name of its class, which FSDP2 replaces by one with another name."""
     name = type(model).__name__
     return name.removeprefix("FSDP") if any(map(is_sharded, model.parameters())) else name
 

@@ -48,11 +48,11 @@ class ProgramAttempt:
         self._reached: int | None = None
         """The step at which the attempt before stood."""
         self._last_seq = 0
-        """That of the last record before this attempt."""
+        """Number of the last record before this attempt."""
         self._lowest: dict[str, int] = {}
         """Event -> the lowest step of those that have told where this attempt goes on."""
         self._highest: dict[tuple[str, str], int] | None = None
-        """What was measured before this attempt -> the highest step; None until it is asked for."""
+        """Metrics measured before this attempt -> their highest step; None until it is asked for."""
         self._gone: range = NOTHING
         """The `seq` that it is known to do again."""
 

@@ -38,7 +38,7 @@ class MetricSource:
     kind: str
     """The module's name: `wandb`."""
     note = ""
-    """What a reader should know of its exactness; empty for a source that keeps every digit at once."""
+    """How exact its values are; empty for a source that keeps every digit at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

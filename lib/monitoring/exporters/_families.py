@@ -93,7 +93,7 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 
 DISTRIBUTIONS = ("torch-kharness", "kharness-monitoring")
-"""What this package may be installed as; `kharness` on the public index is another project."""
+"""Names that this package may be installed under; `kharness` on the public index is another project."""
 
 
 @functools.cache

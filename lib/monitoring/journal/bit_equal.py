@@ -50,7 +50,7 @@ class BitComparison:
 
 
 def machine_differences(run: Path, other: Path) -> list[str]:
-    """In what the machines and packages of two runs differ, such as `torch: 2.13.0, now 2.14.0`.
+    """Differences of the machines and packages of two runs, such as `torch: 2.13.0, now 2.14.0`.
 
     What decides the bits of a GPU comes first. What one of the runs did not record is left out.
     """
@@ -64,7 +64,7 @@ def machine_differences(run: Path, other: Path) -> list[str]:
 
 
 def differences_here(start: Record) -> list[str]:
-    """In what this machine and its packages differ from those of a run, as far as is known before it runs.
+    """Differences of this machine and its packages from those of a run, as far as is known before it runs.
 
     GPUs, and what torch computes with, are compared when the training has begun.
     """

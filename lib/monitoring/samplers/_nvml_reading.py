@@ -395,7 +395,7 @@ class _Placed(NamedTuple):
         return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
 
     def bound(self, nvml: Nvml, handle: Any, buffer: Any) -> BoundCall:
-        """With the handle, values, and pointers into the buffer, each in its place."""
+        """The call with the handle, values, and pointers into the buffer, each in its place."""
         values, offset = iter(self.call.arguments), self.offset
         arguments: list[Any] = [handle]
         for type_ in FUNCTIONS[self.name][1:]:

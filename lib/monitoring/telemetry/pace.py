@@ -78,7 +78,7 @@ class HostPace:
 
 
 class _ProcessorWait:
-    """For how long this thread was ready to run and others had its processor, by the kernel's scheduler."""
+    """Time for which this thread was ready to run and others had its processor, by the kernel's scheduler."""
 
     def __init__(self) -> None:
         self._fd = -1

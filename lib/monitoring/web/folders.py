@@ -45,7 +45,7 @@ class _Folder:
     name: str
     path: Path
     at: tuple[Path, float] | None = None
-    """What is being read, and since when, monotonic."""
+    """The folder being read, and since when, monotonic."""
     turn: int = 0
     """A thread whose number is another one has hung, and ends when it comes back."""
     hung: set[Path] = field(default_factory=set)

@@ -43,7 +43,7 @@ class RunRow:
     id: str
     directory: Path
     facts: Facts
-    """What is sent: status, step, steps, started, updated, …"""
+    """Values that are sent: status, step, steps, started, updated, …"""
     options: dict[str, object] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     """The newest value of each."""

@@ -38,7 +38,7 @@ class _Entry:
     text: str
     """Without its help."""
     help: str
-    """That of the choice around it, where there is one."""
+    """Help of the choice around it, where there is one."""
     choice: str
     """The text of that choice."""
     is_conditional: bool

@@ -20,7 +20,7 @@ from kharness.runs.launch import Slot, environment_of_runs
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 SECONDS = 60.0
-"""That a program may take: each tries again by itself while its controller does not answer."""
+"""Time that a program may take: each tries again by itself while its controller does not answer."""
 
 # A job has no end in these states.
 ACTIVE = frozenset(

@@ -185,7 +185,7 @@ class _JournalMemory:
 
     @property
     def footprint_mb(self) -> float:
-        """With the context; 0 while nothing is known."""
+        """Memory of a process with its context; 0 while nothing is known."""
         return self.reserved_mb + CONTEXT_MB if self.reserved_mb else 0.0
 
     def update(self) -> None:

@@ -21,7 +21,7 @@ from monitoring.host.environment import git_state
 from monitoring.outside import MODEL_GIT, outside
 
 PACKAGES = {"kharness": "torch-kharness", **{name: name for name in ("torch", "numpy", "kconfiglib")}}
-"""What is recorded -> the distribution that it is installed as."""
+"""Recorded name -> the distribution that it is installed as."""
 
 Kind = Literal["matrix", "sweep"]
 

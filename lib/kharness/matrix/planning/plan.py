@@ -248,7 +248,7 @@ def write_new(
 
 
 def with_launches(plan: Plan, root: Path, *, machine: Machine | None = None) -> Plan:
-    """With launches of its cells and its seeds; planned for this machine, or for the one that is given."""
+    """The plan with launches of its cells and its seeds, for this machine, or for the one that is given."""
     is_matrix = plan.kind == "matrix"
     seeds = seeds_planned(plan.cells, plan.settings, plan.directory.parent) if is_matrix else None
     machine = machine or planning_machine(
@@ -281,7 +281,7 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
 
 
 def with_threads(launch: Launch, settings: Mapping[str, object], machine: Machine) -> Launch:
-    """With the CPU threads that a plan of these settings gives it."""
+    """The launch with the CPU threads that a plan of these settings gives it."""
     at_once = cells_at_once(launch.asked, settings)
     return replace(launch, threads=threads_of(launch.asked, at_once, machine))
 

@@ -43,11 +43,11 @@ class SeedsPlanned:
     variants: tuple[str, ...] = ()
     """A hash of the configuration of each variant, without its seed."""
     notes: tuple[str, ...] = ()
-    """What a request that came too late does, and which of the runs are there already; not kept in the
+    """Lines on a request that came too late, and on runs that are there already; not kept in the
     file."""
 
     def content(self) -> dict[str, object]:
-        """For matrix.json."""
+        """The entry of matrix.json."""
         return {
             "first": list(self.first),
             "planned": self.planned,

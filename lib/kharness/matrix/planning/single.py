@@ -105,7 +105,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
 
 
 def on_cluster(launch: Launch, settings: Mapping[str, object]) -> Launch:
-    """With the CPU threads that its job has; on this machine the training chooses."""
+    """The launch with the CPU threads that its job has; on this machine the training chooses."""
     if not schedules(settings):
         return launch
     return with_threads(launch, settings, planning_machine([launch.asked], settings=settings))

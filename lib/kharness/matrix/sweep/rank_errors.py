@@ -37,7 +37,7 @@ class Measured:
     budget: tuple[int, ...]
     """Rows of different budgets, or of an unknown one (empty), are not shown to differ."""
     num_samples: int | None = None
-    """That each value is the share of: the size of the validation set, for an accuracy; else None."""
+    """Size of the validation set, of which an accuracy is a share; None for another metric."""
 
 
 @dataclass(frozen=True)

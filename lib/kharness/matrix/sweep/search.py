@@ -175,7 +175,7 @@ class Space(Protocol):
 
     @property
     def ranges(self) -> Sequence[Range]:
-        """In the order in which they were given."""
+        """The ranges, in the order in which they were given."""
 
     @property
     def affects(self) -> Affects:

@@ -93,7 +93,7 @@ class Validation:
 
     @property
     def values(self) -> list[float]:
-        """In the order of the steps; NaN where the journal says that it was not finite."""
+        """The values in the order of the steps; NaN where the journal says that it was not finite."""
         points = next((found for found in self._points.values() if found), {})
         return [points[step][1] for step in sorted(points)]
 

@@ -395,7 +395,7 @@ class _Total:
                 self._fold()
 
     def while_most(self) -> tuple[float, int] | None:
-        """That mean, and how many GPUs these are; None if none ever did."""
+        """The mean while most GPUs reported, and how many these are; None if none ever did."""
         self._fold()
         return (self._sum / self._n, self._most) if self._most else None
 

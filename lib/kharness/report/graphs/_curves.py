@@ -190,7 +190,7 @@ def _areas(own: Sequence[Curve]) -> Iterator[tuple[Sequence[float], Sequence[flo
 
 
 def _names(found: Sequence[Curve], labels: Sequence[str]) -> list[str]:
-    """For the legend: a variant, how many runs its mean is of, and the first one with exactly its curves."""
+    """Legend: a variant, how many runs its mean is of, and the first one with exactly its curves."""
     keys = [tuple(_drawn(curve) for curve in found if curve.variant == label) for label in labels]
     return [
         f"{label} (n={_num_runs(found, label)})" + (f"\nsame as {first}" if first else "")

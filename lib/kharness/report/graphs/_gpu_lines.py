@@ -64,7 +64,7 @@ def without_samples(summary: Summary) -> list[str]:
 
 
 def point_rows(about: Sequence[Cell], curve: GpuCurve) -> Iterator[Sequence[Cell]]:
-    """For a CSV: a row per drawn point, of seconds, mean and peak after what it is `about`; a gap is null."""
+    """Rows of a CSV, one per drawn point: what it is `about`, seconds, mean and peak; a gap is null."""
     for second, *values in zip(curve.seconds, curve.means, curve.peaks, strict=True):
         yield [*about, second, *(None if math.isnan(value) else value for value in values)]
 
@@ -147,6 +147,6 @@ def mark_gone(axes: Axes, seconds: float, unit: TimeUnit, height: float) -> None
 
 
 def many_variants(runs: Sequence[Sampled]) -> str:
-    """For the subtitle."""
+    """Words of the subtitle."""
     count = len(variants_of(runs))
     return f"   {count} variants, all in one color" if count > MAX_TOGETHER else ""

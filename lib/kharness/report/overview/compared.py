@@ -43,7 +43,7 @@ class SetUp:
     options: Table | None
     """One row per variant; None where no run has begun."""
     facts: Mapping[str, str]
-    """What holds for all runs, or what each of them had."""
+    """Values that hold for all runs, or those of each of them."""
     untuned: str
     """Why the optimizers may not have been compared at their best; empty where they are not compared."""
     tuning: str

@@ -31,7 +31,7 @@ class Headline:
     verdict: str
     """One sentence, or one for each deciding metric."""
     shown: Sequence[str]
-    """What these seeds could and could not show, and which runs are in no mean."""
+    """Sentences on what these seeds could and could not show, and which runs are in no mean."""
     next_runs: Sequence[Suggestion]
 
 

@@ -29,7 +29,7 @@ class SweepFacts:
 
     lead: str
     shown: Sequence[str]
-    """What the ranks do not say."""
+    """Sentences on what the ranks do not say."""
     next_runs: Sequence[Suggestion]
     """How the best is confirmed."""
     table: Table

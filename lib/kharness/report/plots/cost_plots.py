@@ -53,7 +53,7 @@ class RowPlot:
     rows: Sequence[MarkedRow]
     ticks: Sequence[tuple[float, str]]
     quantity: str = ""
-    """What the axis has, where the title says something else."""
+    """Label of the axis, where the title says something else."""
     legend: Sequence[tuple[str, int]] = ()
     """Texts with their colors."""
 

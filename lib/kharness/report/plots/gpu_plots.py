@@ -289,7 +289,7 @@ class Quantity:
     verbs: tuple[str, str]
     """`is busy` for one GPU, `are busy` for several."""
     after: str
-    """What follows the number and its unit."""
+    """Text after the number and its unit."""
     scale: float = 1.0
     digits: int = 0
 

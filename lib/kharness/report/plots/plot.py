@@ -26,7 +26,7 @@ class PlotPath:
     outline: str
     label: str = ""
     title: str = ""
-    """What is told of it under the pointer."""
+    """Text under the pointer."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Plot:
     said: Sequence[str] = field(default_factory=list)
     """Notes below it."""
     quantity: str = ""
-    """What the title does not say: a scale of logarithms, or what is drawn."""
+    """Words that the title lacks: a scale of logarithms, or what is drawn."""
 
 
 def plot_of(

@@ -61,7 +61,7 @@ FILES: Mapping[str, Callable[[Summary], str | Iterable[str]]] = {
     JUNIT_XML: as_junit,
     REPORT_HTML: html_parts,
 }
-"""What makes each of them, whole or part by part, so that what is said of ten thousand runs need not fit."""
+"""File -> its writer, whole or part by part: a page about ten thousand runs need not fit into memory."""
 
 
 def write_files(summary: Summary, writing: Writing) -> None:

@@ -240,7 +240,7 @@ def _breakable(text: str) -> str:
 
 
 def _without_emphasis(text: str) -> str:
-    """With a stand-in for each star, which is none of ours."""
+    """The text with a stand-in for each star, which is none of ours."""
     return text.replace("*", _STAR)
 
 

@@ -49,7 +49,7 @@ REQUEUE_PATIENCE = 60.0
 SAVED = (EXIT_STOPPED, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a training that was told to end, and did; without its own code while it imports."""
 SAME_STEP = 3
-"""So many attempts in turn that end without a new step are the last."""
+"""Attempts in turn that may end without a new step; then no other follows."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at whether a cell that waits has room, where nothing else happens."""
 

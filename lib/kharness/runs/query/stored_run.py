@@ -57,7 +57,7 @@ class StoredRun:
     started: float | None = None
     """Start of the first attempt, UTC epoch seconds."""
     command: str = ""
-    """What the newest attempt was started with; empty where nobody knows."""
+    """Command of the newest attempt; empty where nobody knows it."""
     problem: str = ""
     """Why run.json says nothing; empty if it does."""
 

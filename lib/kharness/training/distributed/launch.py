@@ -63,7 +63,7 @@ def _ready(file: Path, rank: int) -> Path:
 
 
 def _start(command: Sequence[str], rank: int, size: int, file: Path) -> subprocess.Popen[bytes]:
-    """In a process group of its own: Ctrl-C on the terminal reaches it once, passed on from here."""
+    """Start a rank in its own process group: Ctrl-C on the terminal reaches it once, passed on from here."""
     about: Mapping[str, object] = {
         "RANK": rank,
         "LOCAL_RANK": rank,

@@ -116,7 +116,7 @@ class MovingAverage:
         self.updates += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """In types that `torch.load(weights_only=True)` takes."""
+        """The state, in types that `torch.load(weights_only=True)` takes."""
         return {"model": self.model.state_dict(), "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

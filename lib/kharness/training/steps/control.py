@@ -110,7 +110,7 @@ class StepAgreement:
         ]
 
     def _next_round(self) -> int:
-        """In so many steps, if they take as long as those since the last round."""
+        """How many steps the next round is away, if they take as long as those since the last round."""
         now = time.monotonic()
         seconds = (now - self._last_round) / self._steps_since
         self._last_round = now
@@ -202,7 +202,7 @@ class StepControl:
             self._agreement.submit(_Submitted(found))
 
     def apply(self, step: int) -> None:
-        """In the `step`-th step, after its exchange: what was submitted on rank 0."""
+        """Apply what was submitted on rank 0, in the `step`-th step, after its exchange."""
         for submitted in self._agreement.requests:
             assert isinstance(submitted, _Submitted)
             request = submitted.request

@@ -88,7 +88,7 @@ class CharTokenizer:
 
     @classmethod
     def of(cls, characters: Iterable[str], *, documents: int) -> CharTokenizer:
-        """That of these characters; with several documents NUL, which separates them, is one more."""
+        """Tokenize by these characters; with several documents NUL, which separates them, is one more."""
         found = set(characters) | ({NUL} if documents > 1 else set())
         check_vocabulary("chars", len(found), hint="train on bytes instead: TOKENIZER=bytes")
         return cls("".join(sorted(found)))

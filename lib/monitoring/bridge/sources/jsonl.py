@@ -21,7 +21,7 @@ class JsonLinesSource(Lines):
 
     kind = "jsonl"
     left_out = ""
-    """What is to be said of the first line that is no JSON."""
+    """A sentence on the first line that is no JSON."""
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""
