@@ -18,7 +18,7 @@ from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import to_run_again
 from kharness.matrix.selected_runs import find
-from kharness.matrix.supervise import expected_seconds, num_jobs, supervise_cells, tell
+from kharness.matrix.supervise import expected_seconds, in_order, num_jobs, supervise, tell
 from kharness.matrix.supervise_single import supervise_single
 from kharness.matrix.time_needed import time_lines
 from kharness.report.report import check_judging, told_report
@@ -57,15 +57,15 @@ def main(argv: Sequence[str]) -> int:
         expected = expected_seconds(again, found.directory.parent)
         plan, jobs = read_plan(found.directory), num_jobs(settings)
         say("\n".join(time_lines(plan, again, settings, expected, jobs=jobs, begun=True)))
-        return supervise_cells(
+        return supervise(
             found.directory,
-            again,
+            in_order(again, settings, expected, order=found.order),
             settings,
             root=ROOT,
             report=report,
-            order=found.order,
-            expected=expected,
+            num_runs=len(again),
             chosen=found.chosen,
+            expected=expected,
         )
 
 

@@ -18,7 +18,7 @@ from kharness.matrix.planning.plan import load
 from kharness.matrix.planning.single import on_cluster
 from kharness.matrix.running.pending_cells import Remaining, remaining, withdraw_waiting
 from kharness.matrix.selected_runs import SelectedRuns
-from kharness.matrix.supervise import Report, expected_seconds, num_jobs, supervise, supervise_cells, tell
+from kharness.matrix.supervise import Report, expected_seconds, in_order, num_jobs, supervise, tell
 from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
@@ -69,16 +69,16 @@ def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: 
     bring_for(launch.asked for launch in left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
     _tell_time(found, read_plan(found.directory), left, settings, expected)
-    return supervise_cells(
+    return supervise(
         found.directory,
-        left.launches,
+        in_order(left.launches, settings, expected, order=found.order),
         settings,
         root=root,
         report=report,
-        order=found.order,
-        expected=expected,
+        num_runs=len(left.launches) + len(left.adopted),
         chosen=found.chosen,
-        watched=[member.launch for member in found.members],
+        watcher=open_watcher(settings, [member.launch for member in found.members]),
+        expected=expected,
         adopted=left.adopted,
     )
 

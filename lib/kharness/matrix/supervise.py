@@ -116,49 +116,21 @@ def supervise(
     return signals.exit_code
 
 
-def supervise_cells(
-    directory: Path,
-    launches: Sequence[Launch],
-    settings: Mapping[str, object],
-    *,
-    root: Path,
-    report: Report,
-    order: Sequence[str],
-    expected: Mapping[str, float],
-    chosen: Filter = EVERY_CELL,
-    watched: Sequence[Launch] | None = None,
-    adopted: Sequence[tuple[Launch, RunStatus]] = (),
-) -> int:
-    """Run cells of a matrix, or those again, as `supervise` does; early stopping is of the `watched`."""
-    return supervise(
-        directory,
-        in_order(launches, settings, expected, order=order),
-        settings,
-        root=root,
-        report=report,
-        num_runs=len(launches) + len(adopted),
-        chosen=chosen,
-        watcher=None if watched is None else open_watcher(settings, watched),
-        expected=expected,
-        adopted=adopted,
-    )
-
-
 def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
     """Run a matrix that has just been planned, as `supervise` does."""
     with RunnerLock(plan.directory):
         expected = expected_seconds(plan.launches, plan.directory.parent)
         for line in time_lines(plan, plan.launches, plan.settings, expected, jobs=num_jobs(plan.settings)):
             say(line)
-        return supervise_cells(
+        return supervise(
             plan.directory,
-            plan.launches,
+            in_order(plan.launches, plan.settings, expected, order=plan.order),
             plan.settings,
             root=root,
             report=report,
-            order=plan.order,
+            num_runs=len(plan.launches),
+            watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
-            watched=plan.launches,
         )
 
 
@@ -230,7 +202,7 @@ def in_order(
     settings: Mapping[str, object],
     expected: Mapping[str, float],
     *,
-    order: Sequence[str] = (),
+    order: Sequence[str],
 ) -> Queue:
     """The launches in the plan's `order`; without one as listed, or the longest first in several slots."""
     launches = [replace(launch, expected=expected.get(launch.name)) for launch in launches]
