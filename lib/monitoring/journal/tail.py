@@ -2,8 +2,9 @@
 
 Tail goes on after a `seq`, through rotated and compressed files: followers, which may miss nothing.
 RecordTail has what is new at the end of a file: rules, dashboards and exporters, which look again and again.
-Three more read what these would read too slowly: series.journals all metrics of a long journal, in slices;
-read_end and series.ends how ten thousand runs end; and LastStep one number, for each sample of the GPUs.
+Four more read what these would read too slowly: series.journals all metrics of a long journal, in slices;
+read_end and series.ends how ten thousand runs end; LastStep one number, for each sample of the GPUs; and
+web.events of millions of records those that are no steps.
 """
 
 from __future__ import annotations
