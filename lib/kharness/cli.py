@@ -34,7 +34,7 @@ from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
-from monitoring.errors import naming_package
+from monitoring.errors import UserError, naming_package
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.config.values import Value
@@ -75,6 +75,26 @@ def main(argv: Sequence[str]) -> int:
         if given[0] not in make_targets():
             raise _no_command(given)
         make(given)
+    if not (given and given[0] in OF_PROGRAMS and os.path.exists(KHARNESS_TOML)):
+        return _call(given)
+    from kharness.toml_file import read_toml, said_of_file, without_given
+
+    options, words = _split(given)
+    known, command = read_toml(Path(KHARNESS_TOML))
+    known = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
+    try:
+        return _call([options[0], *known, *options[1:], "--", *(words or command)])
+    except UserError as error:
+        error.args = (said_of_file(error.message, known, KHARNESS_TOML),)
+        raise
+
+
+def _split(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    place = given.index("--") if "--" in given else len(given)
+    return list(given[:place]), list(given[place + 1 :])
+
+
+def _call(given: Sequence[str]) -> int:
     options, words = parsed(given)
     call: Callable[[argparse.Namespace, Sequence[str]], int] = options.call
     with naming_package(f"kharness {given[0]}"):
@@ -83,14 +103,11 @@ def main(argv: Sequence[str]) -> int:
 
 def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the options and the words after `--`. MatrixError for what is no option."""
-    place = given.index("--") if "--" in given else len(given)
-    options, words = list(given[:place]), list(given[place + 1 :])
-    if options and options[0] in OF_PROGRAMS and os.path.exists(KHARNESS_TOML):
-        from kharness.toml_file import read_toml, without_given
-
-        known, command = read_toml(Path(KHARNESS_TOML))
-        options[1:1] = without_given(known, options[1:], takes=OF_PROGRAMS[options[0]])
-        words = words or command
+    options, words = _split(given)
+    if "--early-stopping" in options[:-1]:  # whose number may be missing
+        place = options.index("--early-stopping")
+        if not options[place + 1].isdecimal():
+            options[place] = "--early-stopping=1"
     if "--resume-with" in options[:-1]:  # whose words begin with dashes, as those of no option else
         place = options.index("--resume-with")
         options[place : place + 2] = [f"--resume-with={options[place + 1]}"]
@@ -465,7 +482,7 @@ def _given(
     if options.offline:
         environment.setdefault("WANDB_MODE", "offline")
     return Given(
-        Template(words, environment, _texts(options.render), shlex.split(options.resume_with)),
+        Template(words, environment, _texts(options.render), _resume_words(options.resume_with)),
         Path.cwd(),
         options.results.absolute(),
         project=options.project,
@@ -484,6 +501,15 @@ def _given(
         render=[str(path) for path in options.render],
         settings=settings or {},
     )
+
+
+def _resume_words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # a quote without its other one
+        raise MatrixError(
+            f"--resume-with {text}: {str(error).lower()}", hint="--resume-with '--resume {run_dir}/ckpt.pt'"
+        ) from error
 
 
 def _texts(paths: Sequence[Path]) -> dict[str, str]:

@@ -16,6 +16,7 @@ NAME=VALUE ones a table. What is typed replaces what the file says of the same n
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ PAIRS = ("axis", "env", "better")
 OPTIONAL = ("early-stopping",)
 """Flags that may have a value."""
 COMMAND = "command"
+_LONG = {"-a": "--axis", "-e": "--env"}
 
 
 def read_toml(path: Path) -> tuple[list[str], list[str]]:
@@ -62,6 +64,18 @@ def without_given(options: Sequence[str], typed: Sequence[str], *, takes: Sequen
     return [one for one in options if one.partition("=")[0] in takes and _name(one) not in given]
 
 
+def said_of_file(message: str, options: Sequence[str], file: str) -> str:
+    """Return what is wrong with one of the options of a file as of that, under its name there."""
+    match = re.match(r"(argument )?(?:-\w/)?(--[\w-]+|-[ae])(?:/--[\w-]+)?:? ", message)
+    if match is None:
+        return message
+    option, rest = _LONG.get(match[2], match[2]), message[match.end() :]
+    values = [value for name, _, value in (one.partition("=") for one in options) if name == option]
+    if values and (match[1] or any(rest.startswith(value) for value in values)):
+        return f"{file}: {option[2:]}: {rest}"
+    return message
+
+
 def _options(key: str, value: Any, file: str) -> list[str]:
     if key in PAIRS:
         if not isinstance(value, Mapping):
@@ -88,7 +102,11 @@ def _text(key: str, value: Any, file: str) -> str:
 
 def _words(value: Any, file: str) -> list[str]:
     if isinstance(value, str):
-        return shlex.split(value)
+        try:
+            return shlex.split(value)
+        except ValueError as error:  # a quote without its other one
+            message = f"{file}: {COMMAND} is no command line: {str(error).lower()}"
+            raise MatrixError(message, hint="a list of words needs no quotes") from error
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return value
     raise MatrixError(
@@ -108,7 +126,7 @@ def _split(typed: Sequence[str]) -> list[str]:
     for place, word in enumerate(typed):
         if word.startswith("-") and len(word) > 1:
             name, equals, value = word.partition("=")
-            name = {"-a": "--axis", "-e": "--env"}.get(name, name)
+            name = _LONG.get(name, name)
             if not equals and place + 1 < len(typed):
                 value = typed[place + 1]
             found.append(f"{name}={value}")

@@ -279,9 +279,45 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
     assert planned.returncode == 0, planned.stderr
     assert [line.split()[0] for line in planned.stdout.splitlines()] == ["lr-2.5", "lr-9", "nothing"]
     assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
-    (folder / "kharness.toml").write_text("job = 2")
-    refused = kharness(folder, "matrix")
-    assert refused.stderr == "error: kharness.toml: job is no option\nhint: did you mean jobs?\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "typed", "said", "hint"),
+    [
+        ("job = 2", [], "kharness.toml: job is no option", "did you mean jobs?"),
+        ("jobs = 'a'", [], "kharness.toml: jobs: a is no number from 0 on", "kharness matrix --help"),
+        (
+            "jobs = 'a'",
+            ["--jobs", "b"],
+            "argument --jobs: b is no number from 0 on",
+            "kharness matrix --help",
+        ),
+        (
+            "[better]\nwer = 'x'",
+            [],
+            "kharness.toml: better: wer=x does not say which way a metric is better",
+            "--better wer=down, or up; once for each metric",
+        ),
+        (
+            'command = "echo \'a"',
+            [],
+            "kharness.toml: command is no command line: no closing quotation",
+            "a list of words needs no quotes",
+        ),
+        (
+            'resume-with = "--a \'b"',
+            ["-a", "x=1,2", "--", "true", "{x}"],
+            "kharness.toml: resume-with: --a 'b: no closing quotation",
+            "--resume-with '--resume {run_dir}/ckpt.pt'",
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_toml_file_is_told_by_its_name_there(
+    folder: Path, kharness: Command, content: str, typed: list[str], said: str, hint: str
+) -> None:
+    (folder / "kharness.toml").write_text(content)
+    refused = kharness(folder, "matrix", *typed)
+    assert (refused.returncode, refused.stderr) == (2, f"error: {said}\nhint: {hint}\n")
     assert os.listdir(folder) == ["kharness.toml"]
 
 

@@ -161,8 +161,8 @@ def test_a_seed_that_is_in_no_name_keeps_others_from_being_added(folder: Path, k
 
 def test_a_single_run_has_neither_quarantine_nor_early_stopping(folder: Path, kharness: Command) -> None:
     assert kharness(folder, "run", "--", "true").returncode == 0
-    refused = kharness(folder, "continue", "--early-stopping")
     run = (folder / "results" / "latest").resolve().relative_to(folder)
+    refused = kharness(folder, "continue", "--early-stopping", run)
     assert (refused.returncode, refused.stderr.splitlines()) == (
         2,
         [
