@@ -13,9 +13,9 @@ from monitoring.bridge.recorder import REPORTED
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.lineage import counting, superseding
+from monitoring.journal.lineage import counting
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
-from monitoring.journal.run_state import NOTHING, is_undecided, read_end, superseded
+from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
 
 OF_WHOLE_RUN = ("hp_metric", "hparam/", REPORTED)
@@ -46,14 +46,14 @@ class ProgramAttempt:
         }
         self._described: Mapping[str, object] | None = None
         self._reached: int | None = None
-        """The step at which the attempt before stood."""
+        """The highest step at which the attempt before stood: sources are not equally late."""
         self._last_seq = 0
         """Number of the last record before this attempt."""
         self._lowest: dict[str, int] = {}
         """Event -> the lowest step of those that have told where this attempt goes on."""
         self._highest: dict[tuple[str, str], int] | None = None
         """Metrics measured before this attempt -> their highest step; None until it is asked for."""
-        self._gone: range = NOTHING
+        self._gone: list[range] = []
         """The `seq` that it is known to do again."""
 
     @property
@@ -62,13 +62,13 @@ class ProgramAttempt:
 
     def start(self) -> None:
         """Write the start record."""
-        before = read_end(self._journal)
-        self._begin(before.last_seq, before.step)
+        last_seq = read_end(self._journal).last_seq
+        self._begin(last_seq, _highest_step(self._journal) if last_seq else None)
         self._run.start(**self._about, **_resumed(self._reached), supersedes=None)
 
     def _begin(self, last_seq: int, reached: int | None) -> None:
         self._last_seq, self._reached = last_seq, reached
-        self._lowest, self._highest, self._gone = {}, None, NOTHING
+        self._lowest, self._highest, self._gone = {}, None, []
 
     def start_recorded(self) -> None:
         """Write the start record of a later attempt. RunDirectoryError if a full disk does not take it.
@@ -97,7 +97,7 @@ class ProgramAttempt:
         for record, _ in read_records(self._journal, begins):
             step = as_step(record.get("global_step"))
             if record["event"] == "start":
-                self._gone = superseded(record) or self._gone
+                self._gone.append(superseded(record))
             elif record["event"] == "step" and step is not None and self._reached is not None:
                 self._told_by("step", step, record)
 
@@ -151,16 +151,47 @@ class ProgramAttempt:
     def _go_on_from(self, event: str, step: int, kinds: Kinds) -> None:
         """Write from where on this attempt does things again, unless that is written."""
         kept = set() if event == "step" else self._done_before(step, kinds)
-        marked = superseding(self._journal, step - 1, before=self._last_seq, kept=kept)
-        gone = superseded({"supersedes": marked})
-        if marked is None or (gone.start in self._gone):
-            return
-        self._gone = gone
-        resumed = _resumed(None if gone.start == 1 else step if kept else step - 1)
-        if self._described is None:
-            self._run.start(**self._about, **resumed, supersedes=marked)
-        else:
-            self._run.relay("start", None, time.time(), {**self._described, **resumed, "supersedes": marked})
+        again, is_all = self._again(step - 1, kept)
+        resumed = _resumed(None if is_all else step if kept else step - 1)
+        for gone in again:
+            if any(known.start <= gone.start and gone.stop <= known.stop for known in self._gone):
+                continue
+            self._gone.append(gone)
+            marked = {"first_seq": gone.start, "last_seq": gone.stop - 1}
+            if self._described is None:
+                self._run.start(**self._about, **resumed, supersedes=marked)
+            else:
+                about = {**self._described, **resumed, "supersedes": marked}
+                self._run.relay("start", None, time.time(), about)
+
+    def _again(self, resumed_step: int, kept: set[int]) -> tuple[list[range], bool]:
+        """Return the `seq` before this attempt that it does again, and whether that is all.
+
+        Of each source of steps it is what came after the last measurement up to that step, for one that is
+        late has its records of earlier steps among those of later ones of another. Else it is of all.
+        """
+        measured = [record for record in counting(self._before()) if record["event"] in MEASURING]
+        of_steps = {_source(record) for record in measured if record["event"] == "step"}
+        done = dict.fromkeys(of_steps - {None}, 0)
+        last_done = 0
+        for record in measured:
+            seq, step = int(str(record["seq"])), as_step(record.get("global_step")) or 0
+            if seq in kept or 0 < step <= resumed_step:
+                last_done = seq
+                if (source := _source(record)) in done:
+                    done[source] = seq
+        found, first, is_again = list[range](), 1, False
+        for record in measured:
+            seq = int(str(record["seq"]))
+            if seq > done.get(_source(record), last_done):
+                is_again = True
+                continue
+            if is_again:
+                found.append(range(first, seq))
+            first, is_again = seq + 1, False
+        if is_again:
+            found.append(range(first, self._last_seq + 1))
+        return found, not last_done
 
     def _done_before(self, step: int, kinds: Kinds) -> set[int]:
         """Return the `seq` of the records of a step that came before what was measured there beside it.
@@ -175,6 +206,23 @@ class ProgramAttempt:
             elif at is not None and at >= step and kinds & _kinds(str(record["event"]), record):
                 break
         return found
+
+
+def _highest_step(journal: Path) -> int | None:
+    """Return the highest step that counts."""
+    steps = list[tuple[int, int]]()
+    for record, _ in read_records(journal):
+        if gone := superseded(record):
+            steps = [(seq, step) for seq, step in steps if seq not in gone]
+        elif record["event"] == "step" and (step := as_step(record.get("global_step"))) is not None:
+            steps.append((int(str(record["seq"])), step))
+    return max((step for _, step in steps), default=None)
+
+
+def _source(record: Record) -> int | None:
+    """Return the number of the source that has reported a record; None for the bridge's own."""
+    mark = record.get(REPORTED)
+    return as_step(mark.get("source")) if isinstance(mark, Mapping) else None
 
 
 def _kinds(event: str, fields: Mapping[str, object]) -> Kinds:

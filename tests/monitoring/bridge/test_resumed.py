@@ -117,6 +117,43 @@ def read(run_dir: Path) -> list[dict[str, Any]]:
     return [dict(record) for record, _ in read_records(run_dir / "metrics.jsonl")]
 
 
+# Attempts of two sources, of which the second is late: (source, step) in the order of the records.
+LATE = [
+    [("a", 1), ("a", 2), ("b", 1), ("a", 3), ("a", 4), ("b", 2), ("a", 5), ("b", 3)],
+    [("a", 3), ("b", 3)],
+]
+REPORTS_TWICE = """
+import json, os, pathlib, sys, time
+journal, number, rows = pathlib.Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+for source, step in rows:
+    row = {"step": step, "loss" if source == "a" else "lr": number}
+    before = journal.read_bytes().count(b'"event":"step"')
+    with open(source + ".jsonl", "a") as file:
+        file.write(json.dumps(row) + "\\n")
+    while journal.read_bytes().count(b'"event":"step"') == before:
+        time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_steps_that_are_done_again_count_once_where_sources_are_not_equally_late(
+    run_dir: Path, bridged: Bridged
+) -> None:
+    """The journal has the late one's early steps behind later ones of the other."""
+    options = ["--follow", "a.jsonl", "--follow", "b.jsonl"]
+    for number, rows in enumerate(LATE, 1):
+        program = [sys.executable, "-c", REPORTS_TWICE, run_dir / "metrics.jsonl", number, json.dumps(rows)]
+        assert bridged(run_dir, *program, options=options).returncode == 128 + signal.SIGKILL
+    counts = [r for r in counting(read(run_dir)) if r["event"] == "step"]
+    losses = [(r["global_step"], r["train_loss"]) for r in counts if "train_loss" in r]
+    rates = [(r["global_step"], r["lr"]) for r in counts if "lr" in r]
+    assert [losses, rates] == [[(1, 1), (2, 1), (3, 2)], [(1, 1), (2, 1), (3, 2)]]
+    series = RunSeries(run_dir)
+    assert not series.refresh()
+    shown = [list(series.window(name).last) for name in ("train_loss", "lr")]
+    assert [shown, read_end(run_dir / "metrics.jsonl").step] == [[[1, 1, 2], [1, 1, 2]], 3]
+
+
 TRAINER = """
 import os, signal, torch
 from transformers import Trainer, TrainerCallback, TrainingArguments

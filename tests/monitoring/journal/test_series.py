@@ -112,15 +112,19 @@ VALUES = st.lists(
 
 
 def story(
-    parts: Sequence[tuple[int, int, bool]], values: Sequence[float | None], back: bool
+    parts: Sequence[tuple[int, int, bool]], values: Sequence[float | None], back: bool, late: int
 ) -> Iterator[Record]:
-    """Records of attempts that go on from earlier ones; `back` has steps that go back without a resume."""
+    """Records of attempts that go on from earlier ones; `back` has steps that go back without a resume.
+
+    The last ones before an attempt are those of a `late` source, which are not done again.
+    """
     seq, step, steps = 0, 0, dict[int, int]()
     for attempt, (num, resumed, sparse) in enumerate(parts, 1):
         step = min(step, resumed) if not back else step
         first = max((at for at, number in steps.items() if number <= step), default=0) + 1
         seq += 1
-        gone = {"first_seq": first, "last_seq": seq - 1} if attempt > 1 and first < seq and not back else None
+        again = {"first_seq": first, "last_seq": seq - 1 - late}
+        gone = again if attempt > 1 and first < seq - late and not back else None
         yield {"event": "start", "time": 1e9 + seq, "seq": seq, "attempt": attempt, "supersedes": gone}
         for _ in range(num):
             step = step + 1 if not back or step % 50 else step - 17
@@ -147,6 +151,7 @@ def story(
     parts=PARTS,
     values=VALUES,
     back=st.booleans(),
+    late=st.just(0) | st.integers(1, 60),
     window=st.tuples(st.integers(-10, 300), st.integers(-10, 300), st.integers(1, 60)),
     log_x=st.booleans(),
     cuts=st.lists(st.integers(0, 40_000), max_size=4),
@@ -156,13 +161,14 @@ def test_no_window_loses_a_spike(
     parts: list[tuple[int, int, bool]],
     values: list[float | None],
     back: bool,
+    late: int,
     window: tuple[int, int, int],
     log_x: bool,
     cuts: list[int],
 ) -> None:
     """The extremes and the number of records of any window are the true ones, however a journal has grown."""
     journal = tmp_path_factory.mktemp("run") / "metrics.jsonl"
-    text = b"".join(orjson.dumps(record) + b"\n" for record in story(parts, values, back))
+    text = b"".join(orjson.dumps(record) + b"\n" for record in story(parts, values, back, late))
     series = RunSeries(journal.parent)
     before = 0
     for cut in [*sorted(cuts), len(text)]:

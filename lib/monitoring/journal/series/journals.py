@@ -144,20 +144,39 @@ class TrainingJournal:
             self.began = next(filter(None, map(_time_of, records)), None)
         for event, first, end in _alike(records):
             part = records[first:end]
-            for record in part if event != "step" else ():
-                self._note(record)
+            for record, offset in zip(part, offsets[first:end], strict=True) if event != "step" else ():
+                self._note(record, offset)
             self.nonfinite.extend([_seq_of(record) for record in part if record.get("nonfinite")])
             if event in MEASURING:
                 self._add(event, part, offsets[first:end])
         self.version += 1
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: Record, offset: int) -> None:
         """Take a record that is no step: of a start record what a later attempt does again."""
         if gone := self.state.update(record):
             self._gone.append(gone)
+            behind = [table.offset_from(gone.stop) for table in self.tables.values()]
             del self.nonfinite[bisect_left(self.nonfinite, gone.start) :]
             for table in self.tables.values():
                 table.cut(gone.start)
+            if kept := [place for place in behind if place is not None]:
+                self._take_again(min(kept), offset, gone.stop)
+
+    def _take_again(self, begins: int, ends: int, seq: int) -> None:
+        """Take what stands behind records that are done again: a source that was late is not, as far."""
+        with self.path.open("rb") as file:
+            lines = os.pread(file.fileno(), ends - begins, begins).splitlines(keepends=True)
+        offsets = accumulate(map(len, lines), initial=begins)
+        read = [(record or _DAMAGED, offset) for record, offset in zip(parsed(lines), offsets, strict=False)]
+        kept = [
+            (record, offset)
+            for record, offset in read
+            if record.get("event") in MEASURING and _seq_of(record) >= seq and not self._is_gone(record)
+        ]
+        records = [record for record, _ in kept]
+        self.nonfinite.extend([_seq_of(record) for record in records if record.get("nonfinite")])
+        for event, first, end in _alike(records):
+            self._add(event, records[first:end], [offset for _, offset in kept[first:end]])
 
     def _add(self, event: str, records: list[Record], offsets: list[int]) -> None:
         records, steps, offsets = _with_steps(event, records, offsets, self._step)

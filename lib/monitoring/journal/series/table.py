@@ -219,6 +219,13 @@ class SeriesTable:
         self._cut_blocks(first - 1)
         self.rows = rows
 
+    def offset_from(self, seq: int) -> int | None:
+        """Bytes of the journal before the first record from a `seq` on, or before its block; None without."""
+        row = bisect_left(self.rows.seqs, seq)
+        if row == 0 and self.num_blocks:
+            return self.offsets[max(0, bisect_left(self.seqs, seq) - 1)]
+        return self.rows.offsets[row] if row < len(self.rows) else None
+
     def blocks(self, first: int, end: int) -> Rows:
         """The rows of the blocks from one number up to another."""
         found = self._decoded.pop((first, end), None)
