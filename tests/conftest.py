@@ -132,7 +132,6 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """What all test modules have imported is never collected: to look through it took a tenth of the time."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
