@@ -17,6 +17,8 @@ from ...processes import is_gone
 from .conftest import Checkout, behavior, printed, records
 from .test_dry_run import put_run
 
+ROOT = Path(__file__).resolve().parents[3]
+
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
 
 
@@ -137,6 +139,8 @@ def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
     checkout: Checkout, script: str
 ) -> None:
     before = everything(checkout.root)
+    kconfig = (ROOT / "lib/kharness/matrix/Kconfig").read_text()
+    launchers = ", ".join(re.findall(r'^\tdefault "(\w+)" if LAUNCHER_', kconfig, flags=re.M))
     refused = [
         ("BASELINE=nowhere", "BASELINE=nowhere is no variant, run or matrix"),
         ("BASELINE=OPTIMIZER=lion", "BASELINE=OPTIMIZER=lion is no variant, run or matrix"),
@@ -144,7 +148,7 @@ def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
         ("FAIL_ON_REGRESSION=perhaps", "FAIL_ON_REGRESSION=perhaps is neither y nor n"),
         ("FILTER=SEED=9", "FILTER=SEED=9 matches none of 4 cells"),
         ("JOBS=-1", "JOBS=-1: MATRIX_JOBS=-1 is outside 0..4096"),
-        ("LAUNCHER=other", "LAUNCHER=other is not one of local, slurm"),
+        ("LAUNCHER=other", f"LAUNCHER=other is not one of {launchers}"),
     ]
     for argument, message in refused:
         code, output = checkout.run(script, argument)
