@@ -483,6 +483,7 @@ def _baseline_apart(layout: _Layout) -> _Error:
 
 def _baseline_varies_more(layout: _Layout) -> bool:
     n, m = layout.pairs, layout.others
+    # Its distance from the mean of the m others has variance s² (1 + 1/m) where all vary alike.
     alone = float((layout.table[0] - layout.table[1:].mean(axis=0)).var(ddof=1)) * m / (m + 1)
     return mean_square_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
 
@@ -509,6 +510,7 @@ def _vary_unlike(table: NDArray[np.float64]) -> bool:
 
 def _pairs_vary_more(layout: _Layout, own: float) -> bool:
     """Return whether one of two variants varies more, judged by its pairs with the baseline."""
+    # Its contrast (variant - baseline) / sqrt 2 takes n - 1 of the 2 (n - 1) degrees of the residuals.
     alone, n = own / 2, layout.pairs
     return mean_square_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
 

@@ -362,6 +362,8 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     they hold.
     """
     first, number = together[0], len(together)
+    # Within a table the comparisons hold at once by Dunnett's distribution (1955), across tables by
+    # Bonferroni's inequality: a table of k among n comparisons spends k/n of the error.
     spending = _spending_of(first, number / family, settings)
     if not first.pairing.paired:
         return [of_groups(*first.numbers(), spending, first.images)]
@@ -403,6 +405,7 @@ def _evidence_of_chosen(
     if not first.pairing.paired:
         spending = _spending_of(first, 1 / chosen.family, settings)
         return [of_groups(*first.numbers(), spending, first.images)]
+    # Who looks first and then picks has tested all pairs (Tukey 1953): they share the error, picked or not.
     pairs = math.comb(len(group), 2)
     spending = _spending_of(first, pairs / chosen.family, settings)
     # The matrix's own variants: a selection may have lost some of their axes.
@@ -438,6 +441,8 @@ def _decide(prepared: _Prepared, of_looks: Sequence[Evidence], settings: ReportS
         return replace(comparison, verdict=Verdict.UNDECIDED, reason="which way is better is unknown")
     if seen.interval is None:
         return _contradicting(comparison) if len(seen.looks) > 1 else _without_spread(comparison)
+    # The running intersection of the looks' intervals only shrinks (Howard et al. 2021): a verdict stays,
+    # unless looks contradict each other.
     verdicts = {look: _verdict(common, comparison.metric, settings) for look, common in running(seen.looks)}
     verdict = [*verdicts.values()][-1] if verdicts else None
     if verdict is not None:
@@ -540,6 +545,8 @@ def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSett
 
 
 def _with_holm(comparisons: Sequence[Comparison]) -> Sequence[Comparison]:
+    # Shown beside `p_adjusted`, which decides: Holm's step-down is valid whatever the dependence of the tests
+    # (Holm 1979), but gives no intervals, and knows of no looks.
     tested = {i: one.p for i, one in enumerate(comparisons) if one.p is not None}
     results = list(comparisons)
     for i, p_holm in zip(tested, holm([*tested.values()]), strict=True):
