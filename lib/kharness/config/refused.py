@@ -34,13 +34,19 @@ RENAMED = {"LAUNCHER_LOCAL_ZYGOTE": "LAUNCHER_LOCAL_FORK_SERVER"}
 ALIASES = {
     "AXES": "MATRIX_AXES",
     "BATCH": "BATCH_SIZE",
+    "BS": "BATCH_SIZE",
     "EPOCHS": "NUM_EPOCHS",
+    "GRAD_CLIP": "GRADIENT_CLIP",
     "LR": "LEARNING_RATE",
+    "N_EMBD": "GPT2_WIDTH",
+    "N_HEAD": "GPT2_HEADS",
+    "N_LAYER": "GPT2_LAYERS",
     "SEEDS": "SEED",
     "STEPS": "MAX_STEPS",
     "THREADS": "NUM_THREADS",
+    "WD": "WEIGHT_DECAY",
 }
-"""Common names for symbols; a hint gives the symbol."""
+"""Common names for symbols; a hint gives the symbol, and / in the menu finds it."""
 
 ALL = "all"
 """Stands for every member of a choice where a matrix takes several values."""

@@ -16,6 +16,7 @@ from kharness.config.errors import ConfigError, shadowed
 from kharness.config.generate import write_config, write_file
 from kharness.config.make.questions import mentioned_symbols
 from kharness.config.record import read_record
+from kharness.config.refused import ALIASES
 from kharness.config.tree import CONFIG, Tree
 
 ORIGIN = Origin("menuconfig")
@@ -38,6 +39,10 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     # Its mark for a symbol that was not assigned would then mark nearly every one of a saved file.
     marked = menuconfig._node_str
     menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
+    for alias, name in ALIASES.items():
+        if name in tree.options:  # a tree of somebody else's may have others
+            for node in tree.kconf.syms[name].nodes:
+                node.prompt = node.prompt and (_Found(node.prompt[0], alias), node.prompt[1])
     # It knows numbers and ranges of Kconfig only: floats, lists and paths would be refused at saving.
     is_well_formed = menuconfig._check_valid
     menuconfig._check_valid = lambda symbol, text: (
@@ -70,6 +75,20 @@ def _key_of_a_terminal(key: int | str) -> int | str:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGHUP)
     return key
+
+
+class _Found(str):
+    """A prompt that the menu's search, which looks into it in lower case, finds by other words as well."""
+
+    _words: str
+
+    def __new__(cls, prompt: str, word: str) -> _Found:
+        found = super().__new__(cls, prompt)
+        found._words = f"{prompt.lower()} {word.lower()}"
+        return found
+
+    def lower(self) -> str:
+        return self._words
 
 
 class _Session:

@@ -317,6 +317,23 @@ def test_a_first_reader_changes_epochs_learning_rate_and_tracker(root: Path, tmp
     assert seen == documented_screens(root)
 
 
+def test_search_finds_an_option_by_the_short_name_that_people_use(root: Path, tmp_path: Path) -> None:
+    screen = Screen(root, tmp_path)
+    screen.shows("What to train", "Advanced", "[D] Save minimal config")
+    screen.press("/")
+    screen.shows("Type text to narrow the search")
+    screen.press("lr")
+    screen.until(lambda: screen.lines[3:5] == ['LEARNING_RATE(=0.05) "Peak learning rate"', ""])
+    screen.press("\r")
+    screen.shows("→ Optimizer", "SGD options")
+    screen.until(lambda: screen.chosen == "(0.05) Peak learning rate")
+    screen.press("q")
+    screen.shows("(Y)es  (N)o  (C)ancel")
+    screen.press("n")
+    screen.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_menu_ends_with_a_terminal_that_is_not_its_own(checkout: Path) -> None:
     """Nothing tells it by SIGHUP that such a terminal is gone."""
     ours, theirs = os.openpty()
