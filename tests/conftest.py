@@ -100,14 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # else threads of a small operation spin for the next one: two thirds of a training's kernel time
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     sys.dont_write_bytecode = False
-    if not hasattr(config, "workerinput"):
-        remove_build(ROOT)
     config.pluginmanager.register(order)
-
-
-def remove_build(root: Path) -> None:
-    """Remove the copies of modules that `pip install ./lib` leaves: house rules would count each twice."""
-    shutil.rmtree(root / "lib" / "build", ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.web.app": frozenset({"starlette"}),
     "monitoring.web.command": frozenset({"uvicorn"}),
     "verbose_logging": frozenset({"monitoring"}),
+    "setup": frozenset({"setuptools"}),  # which alone runs it
     "kharness.__init__": frozenset({"kharness.report", "kharness.runs", "monitoring"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors", "monitoring.outside"}),
     "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import environment_kept, remove_build
+from .conftest import environment_kept
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,6 @@ def test_what_a_test_writes_to_the_environment_ends_with_it(monkeypatch: pytest.
 def test_bytecode_is_written(seen_by_a_fixture: dict[str, str]) -> None:
     """Or each process that the suite starts would compile what it imports."""
     assert ("PYTHONDONTWRITEBYTECODE" in seen_by_a_fixture, sys.dont_write_bytecode) == (False, False)
-
-
-def test_copies_of_modules_that_pip_has_built_are_gone(tmp_path: Path) -> None:
-    built, own = tmp_path / "lib/build/lib/monitoring/run.py", tmp_path / "lib/monitoring/run.py"
-    for path in (built, own):
-        path.parent.mkdir(parents=True)
-        path.write_text("")
-    remove_build(tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own]
 
 
 def test_nothing_reaches_the_suite_from_the_make_that_runs_it(root: Path) -> None:

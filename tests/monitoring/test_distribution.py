@@ -45,15 +45,17 @@ def project(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def wheel(root: Path, tmp_path: Path) -> zipfile.ZipFile:
-    """Built as pip builds it, of a copy: that leaves files beside the sources."""
-    for name in ("VERSION", "pyproject.toml", "verbose_logging.py"):
-        shutil.copyfile(root / "lib" / name, tmp_path / name)
-    shutil.copytree(
-        root / "lib/monitoring", tmp_path / "monitoring", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    """Built as pip builds it, of a copy, which stays as it is."""
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    for name in ("VERSION", "pyproject.toml", "setup.py", "verbose_logging.py"):
+        shutil.copyfile(root / "lib" / name, lib / name)
+    shutil.copytree(root / "lib/monitoring", lib / "monitoring", ignore=shutil.ignore_patterns("__pycache__"))
+    before = sorted(lib.rglob("*"))
     command = [sys.executable, "-c", BUILD, str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=lib, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert sorted(lib.rglob("*")) == before
     return zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1])
 
 
