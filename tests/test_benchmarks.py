@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from .browser import CHROMIUM
+from .slurm_cluster import missing
 from .warm_python import WarmPython
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,16 +79,31 @@ WHOLE = {
 }
 """Whose smallest size is a training or a matrix of them, minutes on a busy machine, or needs a given time."""
 
+ON_SIMULATED_GPUS = {"first_paint", "gpu_sample"}
+IN_A_BROWSER = {"matrix_page", "run_pages"}
+ON_SLURM = {"killed_slurm", "slurm_matrix"}
 
 ALL = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
 
 
 def test_no_size_is_of_a_benchmark_that_is_no_more() -> None:
-    assert {*SMALLEST, *WHOLE} <= {*ALL}
+    assert {*SMALLEST, *WHOLE, *ON_SIMULATED_GPUS, *IN_A_BROWSER, *ON_SLURM} <= {*ALL}
+
+
+def absent(name: str) -> str:
+    """What a benchmark cannot do without and is not here."""
+    if name in ON_SIMULATED_GPUS and not shutil.which("gcc"):
+        return "gcc, which builds the simulated NVML, is not installed"
+    if name in IN_A_BROWSER and not CHROMIUM:
+        return "Chromium is not installed"
+    reason = missing() if name in ON_SLURM else ""
+    return reason and f"no Slurm here: {reason}"
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE])
 def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
+    if reason := absent(name):
+        pytest.skip(reason)
     constants, arguments = SMALLEST.get(name, ({}, ["1"]))
     path = str(ROOT / "benchmarks" / f"{name}.py")
     called = ["-c", RUN, path, json.dumps(constants)] if constants else [path]

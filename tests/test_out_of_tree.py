@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,11 @@ def test_it_trains_there_and_is_reproduced_from_both_revisions(model: Path, scri
     )
 
 
-def test_any_program_is_trained_by_its_command(tmp_path: Path, script: Script) -> None:
+def test_any_program_is_trained_by_its_command(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a `python` on PATH, which Debian has in an activated environment alone."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     folder = tmp_path / "program"
     (folder / "defconfigs").mkdir(parents=True)
     command = re.search(r"^config COMMAND\n.*?(?=^```)", PAGE, flags=re.M | re.S)

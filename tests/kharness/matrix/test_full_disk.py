@@ -39,7 +39,8 @@ def in_own_mounts(script: str, command: Sequence[str], cwd: Path, **variables: s
     try:
         done = subprocess.run(
             [*own_mounts, "sh", "-c", script, "sh", *command],
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **variables},
+            # A user who is root there has no right to root's home: matplotlib would say so.
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(Path.home()), **variables},
             cwd=cwd,
             capture_output=True,
             text=True,
