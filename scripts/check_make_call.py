@@ -24,9 +24,11 @@ def main(argv: Sequence[str]) -> None:
     goals = os.environ.get("KHARNESS_GOALS", "").split()
     options = options_of_call(variables, ROOT) if makes_matrix(os.environ) else None
     if options:
-        from kharness.matrix.planning.axis_values import check_given_axes  # other calls need none of it
+        from kharness.matrix.planning.asked_cells import check_planned  # other calls need none of it
+        from kharness.matrix.planning.axis_values import check_given_axes
 
         check_given_axes(options, variables, ROOT)
+        check_planned(options, variables, output_directory(variables, ROOT), ROOT)
     if goals and goals[0] in TARGETS:  # the others may be about what it is yet to write
         check_there(goals[0], variables)
 
@@ -48,6 +50,9 @@ def check_there(target: str, variables: Mapping[str, str]) -> None:
 
         for name in filter(variables.get, "AB"):
             configuration_file(ROOT, name, variables[name])
+    elif target == "configwhy":
+        if (options := options_of_call(variables, ROOT)) and (symbol := variables.get("SYMBOL")):
+            options.option(symbol.removeprefix("CONFIG_"))
     elif {"A", "RUN", "TARGET"} & {*reads}:
         _check_runs(target, "TARGET" if "TARGET" in reads else "RUN", variables)
 

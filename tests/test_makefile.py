@@ -292,6 +292,27 @@ def test_a_python_has_an_environment_of_its_own(
             "MATRIX_AXES: none: no such file or directory\nhint: check the path, and that you may read it",
         ),
         (
+            ["test_matrix", "BATCH_SIZE=0,64"],
+            "BATCH_SIZE=0|64: BATCH_SIZE=0 is outside 1..65536\nhint: give a value from 1 to 65536",
+        ),
+        (
+            ["NUM_EPOCHS=100001"],
+            "NUM_EPOCHS=100001 is outside 0..100000\nhint: give a value from 0 to 100000",
+        ),
+        (
+            ["GPT2_WIDTH=4"],
+            "GPT2_WIDTH=4 is outside 8..65536\nhint: give a value from 8 to 65536",
+        ),
+        (
+            ["test_matrix", "SEED=1,2", "MATRIX_AXES=OPTIMIZER=sgd|adam", "FILTER=OPTIMIZER=adma"],
+            "FILTER=OPTIMIZER=adma matches none of 4 cells\n"
+            "hint: the axes are OPTIMIZER, SEED; a cell is called optimizer-sgd_seed-1",
+        ),
+        (
+            ["configwhy", "SYMBOL=LR"],
+            "LR: unknown symbol\nhint: did you mean LEARNING_RATE?",
+        ),
+        (
             ["M=examples/mymodel", "MYMODEL_WIDHT=8"],
             "MYMODEL_WIDHT=8 means nothing to make train\nhint: did you mean MYMODEL_WIDTH?",
         ),
@@ -368,6 +389,26 @@ def test_what_is_not_there_installs_nothing(root: Path, tmp_path: Path, call: li
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
     said = error.replace("{root}", str(root)).replace("{tmp}", str(tmp_path))
     assert re.sub(r"make: \*\*\* .*\n", "", done.stderr) == f"error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("matrix", "call"),
+    [
+        ("MATRIX_AXES=augment=@defconfigs/default", "FILTER=augment=defaults"),
+        ("MATRIX_INCLUDE=OPTIMIZER=adam", "FILTER=OPTIMIZER=adma"),
+        ("SEED=1..3", "FILTER=SEED=2"),
+    ],
+)
+def test_a_filter_that_may_mean_a_cell_is_left_to_the_matrix(root: Path, matrix: str, call: str) -> None:
+    given = dict(word.split("=", 1) for word in (matrix, call))
+    environment = {
+        "KHARNESS_GOALS": "test_matrix",
+        "KHARNESS_MAKE_VARS": " ".join(given),
+        "PYTHONPATH": "lib",
+    }
+    command = [sys.executable, "scripts/check_make_call.py"]
+    done = subprocess.run(command, cwd=root, env={**os.environ, **environment, **given}, check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(("goals", "code"), [("report", 2), ("train report", 0)])

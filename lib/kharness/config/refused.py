@@ -120,7 +120,14 @@ class KnownOption:
     """The option that is set where this one is, and the member of a choice that is set with it, or ''."""
     ranges: Sequence[tuple[str, str]] = ()
     is_limited: bool = False
-    """Whether the first range holds whatever the other options are."""
+    """Whether one of the ranges holds wherever it can be set."""
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """The ends of all its ranges together."""
+        return min((low for low, _ in self.ranges), key=_number), max(
+            (high for _, high in self.ranges), key=_number
+        )
 
 
 class KnownOptions:
@@ -222,8 +229,7 @@ class KnownOptions:
         except ValueError as error:
             what = HINTS[option.kind]
             if option.ranges:
-                low = min((low for low, _ in option.ranges), key=_number)
-                what = f"{option.kind} from {low} to {max((high for _, high in option.ranges), key=_number)}"
+                what = f"{option.kind} from {' to '.join(option.bounds)}"
             if option.value_type:
                 what = option.value_type.text
             raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
@@ -234,7 +240,7 @@ class KnownOptions:
         for a in layer:
             option = self.options[a.symbol]
             if option.is_limited:
-                least, most = option.ranges[0]
+                least, most = option.bounds
                 if not _number(least) <= _number(a.value) <= _number(most):
                     hint = f"give a value from {least} to {most}"
                     found.append(ConfigError(f"{at_assignment(a)}{a} is outside {least}..{most}", hint=hint))

@@ -423,8 +423,13 @@ def _known_option(symbol: Any, kconf: Any, lib: Any) -> KnownOption:
         members=read_alias(symbol, lib),
         stands_for=stand_in(symbol, kconf, lib),
         ranges=ranges,
-        is_limited=bool(ranges) and symbol.ranges[0][2] is kconf.y,
+        is_limited=bool(ranges) and all(_always_in_range(n, kconf) for n in symbol.nodes if n.prompt),
     )
+
+
+def _always_in_range(node: Any, kconf: Any) -> bool:
+    """Whether the last of an entry's ranges has no condition of its own."""
+    return bool(node.orig_ranges) and node.orig_ranges[-1][2] is kconf.y
 
 
 def _check_clashes(kconf: Any, top: str) -> None:

@@ -20,7 +20,6 @@ _PROMPT = re.compile(r"^\s+prompt ", re.MULTILINE)
 _TYPE = re.compile(r"^\s+(bool|int|hex|string)\b(\s+\")?", re.MULTILINE)
 _DEFAULT = re.compile(r"^\s+default +(\S.*?)(?: if (.+?))?\s*$", re.MULTILINE)
 _RANGE = re.compile(r"^\s+range +(\S+) +(\S+)( if .+)?$", re.MULTILINE)
-_DEPENDS = re.compile(r"^\s+depends on ", re.MULTILINE)
 
 # Our way: statements that begin a line, and those that may not stand within an entry.
 _STATEMENT = re.compile(
@@ -41,29 +40,32 @@ class _Entry:
     """Help of the choice around it, where there is one."""
     choice: str
     """The text of that choice."""
-    is_conditional: bool
     filename: str
     linenr: int
+
+    @property
+    def has_prompt(self) -> bool:
+        return any(quote for _, quote in _TYPE.findall(self.text)) or bool(_PROMPT.search(self.text))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the last of its ranges has no condition of its own."""
+        conditions = [condition for _, _, condition in _RANGE.findall(self.text)]
+        return bool(conditions) and not conditions[-1]
 
 
 def read_options(top: Path, root: Path) -> KnownOptions:
     """The options of a Kconfig file and of those that it sources from `root` on, as far as they are there."""
     entries: dict[str, list[_Entry]] = {}
-    conditions: list[bool] = []
     choice = ""
     for file, line, text in _statements(top, root, set()):
         word, _, rest = text.partition("\n")[0].partition(" ")
-        if word in ("if", "menu"):
-            conditions.append(word == "if" or bool(_DEPENDS.search(text)))
-        elif word in ("endif", "endmenu"):
-            del conditions[-1:]
-        elif word in ("choice", "endchoice"):
+        if word in ("choice", "endchoice"):
             choice = text if word == "choice" else ""
         elif word in ("config", "menuconfig"):
             text, *about = _HELP.split(text, maxsplit=1)
             about = _HELP.split(choice, maxsplit=1)[1:] if choice else about
-            is_conditional = any(conditions) or bool(_DEPENDS.search(text))
-            entry = _Entry(text, "".join(about), choice, is_conditional, file, line)
+            entry = _Entry(text, "".join(about), choice, file, line)
             entries.setdefault(rest.strip(), []).append(entry)
     choices = {name: found[0].choice for name, found in entries.items() if found[0].choice}
     options = {name: _option(found, choices) for name, found in entries.items()}
@@ -104,11 +106,11 @@ def _option(entries: Sequence[_Entry], choices: dict[str, str]) -> KnownOption:
     try:
         value_types = [found for entry in entries if (found := value_type(entry.help))]
         limits = [(low, high) for low, high, _ in ranges if int(low, 0) <= int(high, 0)]
-        limited = next((entry for entry in entries if _RANGE.search(entry.text)), entries[0])
         kind = types[0][0]
     except (IndexError, ValueError):
         return _OTHERWISE
-    has_prompt = any(quote for _, quote in types) or any(_PROMPT.search(entry.text) for entry in entries)
+    with_prompt = [entry for entry in entries if entry.has_prompt]
+    has_prompt = bool(with_prompt)
     is_alias = kind == "string" and not has_prompt
     is_alias &= all(value.startswith('"') and condition in choices for value, condition in defaults)
     return KnownOption(
@@ -118,5 +120,5 @@ def _option(entries: Sequence[_Entry], choices: dict[str, str]) -> KnownOption:
         members={value.strip('"'): condition for value, condition in defaults} if is_alias else {},
         stands_for=defaults[0] if kind == "int" and defaults and not has_prompt else None,
         ranges=limits,
-        is_limited=bool(limits) and not ranges[0][2] and not limited.is_conditional,
+        is_limited=bool(limits) and all(entry.is_limited for entry in with_prompt),
     )

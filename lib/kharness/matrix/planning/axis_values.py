@@ -84,9 +84,9 @@ def settle(tree: KnownOptions, axes: Sequence[Axis], *, source: str = "MATRIX_AX
             bad.append(error)
         else:
             settled.append(found)
+    for one in settled:
+        bad += [error for layer in one.layers.values() for error in tree.out_of_range(layer)]
     if bad:
-        layers = [layer for axis in settled for layer in axis.layers.values()]
-        bad += [error for layer in layers for error in tree.out_of_range(layer)]
         raise _refused(bad, source)
     return settled
 

@@ -55,11 +55,22 @@ def test_a_file_that_is_written_otherwise_is_not_read_whole(tmp_path: Path, writ
     assert [is_read_whole(tmp_path / name, tmp_path) for name in (KCONFIG, "above")] == [False, False]
 
 
-def test_a_range_counts_for_all_where_its_own_entry_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranges", "bounds"),
+    [("1 9", ("1", "9")), ("0 7 if C\n\trange 1 9", ("0", "9")), ("1 9 if C", None)],
+)
+def test_a_value_outside_all_ranges_is_refused_where_one_always_holds(
+    tmp_path: Path, ranges: str, bounds: tuple[str, str] | None
+) -> None:
+    """Where its entry is out of reach it is refused in any case."""
     (tmp_path / KCONFIG).write_text(
-        'config A\n\tdefault 5\n\nif B\nconfig A\n\tint "a"\n\trange 1 9\nendif\n'
+        f'config C\n\tbool "c"\nconfig A\n\tdefault 5\nif C\nconfig A\n\tint "a"\n\trange {ranges}\nendif\n'
     )
-    assert not read_options(tmp_path / KCONFIG, tmp_path).options["A"].is_limited
+    for option in (
+        read_options(tmp_path / KCONFIG, tmp_path).options["A"],
+        Tree.load(tmp_path).options["A"],
+    ):
+        assert (option.bounds if option.is_limited else None) == bounds
 
 
 def test_what_a_file_sources_and_is_not_there_adds_nothing(tmp_path: Path) -> None:
