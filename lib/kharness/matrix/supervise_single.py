@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -129,9 +130,9 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
 
 
 def _seeds_of_program(launch: CommandLaunch) -> dict[str, str]:
-    """Return the command that runs a program by several seeds; none of a job, or of another folder."""
-    command, root = launch.of, Path.cwd()
-    if command.settings or Path(command.cwd) != root:
+    """Return the command that runs a program by several seeds, in its folder; none of a job."""
+    command, root = launch.of, Path(launch.of.cwd)
+    if command.settings or not root.is_dir():
         return {}
     template, results = {**asdict(command), **command.template}, launch.directory.parent
     words, takes_seed = with_seed(template["words"])
@@ -144,6 +145,8 @@ def _seeds_of_program(launch: CommandLaunch) -> dict[str, str]:
         "1..5",
         typed_there,
     )
+    if root != Path.cwd():
+        again = f"cd {shlex.quote(str(root))} && {again}"
     return {again: f"several seeds{'' if takes_seed else ', if it takes --seed'}: better, or noise?"}
 
 

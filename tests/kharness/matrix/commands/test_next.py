@@ -62,3 +62,16 @@ def test_several_seeds_of_a_run_are_typed_as_it_says(
             "it's $HOME",
         ]
         assert (run / "rendered" / "my.yaml").read_text() == "a: {lr}\n"
+
+
+def test_seeds_of_a_run_are_typed_in_the_folder_of_its_program(folder: Path, kharness: Command) -> None:
+    """Also where it was continued from elsewhere."""
+    (here := folder / "it's here").mkdir()
+    (here / "p.py").write_text("import os, sys; sys.exit(0 if os.path.exists('repaired') else 3)\n")
+    assert kharness(here, "run", "--", sys.executable, "p.py").returncode == 3
+    (here / "repaired").touch()
+    ended = kharness(folder, "continue", here / "results" / "latest")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    seeds = ended.stdout.splitlines()[-1]
+    told = typed(f'{seeds.partition("#")[0]}; kharness "$PWD"')
+    assert told == ["matrix", "-a", "seed=1..5", "--", sys.executable, "p.py", "--seed", "{seed}", str(here)]
