@@ -15,6 +15,8 @@ import pytest
 
 # Read here: the environment of tests is cleared of it.
 UNTIL = float(os.environ.get("KHARNESS_UNTIL", "inf"))
+# Seconds for which tests begin all the same, from the first of a process on.
+AT_LEAST = float(os.environ.get("KHARNESS_AT_LEAST", "0"))
 COUNTED = os.environ.get("KHARNESS_COUNTED", "")
 
 KEPT = "kharness/seconds"
@@ -26,6 +28,8 @@ _seconds: dict[str, float] = {}
 _known: dict[str, float] = {}
 _began: set[str] = set()
 _collected = 0
+_until = -math.inf
+"""When no test begins any more: UNTIL, or later where the first one came late."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -39,8 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Leave out what would not end in time by what it took before; nobody reports a test that is left out."""
+    global _until
+    if not math.isfinite(_until):
+        _until = max(UNTIL, time.monotonic() + AT_LEAST)
     usual = _known.get(item.nodeid, OF_SLOW if item.get_closest_marker("slow") else 0.0)
-    if time.monotonic() + usual <= UNTIL:
+    if time.monotonic() + usual <= _until:
         return None
     # What the test before has left for this one: the next may be of another module.
     item.session._setupstate.teardown_exact(nextitem)
