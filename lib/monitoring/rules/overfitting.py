@@ -46,9 +46,8 @@ class Rule(RuleDefaults):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._message = (
-            f"the validation loss is {options.limit:g}% above its lowest, the training loss is lower"
-        )
+        far = f"more than {options.limit:g}% above its lowest"
+        self._message = f"the validation loss is {far}, the training loss is lower"
         self._begin()
 
     def _begin(self) -> None:

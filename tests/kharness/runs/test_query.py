@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -225,6 +226,18 @@ def test_the_program_of_the_page_runs(
     monkeypatch.chdir(results.parent)
     exec(program, {})
     assert capsys.readouterr().out.startswith("lr/high complete 0.01 0.9 0.5\n")
+
+
+def test_a_long_command_leaves_room_for_the_result(tmp_path: Path) -> None:
+    for rate, loss in (("0.1", 0.5), ("0.2", 0.25)):
+        write(tmp_path / rate, {}, [loss])
+        stored = json.loads((tmp_path / rate / "run.json").read_text())
+        stored["attempts"][0]["command"] = f"python train.py --lr {rate} --out {'x' * 60}"
+        (tmp_path / rate / "run.json").write_text(json.dumps(stored))
+    assert Listing(kharness.runs(tmp_path), width=80).lines()[2:4] == [
+        "0.1  complete     1  … 0.1 --out xxxxxxxxxxxxx…       0.5   0.6",
+        "0.2  complete     1  … 0.2 --out xxxxxxxxxxxxx…      0.25  0.35",
+    ]
 
 
 def test_runs_of_the_tree_are_told_apart_by_what_was_chosen(root: Path) -> None:

@@ -92,6 +92,9 @@ class Listing:
             return []
         shared = next(n for n, column in enumerate(zip_longest(*own)) if len({*column}) > 1)
         ends = [" ".join(["…"[:shared], *one[shared:]]).strip() if one else None for one in words]
+        if self.width is not None:  # the results are what is looked for
+            most = self.width // 3
+            ends = [f"{end[: most - 1]}…" if end and len(end) > most else end for end in ends]
         return [_ListedColumn("command", ends)]
 
     def _telling(self) -> list[str]:
