@@ -216,13 +216,13 @@ def installed(python: Path, archive: Path, place: Path, known: Path | None) -> P
 
 
 def modules(root: Path) -> set[str]:
-    """The modules and the Kconfig files that a wheel has."""
+    """The modules and the Kconfig files that a wheel has; lib/setup.py builds one, and is in none."""
     lib = root / "lib"
     return {
         str(path.relative_to(lib))
         for pattern in ("*.py", "py.typed", "Kconfig")
         for path in lib.rglob(pattern)
-        if "__pycache__" not in path.parts
+        if "__pycache__" not in path.parts and path != lib / "setup.py"
     }
 
 
