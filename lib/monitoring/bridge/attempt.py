@@ -13,7 +13,7 @@ from monitoring.bridge.recorder import REPORTED
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.lineage import counting
+from monitoring.journal.lineage import counting_in
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
@@ -135,18 +135,15 @@ class ProgramAttempt:
     def _measured_before(self) -> Mapping[tuple[str, str], int]:
         if self._highest is None:
             self._highest = {}
-            for record in counting(self._before()):
+            for record in self._before():
                 if (step := as_step(record.get("global_step"))) is not None:
                     for kind in _kinds(str(record["event"]), record):
                         self._highest[kind] = max(step, self._highest.get(kind, step))
         return self._highest
 
     def _before(self) -> Iterator[Record]:
-        """Yield what was recorded before this attempt."""
-        for record, _ in read_records(self._journal):
-            if int(str(record["seq"])) > self._last_seq:
-                return
-            yield record
+        """Yield what was recorded before this attempt, and counts."""
+        return counting_in(self._journal, self._last_seq)
 
     def _go_on_from(self, event: str, step: int, kinds: Kinds) -> None:
         """Write from where on this attempt does things again, unless that is written."""
@@ -170,20 +167,27 @@ class ProgramAttempt:
         Of each source of steps it is what came after the last measurement up to that step, for one that is
         late has its records of earlier steps among those of later ones of another. Else it is of all.
         """
-        measured = [record for record in counting(self._before()) if record["event"] in MEASURING]
-        of_steps = {_source(record) for record in measured if record["event"] == "step"}
+        measured = [
+            (
+                int(str(record["seq"])),
+                as_step(record.get("global_step")) or 0,
+                _source(record),
+                record["event"],
+            )
+            for record in self._before()
+            if record["event"] in MEASURING
+        ]
+        of_steps = {source for _, _, source, event in measured if event == "step"}
         done = dict.fromkeys(of_steps - {None}, 0)
         last_done = 0
-        for record in measured:
-            seq, step = int(str(record["seq"])), as_step(record.get("global_step")) or 0
+        for seq, step, source, _ in measured:
             if seq in kept or 0 < step <= resumed_step:
                 last_done = seq
-                if (source := _source(record)) in done:
+                if source in done:
                     done[source] = seq
         found, first, is_again = list[range](), 1, False
-        for record in measured:
-            seq = int(str(record["seq"]))
-            if seq > done.get(_source(record), last_done):
+        for seq, _, source, _ in measured:
+            if seq > done.get(source, last_done):
                 is_again = True
                 continue
             if is_again:
@@ -199,7 +203,7 @@ class ProgramAttempt:
         An evaluation after a step is done again without that step.
         """
         found = set()
-        for record in counting(self._before()):
+        for record in self._before():
             at = as_step(record.get("global_step"))
             if at == step and record["event"] == "step":
                 found.add(int(str(record["seq"])))
@@ -210,13 +214,8 @@ class ProgramAttempt:
 
 def _highest_step(journal: Path) -> int | None:
     """Return the highest step that counts."""
-    steps = list[tuple[int, int]]()
-    for record, _ in read_records(journal):
-        if gone := superseded(record):
-            steps = [(seq, step) for seq, step in steps if seq not in gone]
-        elif record["event"] == "step" and (step := as_step(record.get("global_step"))) is not None:
-            steps.append((int(str(record["seq"])), step))
-    return max((step for _, step in steps), default=None)
+    steps = (as_step(one.get("global_step")) for one in counting_in(journal) if one["event"] == "step")
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _source(record: Record) -> int | None:

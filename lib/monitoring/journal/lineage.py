@@ -7,8 +7,9 @@ again. The lineage of a run is its last attempt that started from scratch and th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 
@@ -89,27 +90,29 @@ def counting(records: Iterable[Record]) -> list[Record]:
     return kept
 
 
-def superseding(
-    journal: Path, resumed_step: int, *, before: int | None = None, kept: Container[int] = ()
-) -> dict[str, int] | None:
-    """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty.
+def counting_in(journal: Path, last_seq: int | None = None) -> Iterator[Record]:
+    """Yield what `counting` keeps of a journal, up to a `seq`: read twice, for a long one takes gigabytes."""
 
-    `before` is the last `seq` that there was when it began; without it, that of the journal. `kept` are the
-    `seq` of records after that step which it does not do again.
-    """
-    records = [record for record, _ in read_records(journal)]
-    if before is not None:
-        records = [record for record in records if _integer(record, "seq") <= before]
-    last = max((_integer(record, "seq") for record in records), default=0)
-    done = [
-        seq
-        for record in counting(records)
-        if record.get("event") in MEASURING
-        and ((seq := _integer(record, "seq")) in kept or 0 < _integer(record, "global_step") <= resumed_step)
-    ]
+    def records() -> Iterator[Record]:
+        every = (record for record, _ in read_records(journal))
+        return takewhile(lambda record: last_seq is None or _integer(record, "seq") <= last_seq, every)
+
+    ranges = [gone for record in records() if record.get("event") == "start" and (gone := superseded(record))]
+    for record in records():
+        seq = _integer(record, "seq")
+        if record.get("event") not in MEASURING or not any(seq in gone for gone in ranges):
+            yield record
+
+
+def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
+    """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty."""
     # all after the last measurement up to that step, also what stands between later ones
-    first = max(done, default=0) + 1
-    return {"first_seq": first, "last_seq": last} if first <= last else None
+    last = done = 0
+    for record in counting_in(journal):
+        last = _integer(record, "seq")
+        if record.get("event") in MEASURING and 0 < _integer(record, "global_step") <= resumed_step:
+            done = last
+    return {"first_seq": done + 1, "last_seq": last} if done < last else None
 
 
 def _integer(record: Record, name: str) -> int:

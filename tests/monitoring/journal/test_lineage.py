@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.journal.lineage import Lineage, counting
+from monitoring.journal.lineage import Lineage, counting, counting_in
 from monitoring.journal.records import Record
 from monitoring.journal.run_state import superseded
 
@@ -49,10 +49,15 @@ STORY: list[Record] = [
 ]
 
 
-def test_each_start_record_takes_out_what_it_supersedes() -> None:
+def test_each_start_record_takes_out_what_it_supersedes(tmp_path: Path) -> None:
     def counted(count: int) -> list[object]:
         return [record["seq"] for record in counting(STORY[:count])]
 
+    def read(count: int, last_seq: int | None = None) -> list[object]:
+        return [record["seq"] for record in counting_in(journal(tmp_path, STORY[:count]), last_seq)]
+
+    assert [read(count) for count in (4, 7, 8, 13)] == [counted(count) for count in (4, 7, 8, 13)]
+    assert read(13, 7) == counted(7)
     assert counted(4) == [1, 2, 3, 4]
     assert counted(7) == [1, 2, 3, 5, 6, 7]
     assert counted(8) == [1, 5, 8]
