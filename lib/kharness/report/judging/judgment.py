@@ -314,7 +314,8 @@ def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _P
     if pairing.waiting or (pairing.looks.fixed and least < pairing.looks.first):
         reason = pairing.waiting or f"{least} of {pairing.looks.first} planned seeds"
         return replace(_with(prepared, comparison, Verdict.NOT_YET, reason), waiting=True)
-    begin = max(FEWEST, pairing.looks.first)
+    first = pairing.looks.first
+    begin = f"the {first} planned first" if pairing.looks.planned > FEWEST else f"{max(FEWEST, first)}"
     return _with(prepared, comparison, Verdict.TOO_FEW, f"{least}, verdicts begin at {begin}")
 
 

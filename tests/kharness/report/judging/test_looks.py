@@ -187,7 +187,7 @@ def test_fewer_seeds_than_were_planned_first_give_no_verdict_yet(tmp_path: Path)
         return found
 
     few = one(3)
-    assert (few.verdict, few.reason) == (Verdict.TOO_FEW, "3, verdicts begin at 5")
+    assert (few.verdict, few.reason) == (Verdict.TOO_FEW, "3, verdicts begin at the 5 planned first")
     assert [(one(seeds).verdict, one(seeds).seeds) for seeds in (5, 6)] == [
         (Verdict.BETTER, tuple(names[:5]))
     ] * 2
