@@ -118,7 +118,7 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     elif before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
-        commands[seeds_of_run(launch.directory, 5)] = "several seeds: better, or noise?"
+        commands[seeds_of_run(launch.directory, 5)] = "several seeds: how far they spread"
     if launch.asked.get("ENABLE_TRACKIO"):
         commands[typed_make("trackio-view")] = "its dashboard"
     lines = [
@@ -147,7 +147,7 @@ def _seeds_of_program(launch: CommandLaunch) -> dict[str, str]:
     )
     if root != Path.cwd():
         again = f"cd {shlex.quote(str(root))} && {again}"
-    return {again: f"several seeds{'' if takes_seed else ', if it takes --seed'}: better, or noise?"}
+    return {again: f"several seeds{'' if takes_seed else ', if it takes --seed'}: how far they spread"}
 
 
 def _is_comparable(run: Path, model: str) -> bool:

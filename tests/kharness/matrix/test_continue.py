@@ -306,7 +306,7 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
         "page: results/mine/report.html",
         "next: make report RUN=results/latest  # its graphs and tables as files",
         "      make test_matrix CONFIG_BEHAVIOR=good CONFIG_MATRIX_AXES=SEED=1..5"
-        "  # several seeds: better, or noise?",
+        "  # several seeds: how far they spread",
     ]
     assert resumed(run) == [None, 1]
     assert attempts(run, "cause") == [("stopped",), (None,)]

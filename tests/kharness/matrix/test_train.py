@@ -24,7 +24,7 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
         "page: results/mine/report.html",
         "next: make report RUN=results/latest  # its graphs and tables as files",
         "      make test_matrix CONFIG_NUM_STEPS=5 CONFIG_MATRIX_AXES=SEED=1..5"
-        "  # several seeds: better, or noise?",
+        "  # several seeds: how far they spread",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())
     assert status["status"] == "complete"

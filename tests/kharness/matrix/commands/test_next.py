@@ -48,7 +48,7 @@ def test_several_seeds_of_a_run_are_typed_as_it_says(
     report, seeds = ended.stdout.splitlines()[-2:]
     assert report.startswith("next: ")
     assert typed(report.removeprefix("next: ")) == ["report", "my results/latest"]
-    assert seeds.endswith(f"  # {note}: better, or noise?")
+    assert seeds.endswith(f"  # {note}: how far they spread")
     again = kharness(folder, *typed(seeds))
     assert again.returncode == 0, again.stdout + again.stderr
     matrix = (folder / "my results" / "latest").resolve()
