@@ -71,7 +71,6 @@ def shown_sweep(board: Leaderboard, plan: Mapping[str, Any]) -> dict[str, Any]:
             {"symbol": of.symbol, "lines": list(of.lines), "command": of.command(board.common)}
             for of in board.winners
         ],
-        "confirm": board.next_command if board.warning else "",
     }
 
 

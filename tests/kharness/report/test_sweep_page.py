@@ -26,8 +26,12 @@ def test_a_sweep_has_its_best_its_history_and_what_mattered(tmp_path: Path) -> N
         "Which ranks cannot be separated is unknown: of a single seed only an accuracy has a known error.",
         "The best was chosen by the validation set that it is shown with: expect less of it.",
     ]
+    assert [one.words for one in found.next_runs] == [
+        "To compare the first with the second on the test set, by seeds that the sweep has not used"
+    ]
     assert [one.command for one in found.next_runs] == [
-        "make test_matrix CONFIG_LEARNING_RATE=0.03 CONFIG_OPTIMIZER=adam CONFIG_MATRIX_AXES=SEED=101..105"
+        "make test_matrix 'CONFIG_MATRIX_AXES=LEARNING_RATE=0.01 OPTIMIZER=sgd SEED=101..105' "
+        "'CONFIG_MATRIX_INCLUDE=LEARNING_RATE=0.03 OPTIMIZER=adam SEED=101..105'"
     ]
     names = ["LEARNING_RATE", "OPTIMIZER", "rank", "val loss", "best val loss", "n", "trial"]
     assert found.table.header == names

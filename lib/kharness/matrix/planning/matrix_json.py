@@ -48,6 +48,8 @@ class Plan:
     """The FILTER of the call that planned it."""
     ranges: Mapping[str, str] = field(default_factory=dict)
     """For a sweep, the range of each symbol as written."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """For a sweep, the value of each symbol where no trial gives it one; empty where unknown."""
     layers: Mapping[str, Layer] = field(default_factory=dict)
     """The layers that its cells share, for those that are made later: trials of a search, further seeds."""
     machine: Machine | None = None
@@ -153,6 +155,7 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "exclude": settings.get("MATRIX_EXCLUDE", ""),
         "filter": plan.chosen,
         "ranges": dict(plan.ranges),
+        **({"defaults": dict(plan.defaults)} if plan.defaults else {}),
         "layers": {name: [_assignment_json(a) for a in layer] for name, layer in plan.layers.items()},
         **({"template": dict(plan.template)} if plan.template else {}),
         "settings": settings,
@@ -234,6 +237,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         quarantine=known_failures(content),
         chosen=content["filter"],
         ranges=content["ranges"],
+        defaults=content.get("defaults") or {},
         layers={name: [_assignment(a) for a in layer] for name, layer in content["layers"].items()},
         template=content.get("template") or {},
         seeds=content["seeds"],

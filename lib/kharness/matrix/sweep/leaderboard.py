@@ -35,6 +35,8 @@ from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import read_end
 
 REPLICATE = "SEED"
+# Seeds that no sweep is likely to have used.
+NEW_SEEDS = "101..105"
 # How many rows a terminal shows; the files hold all.
 SHOWN = 20
 
@@ -71,6 +73,14 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
+class Confirmation:
+    """A next step with the best of a sweep."""
+
+    words: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Leaderboard:
     """A sweep in order."""
 
@@ -90,6 +100,8 @@ class Leaderboard:
     """One of kharness.runs.budget.COUNTS."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """The command with its placeholders, as in matrix.json; empty for trainings of the tree."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Values of the symbols where no trial gives them one; empty where unknown, as of a program."""
 
     @cached_property
     def ranges(self) -> Ranges | None:
@@ -151,25 +163,44 @@ class Leaderboard:
 
     @property
     def warning(self) -> str:
-        """Warning about selection bias in the first row; empty where nothing was selected."""
+        """Sentence on selection bias in the first row; empty where nothing was selected."""
         if len(self.rows) < 2:
             return ""
         return (
-            f"the first of {counted(len(self.rows), 'configuration')} was chosen by the same validation set "
-            "that it is shown with, so its value is better than what to expect; train it again with seeds "
-            "that the sweep has not seen, and compare it on the test set"
+            f"the first of {counted(len(self.rows), 'configuration')} was chosen by the validation set "
+            "that it is shown with: expect less of it"
         )
 
     @property
-    def next_command(self) -> str:
-        """Command that trains the first row again with other seeds."""
-        if self.template:
-            values = self.rows[0].values
-            axes = [f"{name.lower()}={value}" for name, value in values.items() if name != REPLICATE]
-            better = f"{self.objective.metric}={'down' if self.objective.minimize else 'up'}"
-            return matrix_of_program(self.template, axes, "101..105", {"--better": [better]})
-        values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
-        return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={values[name]}" for name in values)]))
+    def confirmation(self) -> Confirmation | None:
+        """How the first row is compared with the defaults, else with the second; None without a second."""
+        if len(self.rows) < 2:
+            return None
+        first, second = (
+            {name: value for name, value in row.values.items() if name != REPLICATE} for row in self.rows[:2]
+        )
+        is_new = self.defaults and not all(_alike(self.defaults.get(name, ""), first[name]) for name in first)
+        other = self.defaults if is_new else second
+        is_tested = any(trial.is_tested for trial in self.rows[0].complete)
+        words = (
+            f"compare the first with {'the default' if is_new else 'the second'}"
+            f"{' on the test set' if is_tested else ''}, by seeds that the sweep has not used"
+        )
+        if not self.template:
+            return Confirmation(words, _comparing([other, first], self.common))
+        better = f"{self.objective.metric}={'down' if self.objective.minimize else 'up'}"
+        further = {"--better": [better]}
+        if not is_tested:
+            further["--metric"] = [self.objective.metric]
+        differ = [name for name in first if first[name] != other[name]]
+        both = len(differ) == 1 or any(len(first[name].split()) != 1 for name in differ)
+        axes = [
+            f"{name.lower()}={value}{f',{first[name]}' if both and name in differ else ''}"
+            for name, value in other.items()
+        ]
+        if not both:
+            further["--include"] = [" ".join(f"{name.lower()}={first[name]}" for name in differ)]
+        return Confirmation(words, matrix_of_program(self.template, axes, NEW_SEEDS, further))
 
 
 def read_leaderboard(directory: Path) -> Leaderboard:
@@ -209,6 +240,7 @@ def read_leaderboard(directory: Path) -> Leaderboard:
         num_trials=len(trials),
         budget_unit=unit,
         template=plan.template,
+        defaults={name: value for name, value in plan.defaults.items() if name != REPLICATE},
     )
 
 
@@ -271,8 +303,9 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     for title, entries in _left_out(board, is_brief=True):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     lines += [f"note: {note}" for note in board.notes]
-    if board.warning:
-        lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
+    lines += [f"note: {board.warning}"] if board.warning else []
+    if board.confirmation:
+        lines += [f"next: {board.confirmation.words}:", f"  {board.confirmation.command}"]
     if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
         other = typed_setting("SWEEP_METRIC=", "--metric ")
@@ -311,7 +344,8 @@ def as_json(board: Leaderboard) -> str:
         ],
         "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
         "warning": board.warning or None,
-        "confirm": board.next_command if board.warning else None,
+        "confirm_words": board.confirmation.words if board.confirmation else None,
+        "confirm": board.confirmation.command if board.confirmation else None,
     }
     return json.dumps(content, indent=2) + "\n"
 
@@ -347,9 +381,10 @@ def as_markdown(board: Leaderboard) -> str:
             lines += ["To compare them:", "", "```", of.command(board.common), "```", ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
-    if board.warning:
-        warning = f"**{board.warning[0].upper()}{board.warning[1:]}:**"
-        lines += [warning, "", "```", board.next_command, "```"]
+    if board.confirmation:
+        warning = f"**{board.warning[0].upper()}{board.warning[1:]}.**"
+        words = f"{board.confirmation.words[0].upper()}{board.confirmation.words[1:]}:"
+        lines += [f"{warning} {words}", "", "```", board.confirmation.command, "```"]
     if not board.rows:
         lines.append(f"No trial is complete and has {board.objective.metric}.")
     return "\n".join(lines) + "\n"
@@ -441,12 +476,17 @@ class Winners:
         """Return the command that compares them on seeds the sweep has not used; `common` holds for all of
         them.
         """
-        groups = [
-            " ".join(str(Axis(name, [value])) for name, value in one.values.items()) + " SEED=101..105"
-            for one in self.winners
-        ]
-        asked = {**common, "MATRIX_AXES": groups[0], "MATRIX_INCLUDE": "; ".join(groups[1:])}
-        return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={asked[name]}" for name in asked)]))
+        return _comparing([one.values for one in self.winners], common)
+
+
+def _comparing(variants: Sequence[Mapping[str, str]], common: Mapping[str, str]) -> str:
+    """Return the `make test_matrix` of variants, the baseline first, on seeds the sweep has not used."""
+    groups = [
+        " ".join([*(str(Axis(name, [value])) for name, value in one.items()), f"{REPLICATE}={NEW_SEEDS}"])
+        for one in variants
+    ]
+    asked = {**common, "MATRIX_AXES": groups[0], "MATRIX_INCLUDE": "; ".join(groups[1:])}
+    return typed_make(shlex.join(["test_matrix", *(f"CONFIG_{name}={asked[name]}" for name in asked)]))
 
 
 def winners_of(
@@ -488,6 +528,10 @@ def _ends(values: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> Mapp
         if (number := _number(text)) in (min(known), max(known)):
             found[name] = "lowest" if number == min(known) else "highest"
     return found
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or (_number(one) is not None and _number(one) == _number(other))
 
 
 def _number(text: str) -> Decimal | None:

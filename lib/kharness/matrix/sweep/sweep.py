@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
+from kharness.config.errors import ConfigError
 from kharness.config.places import home
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
@@ -155,6 +156,7 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile, directory: Path) -
         refused=refused,
         quarantine=quarantined(entries, names),
         ranges={one.symbol: one.text for one in asked.ranges},
+        defaults=_defaults(tree, around, symbols),
         layers={"base": around.base, "fixed": around.fixed, "command_line": around.command_line},
         # The trials of a search have no names yet.
         notes=[*notes(tree, cells), *(idle(entries, names) if names else ())],
@@ -296,6 +298,14 @@ class TpeSource:
 
     def _open(self, cell: Cell) -> Trial:
         return Trial(cell.name, cell.values, "open", "", ())
+
+
+def _defaults(tree: Tree, around: Around, symbols: Sequence[str]) -> Mapping[str, str]:
+    """Return what the symbols are where no trial gives them a value; empty where the tree refuses that."""
+    try:
+        return resolve_one(tree, around, Combination("default", {}, []), symbols=symbols).values
+    except ConfigError:
+        return {}
 
 
 def _grid(tree: Tree, asked: RangeFile) -> list[Combination]:

@@ -71,6 +71,10 @@ def _given(metric: str) -> str:
     return typed_setting(f"SWEEP_METRIC={metric}", f"--metric {metric}")
 
 
+# How metrics of the test set are named.
+TEST = ("test_", "test/")
+
+
 class Validation:
     """One metric of a journal that may still be written; each `update` reads only what is new.
 
@@ -84,6 +88,8 @@ class Validation:
         self._names = tuple(dict.fromkeys((metric, recorded_name(metric))))
         self.offset = 0
         """Bytes of the journal that were read."""
+        self.is_tested = False
+        """Whether its end has a metric of the test set, which a report judges by."""
         self._points: dict[str, dict[int, tuple[int, float]]] = {"eval": {}, "epoch": {}, "step": {}}
 
     def update(self) -> None:
@@ -101,6 +107,9 @@ class Validation:
         event, step, seq = record.get("event"), record.get("global_step"), record.get("seq")
         if event == "start":
             self._forget(superseded(record))
+            return
+        if event == "end":
+            self.is_tested = any(name.startswith(TEST) and record[name] is not None for name in record)
             return
         points = self._points.get(str(event))
         if points is None or (event == "eval" and record.get("split") == "test"):
@@ -147,6 +156,8 @@ class Trial:
     """Why it is not complete; empty for a complete one."""
     validations: Sequence[float]
     """The metric of every validation, in order."""
+    is_tested: bool = False
+    """Whether its end has a metric of the test set."""
 
     @property
     def value(self) -> float | None:
@@ -158,11 +169,13 @@ def read_trial(matrix: Path, cell: Cell, objective: Objective) -> Trial:
     """A trial from its status.json and its journal."""
     run = matrix / cell.name
     state, reason = _state(_status(run))
-    validations = read_validation(run, objective.metric)
+    validation = Validation(run, objective.metric)
+    validation.update()
+    validations = validation.values
     if state == COMPLETE and (not validations or not math.isfinite(validations[-1])):
         state = FAILED
         reason = f"its last {objective.metric} is not finite" if validations else f"no {objective.metric}"
-    return Trial(cell.name, cell.values, state, reason, validations)
+    return Trial(cell.name, cell.values, state, reason, validations, validation.is_tested)
 
 
 def _status(run: Path) -> RunStatus:

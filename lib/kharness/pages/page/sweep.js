@@ -44,7 +44,7 @@ export class SweepParts {
     return h("section", { class: "card", "aria-label": "best" }, heading,
       h("p", { class: "value-line" }, h("strong", {}, `${sweep.metric} ${number(first.mean, 6)}`), first.standard_deviation === null ? "" : ` ± ${number(first.standard_deviation, 3)}`, h("span", { class: "soft" }, ` of ${plural(sweep.rows.length, "configuration")}; ${sweep.objective}${rank ? `; it ${rank} (${100 * sweep.confidence} %)` : ""}`)),
       h("dl", { class: "values" }, values), sweep.notes.map((note) => h("p", { class: "soft small" }, note)),
-      sweep.warning ? [h("p", { class: "small" }, `${sweep.warning}:`), command(sweep.confirm, "")] : null,
+      sweep.warning ? [h("p", { class: "small" }, `${sweep.warning}; next, ${sweep.confirm_words}:`), command(sweep.confirm, "")] : null,
       sweep.winners.map((of) => h("details", { class: "small" }, h("summary", {}, `the best of each ${of.symbol}`), h("ul", {}, of.lines.map((line) => h("li", {}, line))), command(of.command, "to compare them:"))));
   }
 

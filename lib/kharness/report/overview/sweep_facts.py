@@ -57,7 +57,7 @@ def _facts(summary: Summary, board: Mapping[str, Any]) -> SweepFacts:
         if cell.run.complete and (value := cell.number(metric)) is not None
     ]
     confirm = board.get("confirm") or ""
-    words = "To train the best again with seeds that the sweep has not seen, and compare it on the test set"
+    words = f"To {board.get('confirm_words') or 'train the best again'}"
     warning = (
         "The best was chosen by the validation set that it is shown with: expect less of it"
         if board["warning"]

@@ -125,9 +125,29 @@ def test_sweep_searches_and_names_the_command_that_confirms(folder: Path, kharne
     assert losses == sorted(losses)
     assert len(set(rates)) == 5
     assert all(0.5 <= rate <= 8 for rate in rates)
-    best = ["-a", f"lr={board['rows'][0]['values']['LR']}", "-a", "seed=101..105"]
-    again = ["kharness", "matrix", *best, "--better", "val_loss=down", "--", *map(str, program)]
-    assert shlex.join(again) in ended.stdout
+    best, second = (row["values"]["LR"] for row in board["rows"][:2])
+    options = ["-a", f"lr={second},{best}", "-a", "seed=101..105", "--better", "val_loss=down"]
+    again = ["kharness", "matrix", *options, "--metric", "val_loss", "--", *map(str, program)]
+    assert lines[-4:-1] == [
+        "note: the first of 5 configurations was chosen by the validation set that it is shown with: "
+        "expect less of it",
+        "next: compare the first with the second, by seeds that the sweep has not used:",
+        f"  {shlex.join(again)}",
+    ]
+
+
+def test_best_of_a_program_is_compared_as_it_says(folder: Path, kharness: Command) -> None:
+    """The two best differ in both values, so that one is a run beside the axes."""
+    printed = "x, y = {x}, {y}; print('step 1: val loss', abs(x - y) + x / 10)"
+    words = ["sweep", "-a", "x=1,2", "-a", "y=1,2", "-a", "seed=1"]
+    ended = kharness(folder, *words, "--", sys.executable, "-c", printed, "{seed}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    compared = kharness(folder, *shlex.split(ended.stdout.splitlines()[-2])[1:])
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    plan = json.loads((folder / "results" / "latest" / "matrix.json").read_text())
+    assert [cell["values"] for cell in plan["cells"]] == [
+        {"X": x, "Y": x, "SEED": str(seed)} for x in "21" for seed in range(101, 106)
+    ]
 
 
 def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path, kharness: Command) -> None:
