@@ -88,6 +88,8 @@ class Recorder:
         """Whether the attempt before has read its sources to their end."""
         self.last_seq = 0
         """The last record before this attempt."""
+        self._tested: dict[str, float] = {}
+        """Last values on the test split, by name."""
 
     def recover(self, journal: Path) -> None:
         """Find out what of the sources is in the journal already."""
@@ -95,7 +97,7 @@ class Recorder:
         for found, _ in read_records(journal):
             mark, self.last_seq = found.get(REPORTED), int(str(found["seq"]))
             self.has_ended = found.get("event") == "end" and mark is None
-            self._see(str(found.get("event")), as_step(found.get("global_step")))
+            self._see(str(found.get("event")), as_step(found.get("global_step")), found)
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
                 continue
             progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
@@ -110,15 +112,19 @@ class Recorder:
         for number, count in partly.items():
             self.sources[number].skip = count
 
-    def done(self) -> dict[str, int]:
-        """Return the fields of the end record that say how far this attempt came; {} if it said no step."""
+    def done(self) -> dict[str, float]:
+        """Return what the end record has: how far this attempt came, if it said a step, and test metrics."""
         if self.first_step is None or not self.count:
-            return {}
-        return {"first_step": self.first_step, "steps_done": self.last_step + (self.first_step == 0)}
+            return self._tested
+        steps_done = self.last_step + (self.first_step == 0)
+        return {"first_step": self.first_step, "steps_done": steps_done, **self._tested}
 
-    def _see(self, event: str, step: int | None) -> None:
+    def _see(self, event: str, step: int | None, fields: Mapping[str, object]) -> None:
         if event == "step" and step is not None:
             self.first_step = step if self.first_step is None else min(step, self.first_step)
+        if event == "eval" and fields.get("split") == "test":
+            measured = {name: value for name, value in fields.items() if name.startswith("test_")}
+            self._tested |= {name: it for name, it in measured.items() if isinstance(it, (int, float))}
 
     def take(self, progress: Followed, reported: Reported, now: float) -> None:
         """Take what a source has just yielded."""
@@ -208,7 +214,7 @@ class Recorder:
             self._run.relay(
                 event, step, at, {**fields, REPORTED: {**mark, **({"place": last.place} if is_last else {})}}
             )
-            self._see(event, step)
+            self._see(event, step, fields)
             self.count += 1
         progress.place = last.place
 
