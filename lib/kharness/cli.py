@@ -16,7 +16,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -37,8 +37,6 @@ from kharness.runs.files import GRAPHS
 from monitoring.errors import UserError, naming_package
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
-    from kharness.config.values import Value
-    from kharness.matrix.commands.given import Given
     from kharness.runs.launch import Launch
 
 
@@ -144,15 +142,16 @@ def _as_typed(words: Sequence[str]) -> str:
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
+    from kharness.matrix.commands.command_line import given_of, settings_of_job
     from kharness.matrix.commands.early import EarlyBridge
 
-    settings = _settings_of_job(options)
+    settings = settings_of_job(options)
     bridge = None if options.dry_run or settings else EarlyBridge()
     from kharness.matrix.commands.given import prepare_run, preview_run
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
-    given = _given(options, words, settings)
+    given = given_of(options, words, settings)
     if options.dry_run:
         return dry_run(preview_run(given))
     if bridge is None:
@@ -189,6 +188,7 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program for every combination of the axes, then compare."""
     from kharness.config.output import say
     from kharness.matrix.commands.axes import parse_axis
+    from kharness.matrix.commands.command_line import given_of, settings_of
     from kharness.matrix.commands.planned import prepare_matrix
     from kharness.matrix.planning.matrix_json import Plan, planned_content
     from kharness.matrix.supervise import check_running, supervise_matrix
@@ -205,9 +205,9 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
         judged.append(check_judging(plan.directory, {}, planned=planned_content(plan)))
 
     plan = prepare_matrix(
-        _given(options, words),
+        given_of(options, words),
         [parse_axis(text) for text in options.axis],
-        _settings(options),
+        settings_of(options),
         check=check,
         write=not options.dry_run,
     )
@@ -223,19 +223,20 @@ def matrix(options: argparse.Namespace, words: Sequence[str]) -> int:
 def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program over ranges of its options, the best first in the end."""
     from kharness.config.output import say
+    from kharness.matrix.commands.command_line import given_of, settings_of
     from kharness.matrix.commands.sweep import CommandSpace, parse_range, prepare_sweep, searched
     from kharness.matrix.supervise import check_running, supervise_sweep
     from kharness.matrix.sweep.sweep import opening
 
     ranges = [parse_range(text) for text in options.axis]
     settings = {
-        **_settings(options),
+        **settings_of(options),
         "SWEEP_METHOD": options.method or ("tpe" if searched(ranges) else "grid"),
         "SWEEP_METRIC": options.metric or "val_loss",
         "SWEEP_TRIALS": options.trials,
         "SWEEP_SEED": options.search_seed,
     }
-    given = _given(options, words)
+    given = given_of(options, words)
     plan = prepare_sweep(given, ranges, settings, check=check_running, write=not options.dry_run)
     if options.dry_run:
         say("\n".join(opening(plan)[:1]))
@@ -246,6 +247,7 @@ def sweep(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Finish what was interrupted, or add seeds to a matrix."""
+    from kharness.matrix.commands.command_line import early_stopping_of, running_of
     from kharness.matrix.more_seeds import asked_in, with_more_seeds
     from kharness.matrix.planning.begin import refuse_unplanned
     from kharness.matrix.planning.plan import quarantine_entries
@@ -273,9 +275,14 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     with RunnerLock(found.directory):
         report = partial(told_report, given={})
         # whoever continues watches on
-        typed = _running(options, is_program="template" in found.code)
+        typed = running_of(options, is_program="template" in found.code)
         metric = found.settings.get("SWEEP_METRIC") or found.settings.get("REPORT_METRIC")
-        settings = {**found.settings, "MATRIX_DETACH": False, **typed, **_early_stopping(options, metric)}
+        settings = {
+            **found.settings,
+            "MATRIX_DETACH": False,
+            **typed,
+            **early_stopping_of(options, metric),
+        }
         if seeds:
             with_more_seeds(found.directory, seeds, Path.cwd(), settings)
         if options.quarantine:
@@ -288,11 +295,12 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
 def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Write the report of a run or a matrix again, or the page that compares two of them."""
     from kharness.config.output import say
+    from kharness.matrix.commands.command_line import judging_of
     from kharness.report.compare_page import write_comparison
     from kharness.report.report import told_report
     from kharness.runs.latest import shown
 
-    given = {f"CONFIG_{name}": value for name, value in _judging(options).items()}
+    given = {f"CONFIG_{name}": value for name, value in judging_of(options).items()}
     if options.other:
         say(shown(write_comparison(str(options.directory), options.other, given)))
         return 0
@@ -330,10 +338,12 @@ def _script(name: str) -> Path:
 
 def target(name: str, words: Sequence[str]) -> int:
     """Do what the make target of that name does, on the results in this folder."""
+    from kharness.matrix.commands.command_line import judging_of
+
     script = _script(name)
     named = iter(places_of(name))
     options, words = judging_options(name, words)
-    given = [f"CONFIG_{symbol}={value}" for symbol, value in _judging(options).items()] if options else []
+    given = [f"CONFIG_{symbol}={value}" for symbol, value in judging_of(options).items()] if options else []
     for word in words:
         # results/latest:lr=0.1 is a place
         is_variable = "=" in word and word.partition("=")[0].isidentifier()
@@ -447,154 +457,6 @@ def dry_run(launches: Sequence[Launch], notes: Sequence[str] = ()) -> int:
     rows = [f"  {launch.name:{width}}  {launch.command_line}" for launch in launches]
     say("\n".join([*rows, *notes, "nothing was started or written"]))
     return 0
-
-
-def _settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
-    """Return the settings of the launcher of a single run; {} on this machine, where it starts sooner."""
-    if options.launcher == "local" and not (options.launcher_option or options.detach):
-        return {}
-    from kharness.matrix.commands.planned import launcher_settings
-
-    return launcher_settings(options.launcher, options.launcher_option, detach=options.detach)
-
-
-def _given(
-    options: argparse.Namespace, words: Sequence[str], settings: Mapping[str, Value] | None = None
-) -> Given:
-    from kharness.matrix.commands.given import Given
-    from kharness.matrix.planning.template import Template
-
-    environment = {}
-    for pair in options.env:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise MatrixError(f"-e {pair} is not NAME=value", hint="-e LR={lr}")
-        environment[name] = value
-    if options.pattern:
-        from monitoring.bridge.printed_line import check_patterns
-
-        check_patterns(options.pattern)
-    if options.tracker:
-        from monitoring.follower import checked_follower
-
-        for name in options.tracker:  # the bridge would find out beside the program
-            checked_follower(name, {})
-    if options.offline:
-        environment.setdefault("WANDB_MODE", "offline")
-    return Given(
-        Template(words, environment, _texts(options.render), _resume_words(options.resume_with)),
-        Path.cwd(),
-        options.results.absolute(),
-        project=options.project,
-        follow=options.follow,
-        patterns=options.pattern,
-        trackers={name: {} for name in options.tracker},
-        hook=options.hook,
-        monitors=[
-            name
-            for name, is_asked in (
-                ("gpu-monitor", options.gpu_monitor),
-                ("machine-monitor", options.machine_monitor or options.gpu_monitor),
-            )
-            if is_asked
-        ],
-        render=[str(path) for path in options.render],
-        settings=settings or {},
-    )
-
-
-def _resume_words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:  # a quote without its other one
-        raise MatrixError(
-            f"--resume-with {text}: {str(error).lower()}", hint="--resume-with '--resume {run_dir}/ckpt.pt'"
-        ) from error
-
-
-def _texts(paths: Sequence[Path]) -> dict[str, str]:
-    """Return the text of each file by its name."""
-    found = {}
-    for path in paths:
-        if path.name in found:
-            raise MatrixError(f"--render {path}: there is another {path.name}", hint="rename one of them")
-        try:
-            found[path.name] = path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise MatrixError(
-                f"--render {path}: it cannot be read: {error}", hint="give a text file"
-            ) from error
-    return found
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Value]:
-    from kharness.matrix.commands.axes import GROUPS
-    from kharness.matrix.commands.planned import launcher_settings
-
-    texts = {
-        "MATRIX_INCLUDE": GROUPS.join(getattr(options, "include", ())),
-        "MATRIX_EXCLUDE": GROUPS.join(getattr(options, "exclude", ())),
-        "MATRIX_QUARANTINE": options.quarantine,
-    }
-    return {
-        **launcher_settings(options.launcher, options.launcher_option, detach=options.detach),
-        "MATRIX_ORDER": "blocked",
-        "MATRIX_TIMEOUT": 0,
-        "MATRIX_RETRIES": 1,
-        **_running(options, is_program=True),
-        **_early_stopping(options, options.metric),
-        **_judging(options),
-        **{name: value for name, value in texts.items() if value},
-    }
-
-
-def _running(options: argparse.Namespace, *, is_program: bool) -> dict[str, Value]:
-    """Return the settings of how runs are started that were typed, and whether first failures stop all."""
-    asked = {
-        "JOBS": options.jobs,
-        "TIMEOUT": options.timeout,
-        "RETRIES": options.retries,
-        "GPUS_PER_CELL": options.gpus_per_cell,
-    }
-    found: dict[str, Value] = {f"MATRIX_{name}": value for name, value in asked.items() if value is not None}
-    if is_program:
-        from kharness.matrix.running.alike import FIRST
-
-        found["MATRIX_ALIKE"] = 0 if options.keep_going else FIRST
-    return found
-
-
-def _early_stopping(options: argparse.Namespace, metric: object) -> dict[str, Value]:
-    """Return the settings by which runs that lose are stopped; {} where that was not typed."""
-    if not options.early_stopping:
-        return {}
-    return {
-        "MATRIX_EARLY_STOPPING": True,
-        "MATRIX_HALVING_FACTOR": 3,
-        "MATRIX_HALVING_MIN_EPOCHS": options.early_stopping,
-        "SWEEP_METRIC": str(metric or "val_loss"),
-    }
-
-
-def _judging(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings of the report that were typed. MatrixError for no direction of a metric."""
-    from monitoring.journal.fields.directions import read_directions
-
-    for text in options.better:
-        try:
-            read_directions(text)
-        except ValueError as error:
-            raise MatrixError(
-                f"--better {text} does not say which way a metric is better",
-                hint="--better wer=down, or up; once for each metric",
-            ) from error
-    asked = {
-        "REPORT_BETTER": "; ".join(options.better),
-        "REPORT_METRIC": options.metric,
-        "REPORT_BASELINE": options.baseline,
-        "REPORT_BUDGET_UNIT": options.budget,
-    }
-    return {name: value for name, value in asked.items() if value}
 
 
 CALLS = {
