@@ -123,8 +123,11 @@ class Recorder:
         if event == "step" and step is not None:
             self.first_step = step if self.first_step is None else min(step, self.first_step)
         if event == "eval" and fields.get("split") == "test":
-            measured = {name: value for name, value in fields.items() if name.startswith("test_")}
-            self._tested |= {name: it for name, it in measured.items() if isinstance(it, (int, float))}
+            self._tested |= {
+                name: value
+                for name, value in fields.items()
+                if name.startswith("test_") and isinstance(value, (int, float))
+            }
 
     def take(self, progress: Followed, reported: Reported, now: float) -> None:
         """Take what a source has just yielded."""

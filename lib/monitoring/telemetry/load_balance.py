@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
-from monitoring.journal.lineage import counting
+from monitoring.journal.lineage import counting_in
 from monitoring.journal.ranks import rank_journals
-from monitoring.journal.records import Record, read_records
+from monitoring.journal.records import Record
 
 # Field of a step record (seconds per step, collectives left out) -> what it is called.
 PHASES = {
@@ -228,7 +228,7 @@ def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
 def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
     """Return a rank's name, and the phases of each of its steps that counts."""
     name, steps = f"rank {rank}", {}
-    for record in counting(record for record, _ in read_records(path)):
+    for record in counting_in(path):
         if record.get("event") == "start":
             name = f"rank {rank}{_place(record)}"
         step = record.get("global_step")
