@@ -1,4 +1,4 @@
-"""What axe-core finds wrong with a page, for people who do not see it, or do not use a mouse.
+"""Accessibility violations that axe-core finds in a page.
 
 tests/data/axe-core/ has axe-core 4.14.1 (MPL-2.0) as npm has it: the rules of WCAG 2 and the usual practices.
 """

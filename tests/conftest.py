@@ -89,10 +89,10 @@ READ_BY_TORCH = ("OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What the shell handed down and would be handed on to all that the suite starts.
+    """Undo settings of the calling shell that every process of the suite would inherit.
 
-    One that runs it in the background has it ignore SIGINT, nohup SIGHUP; one that keeps Python from writing
-    bytecode has each of some hundred processes compile what it imports.
+    A shell that runs the suite in the background has it ignore SIGINT, nohup SIGHUP; PYTHONDONTWRITEBYTECODE
+    makes some hundred processes compile all that they import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -125,7 +125,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What all test modules have imported is never collected: to look through it took a tenth of the time."""
+    """Exclude the imported test modules from garbage collection: scanning them took a tenth of the time."""
     gc.freeze()
     gc.enable()
 
@@ -141,7 +141,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @contextlib.contextmanager
 def environment_kept() -> Iterator[None]:
-    """What is written there meanwhile is taken back: torch names its cache, an agent the run it follows."""
+    """Restore os.environ after each test: torch names its cache there, an agent the run that it follows."""
     before = dict(os.environ)
     yield
     before["PYTEST_CURRENT_TEST"] = os.environ["PYTEST_CURRENT_TEST"]
@@ -183,7 +183,7 @@ def nodes() -> Callable[[Path], list[Any]]:
 
 @pytest.fixture(scope="module")
 def without_transformers() -> Iterator[None]:
-    """As where transformers is not installed: importing it takes many seconds."""
+    """Make transformers look uninstalled: importing it takes many seconds."""
     from monitoring.verbose_logging import callback_class
 
     callback_class.cache_clear()
@@ -212,7 +212,7 @@ def environment_stays() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def signals_stay() -> Iterator[None]:
-    """What an agent does with signals in a test's process ends with the test: children would inherit it."""
+    """Restore the signal handlers that an agent in the test's process sets: children would inherit them."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
     yield
     for number, handler in before.items():

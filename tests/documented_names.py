@@ -93,7 +93,7 @@ def in_text(text: str) -> Iterator[DocumentedName]:
 
 
 def in_output(body: str) -> Iterator[DocumentedName]:
-    """What a program prints, and trees of folders."""
+    """Names in the printed output of a program and in trees of folders."""
     yield from (DocumentedName("path", path) for path in PATH.findall(re.sub(r"\s#.*", "", body)))
     for key in re.findall(r"'(\w+)':|^(rank\d+_\w+):|^\s+([a-z_]+):", body, flags=re.M):
         yield DocumentedName("key", next(name for name in key if name))

@@ -47,5 +47,5 @@ def make(root: Path, folder: Path) -> None:
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """Of a process that takes its modules, and its `.config`, from a checkout."""
+    """Environment of a process that takes its modules, and its `.config`, from a checkout."""
     return {**os.environ, "PYTHONPATH": str(checkout / "lib"), OUTPUT: ""}

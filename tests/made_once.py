@@ -1,4 +1,4 @@
-"""What takes long to make and is only read afterwards: made by one worker of pytest, for all of them."""
+"""Data that take long to make and are only read: made by one worker of pytest, for all of them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class SimulatedCuda(Cuda):
         self.current = 0
         """Which device is meant by `cuda` without an index."""
         self.queued: defaultdict[int, float] = defaultdict(float)
-        """By device: when the work that is queued will be done."""
+        """Time at which the queued work will be done, by device."""
         self.done: defaultdict[int, float] = defaultdict(float)
         self.failed = False
         self.events_made = self.pinned_made = 0
@@ -45,7 +45,7 @@ class SimulatedStream:
 
 
 class SimulatedEvent:
-    """As torch.cuda.Event: bound to the device that it is first recorded on."""
+    """Stand-in for torch.cuda.Event: bound to the device that it is first recorded on."""
 
     def __init__(self, cuda: SimulatedCuda, timing: bool) -> None:
         self.cuda, self.timing = cuda, timing

@@ -246,7 +246,7 @@ class SlurmCluster:
         return self.ask("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N").split()
 
     def ask(self, *command: str) -> str:
-        """What one of Slurm's programs prints."""
+        """Output of one of Slurm's programs, empty where it fails."""
         done = subprocess.run(
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
         )

@@ -1,4 +1,4 @@
-"""What no path can be is refused by every target that takes one, before anything is written."""
+"""Every target that takes a path refuses text that no path can be, before it writes anything."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ no_path = st.one_of(
 
 
 def main_of(target: str) -> Callable[[Sequence[str]], object]:
-    """What the recipe of a target runs."""
+    """Function that the recipe of a target runs."""
     goal = target.replace("-<name>", "")
     if goal in CONFIGURING:
         return lambda words: run([goal, *words], ROOT)

@@ -91,7 +91,7 @@ def test_no_size_is_of_a_benchmark_that_is_no_more() -> None:
 
 
 def absent(name: str) -> str:
-    """What a benchmark cannot do without and is not here."""
+    """Reason why a benchmark cannot run here, empty where it can."""
     if name in ON_SIMULATED_GPUS and not shutil.which("gcc"):
         return "gcc, which builds the simulated NVML, is not installed"
     if name in IN_A_BROWSER and not CHROMIUM:
@@ -115,7 +115,7 @@ def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sft", "lightning"])
 def test_values_of_a_script_that_is_killed_and_continued_are_there_once(kind: str) -> None:
-    """Of trl's own sft.py in two processes of torchrun, and of a Lightning Trainer, by their event files.
+    """Values in event files of trl's own sft.py in two processes of torchrun, and of a Lightning Trainer.
 
     A process of theirs is killed after the first checkpoints.
     """

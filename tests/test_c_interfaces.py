@@ -45,7 +45,7 @@ Compile = Callable[[str], list[str]]
 
 @pytest.fixture(scope="session")
 def headers(root: Path, nvml_header: Path) -> Compile:
-    """What gcc has against a text of C that may include nvml.h: its errors, one line each."""
+    """Compiler of C text that may include nvml.h: returns gcc's errors, one line each."""
 
     def compiled(text: str) -> list[str]:
         command = ["gcc", "-x", "c", "-fsyntax-only", "-w", f"-I{nvml_header}", "-"]
@@ -62,7 +62,7 @@ def kind_of(type_: Any) -> str:
 
 
 def names_of(type_: Any) -> tuple[str, ...]:
-    """What C may call a type: its own name, if it has one there, or those of such a number."""
+    """C names of a type: its own, if it has one there, or those of numbers of its size and kind."""
     if type_ is ctypes.c_char_p:
         return ("const char *",)
     if issubclass(type_, ctypes._Pointer):

@@ -64,7 +64,7 @@ def tree() -> Tree:
 
 @cache
 def tree_with(model: Path | None) -> Tree:
-    """That with a model outside of it, which has been entered."""
+    """Option tree with the current model, which may be outside of the tree."""
     return Tree.load(ROOT)
 
 
@@ -132,7 +132,7 @@ def test_kharness_takes_it(command: DocumentedCommand) -> None:
 
 
 def take(goals: list[str], given: list[str]) -> dict[str, str]:
-    """What make's variables are to the targets; ConfigError for what is refused."""
+    """Variables that the targets get from make's; ConfigError where one is refused."""
     values = dict(word.split("=", 1) for word in given)
     environ = {"KHARNESS_GOALS": " ".join(goals), "KHARNESS_MAKE_VARS": " ".join(values), **values}
     make_variables.check_call(environ, ROOT)
@@ -155,7 +155,7 @@ def presets_for(command: DocumentedCommand) -> list[str]:
 
 @cache
 def range_file(name: str, command: DocumentedCommand) -> Path:
-    """That of the repository, or what the page has written into it."""
+    """File of ranges in the repository, or the one that the page tells to write."""
     if (ROOT / name).is_file():
         return ROOT / name
     page = ROOT / "docs" / (command.page if command.page != "README.md" else "quickstart.md")

@@ -1,4 +1,4 @@
-"""What the workflow files of GitHub and GitLab run, and on which Pythons."""
+"""Workflow files of GitHub and GitLab run the whole suite on every supported Python."""
 
 from __future__ import annotations
 

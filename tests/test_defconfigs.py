@@ -140,7 +140,7 @@ def test_the_default_preset_tracks_nothing(tree: Tree) -> None:
 
 
 def titles(node: Any) -> list[str]:
-    """What a menu shows, one entry below the other: menus, choices and options, without what they unfold."""
+    """Titles of a menu's entries: menus, choices and options, without the entries below them."""
     found = []
     child = node.list
     while child:

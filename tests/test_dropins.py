@@ -165,7 +165,7 @@ def test_symbols_and_fields_of_options_belong_together(kind: DropIns, root: Path
 
 @pytest.mark.parametrize("kind", [EXPORTERS, LAUNCHERS, RULES, TRACKERS], ids=lambda kind: kind.kind)
 def test_options_without_a_configuration_are_those_of_kconfig(kind: DropIns, root: Path) -> None:
-    """As a script has them that knows no Kconfig: with kconfiglib's values of a tree in which all is on."""
+    """A script without Kconfig gets kconfiglib's values of a tree in which everything is enabled."""
     tree = Tree.load(root)
     on = [symbol for symbol in tree.kconf.unique_defined_syms if symbol.name.endswith("_EXPORTER")]
     switches = [*(symbol.name for symbol in on), *(f"ENABLE_{name.upper()}" for name in TRACKERS.names)]

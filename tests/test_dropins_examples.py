@@ -216,7 +216,7 @@ def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[
                 yield name, partial(rule, **{need: given[need] for need in needs})
     for package in test_layers.FLOORS:
         yield package, partial(test_layers.test_imports_go_down_only, given["own_imports"], package)
-    yield "words", partial(test_words.test_docstrings_are_sentences_of_their_own, nodes)
+    yield "words", test_words.test_docstrings_are_sentences_of_their_own
 
 
 def broken_rules(root: Path, nodes: Nodes) -> dict[str, str]:
@@ -235,7 +235,7 @@ def broken_rules(root: Path, nodes: Nodes) -> dict[str, str]:
 
 
 def test_examples_keep_the_rules_of_the_tree(extended_tree: Tree, nodes: Nodes) -> None:
-    """As pasted; the nodes of all other modules are those that the tests of the tree itself have read.
+    """Pasted examples break no rule of the tree; its own tests have read the other modules' nodes.
 
     What the tree itself breaks fails in its own test alone.
     """

@@ -40,7 +40,7 @@ Nodes = Callable[[Path], list[Any]]
 
 
 def renamed() -> dict[str, str]:
-    """What a document says -> what is called so here, the rows of docs/names.md."""
+    """Documented names and what they are called here: the rows of docs/names.md."""
     rows = re.findall(r"^\| `([^|]+)` \| ([^|]+) \|", PAGE.read_text(), flags=re.M)
     return {name: here.strip() for name, here in rows}
 
@@ -149,7 +149,7 @@ def is_made(text: str, code: frozenset[str]) -> bool:
 
 @cache
 def made_by(code: frozenset[str]) -> re.Pattern[str]:
-    """What f-strings of the code may give; to compile each of them for each question takes seconds."""
+    """Pattern of the names that f-strings in the code may give; compiling one per question takes seconds."""
     made = (name for name in code if "*" in name and len(re.sub(r"\W", "", name)) > 4)
     return re.compile("|".join(map(fnmatch.translate, made)))
 

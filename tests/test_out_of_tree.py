@@ -55,7 +55,7 @@ def script(warm_torch: WarmPython) -> Script:
 
 @pytest.fixture
 def model(tmp_path: Path, script: Script) -> Path:
-    """What new-model writes, into a folder whose name no package can have."""
+    """Model folder written by new-model, with a name that no package can have."""
     folder = tmp_path / "Two spirals"
     assert script("new_model.py", f"M={folder}").returncode == 0
     return folder
@@ -162,7 +162,7 @@ def test_it_trains_there_and_is_reproduced_from_both_revisions(model: Path, scri
 def test_any_program_is_trained_by_its_command(
     tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a `python` on PATH, which Debian has in an activated environment alone."""
+    """PATH must have `python`: Debian has one in an activated environment alone."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     folder = tmp_path / "program"
     (folder / "defconfigs").mkdir(parents=True)

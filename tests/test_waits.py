@@ -1,4 +1,4 @@
-"""What makes one run in a thousand fail: short guards, ports that are given back, handlers that wait."""
+"""Causes of rare failures are ruled out: short guards, ports given back, handlers that wait."""
 
 from __future__ import annotations
 

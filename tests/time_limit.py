@@ -76,5 +76,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def kept(config: pytest.Config) -> dict[str, float]:
-    """What pytest's cache holds, where it is used."""
+    """Times in pytest's cache, empty where it is not used."""
     return dict(config.cache.get(KEPT, {})) if hasattr(config, "cache") else {}

@@ -1,4 +1,4 @@
-"""What test modules import, sooner or later, of packages that are not ours: imported once for all workers.
+"""Import once, for all workers, the foreign packages that test modules will need.
 
 With warnings as errors, as pytest imports them. Not those whose modules pytest rewrites, such as Hypothesis.
 """

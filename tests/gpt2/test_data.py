@@ -36,7 +36,7 @@ def test_every_token_but_the_last_ones_is_in_one_block(blocks: Blocks) -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_share_a_batch_without_overlap_or_loss(blocks: Blocks, processes: int) -> None:
-    """By its indices: those of the same batch, whatever their number, together have its blocks."""
+    """Whatever the number of processes, their parts of a batch together hold exactly its blocks."""
     indices = next(iter(Batches(len(blocks), 12, seed=1, device=CPU)))
     parts = [blocks.batch(indices[rank::processes])[0] for rank in range(processes)]
     found = torch.cat(parts)[:, 0].sort().values

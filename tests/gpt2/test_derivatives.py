@@ -34,7 +34,7 @@ FORMS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FORMS)
 def test_values_and_gradients_are_those_of_torchs_own_form(name: str, dtype: torch.dtype) -> None:
-    """Of heads as attention has them: a transposed part of a larger tensor."""
+    """Forms are compared on attention heads, which are a transposed part of a larger tensor."""
     found: list[tuple[Tensor, Tensor]] = []
     for form in FORMS[name]:
         held = torch.randn(

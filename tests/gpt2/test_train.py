@@ -64,7 +64,7 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
 def test_samples_of_a_step_are_shown_with_their_loss(
     train: Callable[..., list[dict[str, Any]]], tmp_path: Path, root: Path, warm_torch: WarmPython
 ) -> None:
-    """What `make inspect-batch` runs."""
+    """`make inspect-batch` lists the samples of a step; their mean loss is the one that the journal has."""
     records = train("run", "--gpt2-dropout", "0")
     command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / "run"), "--inspect-step", "1"]
     done = warm_torch.run(command, cwd=tmp_path)
@@ -81,7 +81,7 @@ def test_samples_of_a_step_are_shown_with_their_loss(
 
 
 def test_a_killed_run_resumes_bit_for_bit(train: Callable[..., list[dict[str, Any]]], tmp_path: Path) -> None:
-    """As a SIGKILL after the second step leaves it: its checkpoint, and the journal up to that."""
+    """A run killed after its second step continues from that checkpoint to the same numbers."""
     flags = ("--gpt2-dropout", "0.1", "--gpt2-recipe", "modern", "--amp", "bf16")
     whole = train(
         "whole", *flags, "--checkpoint-every", "2", "--eval-interval", "2", "--micro-batch-size", "3"

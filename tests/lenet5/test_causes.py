@@ -1,4 +1,4 @@
-"""What a machine does to a training is told apart: by exit code, in the end record, in one sentence."""
+"""Failures of the machine are told apart: by exit code, in the end record, in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What step records say of time, on a CPU and on a GPU: each of its own steps, none without."""
+"""Every step record has its step's times, on a CPU and on a GPU."""
 
 from __future__ import annotations
 

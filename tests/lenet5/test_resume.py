@@ -60,7 +60,7 @@ def crash(
 
 
 def essence(run: Path) -> list[Record]:
-    """What a run measured, without what is incidental and the checkpoints made on request."""
+    """Records of a run without incidental values and without checkpoints made on request."""
     records = counting(record for record, _ in read_records(run / "metrics.jsonl"))
     return [
         {name: value for name, value in record.items() if name not in INCIDENTAL}

@@ -56,7 +56,7 @@ def run_dir(results: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def agent_starter() -> Iterator[AgentStarter]:
-    """What a matrix has its agents forked by."""
+    """Starter that forks agents for a matrix."""
     starter = AgentStarter(os.environ)
     yield starter
     starter.close()
@@ -125,7 +125,7 @@ def agent_of(directory: Path) -> psutil.Process:
 
 
 def _is_agent(pid: int) -> bool:
-    """Of a fork, which has the command line of what it was forked from."""
+    """Whether a process is a forked agent, told by its open files: its command line is that of its parent."""
     standard = [os.path.basename(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (0, 1, 2)]
     logs = [fnmatch(name, "agent*.log") for name in standard]
     return standard[0] == "null" and logs[1:] == [True, True] and os.getsid(pid) == pid

@@ -46,18 +46,18 @@ def clock() -> Clock:
 
 @pytest.fixture
 def control(tmp_path: Path, clock: Clock) -> ControlFile:
-    """Of a training that began before any request."""
+    """Control file of a training that began before any request."""
     return ControlFile(tmp_path, clock=clock)
 
 
 def put(directory: Path, content: object) -> None:
-    """As a dashboard writes it: in place."""
+    """Write the request in place, as a dashboard does."""
     text = content if isinstance(content, str) else json.dumps(content)
     (directory / "control.json").write_text(text)
 
 
 def looked(control: ControlFile, clock: Clock, seconds: float = POLL_SECONDS) -> list[object]:
-    """What comes of it so much later, each as its changes or its reason; all of it is answered."""
+    """Advance the clock and answer every request: its changes, or the reason it was refused."""
     clock.now += seconds
     found = control.requests()
     for one in found:
@@ -319,7 +319,7 @@ def test_what_is_to_be_done_now_does_not_wait(tmp_path: Path, control: ControlFi
 
 
 def answer(directory: Path, control: str, request: str | None) -> None:
-    """As a training writes it that is killed at once."""
+    """Write the answer of a training that is killed right after it."""
     record = {"event": "control_change", "seq": 1, "time": 1, "attempt": 1, "control": control}
     with (directory / "metrics.jsonl").open("a") as journal:
         journal.write(json.dumps({**record, "request": request}) + "\n")

@@ -97,7 +97,7 @@ def test_only_the_root_has_hints(root: Path) -> None:
 
 
 def test_errors_are_printed_in_one_place(root: Path) -> None:
-    """What runs on a bare Python, before there is an environment, cannot import that place."""
+    """Scripts that run on a bare Python, before there is an environment, cannot import that place."""
     printing = re.compile(r"""(print|write)\(\s*f?["'](error|hint): .*stderr""")
     ours = re.compile(r"^\s*(from|import) (kharness|monitoring)\b", re.MULTILINE)
     texts = {path: path.read_text() for path in sources(root)}

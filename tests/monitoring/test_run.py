@@ -1,4 +1,4 @@
-"""What a training process calls, and what its journal then holds."""
+"""Calls of a training process lead to the records of its journal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_run_writes_every_kind_of_record(tmp_path: Path) -> None:
 
 
 def test_log_step_takes_a_mapping_as_it_takes_keywords(tmp_path: Path) -> None:
-    """Of a dict, which takes the short way, of another mapping, and of both together."""
+    """A dict takes the short way; another mapping, and both together, give the same records."""
     metrics = {"train_loss": 0.5, "note": None}
     nameless: dict[Any, object] = {1: 2.0}
     with open_run(tmp_path) as run:

@@ -18,7 +18,7 @@ from .conftest import wait_for_delivery
 
 
 def test_packages_are_those_that_their_metadata_say() -> None:
-    """Of several of one name the first counts, as in an import."""
+    """Among several distributions of one name the first counts, as in an import."""
     said: dict[str, str] = {}
     for package in metadata.distributions():
         said.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)

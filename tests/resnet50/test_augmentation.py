@@ -107,7 +107,7 @@ def test_a_resized_crop_is_torchvisions_for_the_same_random_numbers() -> None:
 def test_ten_attempts_that_do_not_fit_give_the_middle(
     width: int, height: int, box: tuple[int, int, int, int]
 ) -> None:
-    """As torchvision does: in the ratio 3/4 to 4/3 that is next to the picture's."""
+    """Torchvision takes the nearest ratio in 3/4 to 4/3 to the picture's own."""
     too_high = [[1.0, 0.5, 0.0, 0.0]] * 10
     assert resized_crop(width, height, too_high, least_area=1.0) == box
 

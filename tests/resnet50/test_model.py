@@ -34,7 +34,7 @@ def recorded() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def model() -> ResNet:
-    """As it is trained; built once, for it has 25 million weights to draw."""
+    """Model with its 1,000 classes, built once: it has 25 million weights to draw."""
     return ResNet(1000)
 
 
@@ -45,7 +45,7 @@ def test_the_state_dict_is_torchvisions(model: ResNet, recorded: dict[str, Any])
 
 
 def test_logits_are_torchvisions(model: ResNet, record: Any, recorded: dict[str, Any]) -> None:
-    """From a state dict loaded strictly, with running statistics and with those of the batch."""
+    """A strictly loaded state dict gives torchvision's logits, with running and with batch statistics."""
     model.load_state_dict(
         {name: record.weights_of(name, value) for name, value in model.state_dict().items()}
     )

@@ -85,7 +85,7 @@ def test_predictions_and_latency_are_recorded_after_training(whole: tuple[Path, 
 def test_label_smoothing_is_a_part_of_the_training_loss(
     train: Train, whole: tuple[Path, Records], tmp_path: Path
 ) -> None:
-    """Of the first step, from the same weights: (1 - s) of the cross-entropy and s of its mean over classes.
+    """The first loss is (1 - s) of the cross-entropy and s of its mean over classes, from the same weights.
 
     That mean is at least log 10, its value where all are equally likely.
     """
@@ -120,7 +120,7 @@ def test_a_stopped_training_resumes_bit_for_bit(
 def test_samples_of_a_step_are_shown_with_their_loss(
     whole: tuple[Path, Records], tmp_path: Path, root: Path, warm_torch: WarmPython
 ) -> None:
-    """What `make inspect-batch` runs, also where pictures are flipped and cut at random."""
+    """`make inspect-batch` shows the samples also where pictures are flipped and cropped at random."""
     run = shutil.copytree(whole[0], tmp_path / "run")
     command = [str(root / "resnet50" / "train.py"), "--run-dir", str(run), "--inspect-step", "2"]
     done = warm_torch.run(command, cwd=tmp_path)

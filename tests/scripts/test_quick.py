@@ -196,7 +196,7 @@ def test_it_says_what_ran_and_what_failed(
 def test_the_nearest_test_runs_even_where_the_time_is_over(
     quick: Callable[..., subprocess.CompletedProcess[str]], repository: Path
 ) -> None:
-    """As on a machine that needs all of it to get that far."""
+    """A slow machine may have used up its time before the first test."""
     script = repository / "scripts/quick.py"
     script.write_text(script.read_text().replace("SECONDS = 60.0", "SECONDS = 0.0"))
     git(repository, "commit", "-qam", "no time")

@@ -1,4 +1,4 @@
-"""What `make requirements` wrote: every package with hashes, each part whole, and its size known."""
+"""`make requirements` pinned every package with hashes, each part whole, and its size is known."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(
 
 
 def test_sync_says_that_an_agent_has_died_and_delivers_the_rest(sync: Sync, tmp_path: Path) -> None:
-    """By a signal that a C library sends itself, after the training's end: no other agent would tell it."""
+    """An agent killed by its own C library's signal, after the training's end, is reported by sync."""
     run = tmp_path / "run"
     with training(run) as process:
         agent = agent_of(run)

@@ -189,7 +189,7 @@ SAVING = {
 
 
 def wait_shortly() -> None:
-    """From now on for other ranks: how long is what RANK_TIMEOUT says until then."""
+    """Shorten the timeout of collectives to a second; until here it must be the one of RANK_TIMEOUT."""
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     assert backend.options._timeout == timedelta(minutes=float(os.environ["TIMEOUT"]))
     backend._set_default_timeout(timedelta(seconds=1))

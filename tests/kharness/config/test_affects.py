@@ -1,4 +1,4 @@
-"""What an option affects stands in its Kconfig help, and nowhere else."""
+"""Each symbol's Kconfig help is the only place that says what the symbol affects."""
 
 from __future__ import annotations
 

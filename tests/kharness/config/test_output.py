@@ -1,4 +1,4 @@
-"""What a command prints fits into the terminal that it prints on."""
+"""Printed output fits into the width of the terminal."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def layer(tree: Tree, words: str) -> Layer:
 
 
 def outcome(tree: Tree, words: str) -> tuple[Resolved | str, Record | None, str, dict[str, str]]:
-    """What the words give, or the refusal, its record and lines, and the texts that the tree holds."""
+    """Result or refusal of resolving the words, its record and lines, and the values left in the tree."""
     given: Resolved | str
     try:
         given = tree.resolve(*(layer(tree, part) for part in words.split("|")))

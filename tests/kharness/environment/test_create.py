@@ -334,7 +334,7 @@ def test_a_tracker_is_installed_by_the_first_call_that_needs_it(clone: Clone) ->
 
 
 def brought(clone: Clone, by: str) -> list[str]:
-    """What a make call of a configuration with W&B prints."""
+    """Lines that a make call of a configuration with W&B prints."""
     values = {"ENABLE_WANDB": True, "ENABLE_TRACKIO": False}
     code = f"from kharness.environment.parts import bring_for\nbring_for([{values}])"
     environment = clone.environment(by)

@@ -337,7 +337,7 @@ def until() -> Callable[[Callable[[], bool]], object]:
 
 
 def printed(process: StartedPython) -> IO[str]:
-    """What it prints, while it prints it."""
+    """Output of a process, readable while it is written."""
     assert process.stdout is not None
     return process.stdout
 

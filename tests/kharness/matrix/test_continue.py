@@ -155,7 +155,7 @@ def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(compl
 
 
 def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Checkout) -> None:
-    """As where the kernel does not end a process with its parent."""
+    """`make continue` leaves alone a cell that outlived its runner, where the kernel does not end it."""
     run = complete.latest / "seed-2"
     alive = subprocess.Popen(["sleep", "600"])
     try:
@@ -234,7 +234,7 @@ def test_a_planning_that_was_cut_short_is_named(complete: Checkout) -> None:
 
 @pytest.mark.parametrize("left", ["", "{", '{"status": "lovely", "attempts": []}', '{"status": "pending"}'])
 def test_a_status_that_a_power_loss_took_is_made_again(complete: Checkout, left: str) -> None:
-    """From the journal, so that nothing complete is started again."""
+    """The status is rebuilt from the journal, so that no complete run is started again."""
     run = complete.latest / "seed-2"
     before = everything(run)
     (run / "status.json").write_text(left)

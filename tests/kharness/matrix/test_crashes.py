@@ -55,7 +55,7 @@ class Matrix:
         self.output = output
         self.runner: StartedPython | None = None
         self._printed: str | None = None
-        """What the runner printed, once it has ended."""
+        """Output of the runner, once it has ended."""
         self._known: dict[Path, tuple[int, int]] = {}
         """Size of the journal and the steps in it."""
 
@@ -86,7 +86,7 @@ class Matrix:
         return [self.output / "results/latest" / name for name in CELLS]
 
     def steps(self) -> int:
-        """Of all cells together: how far the matrix is."""
+        """Steps done by all cells together."""
         return sum(self._steps_of(run) for run in self.runs)
 
     def _steps_of(self, run: Path) -> int:
@@ -151,13 +151,13 @@ def step_losses(run: Path) -> dict[Any, object]:
 
 
 def hashes(run: Path) -> object:
-    """Of the weights and the optimizer's state at the end."""
+    """Step and hashes of the last checkpoint: weights and optimizer state."""
     last = [record for record in counting(journal(run)) if record["event"] == "checkpoint"][-1]
     return last["global_step"], last["model_sha256"], last["optimizer_sha256"]
 
 
 def metrics(matrix: Matrix) -> dict[str, dict[str, float]]:
-    """What the summary says about each run, the clock's part left out."""
+    """Metrics of each run in the summary, without those that depend on the clock."""
     summary = json.loads((matrix.output / "results/latest/summary.json").read_text())
     return {
         run["name"]: {name: value for name, value in run["metrics"].items() if name not in OF_THE_CLOCK}

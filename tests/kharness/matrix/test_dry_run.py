@@ -139,7 +139,10 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Check
 
 
 def test_what_the_seeds_could_show_is_told(checkout: Checkout) -> None:
-    """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix, of one degree of freedom."""
+    """The smallest detectable effect follows SciPy's noncentral t at 4.5 %.
+
+    The deviation is that of an earlier matrix, with one degree of freedom.
+    """
     import numpy as np
     from scipy import stats  # takes seconds, and each worker of the suite imports this file
     from scipy.optimize import brentq

@@ -44,7 +44,7 @@ class OnTerminal:
         os.close(self._master)
 
     def exit_code(self) -> int:
-        """As a shell has it."""
+        """Exit code as a shell reports it."""
         status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return status if status >= 0 else 128 - status
 

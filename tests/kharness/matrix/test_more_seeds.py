@@ -137,7 +137,7 @@ def test_killed_between_the_plan_and_its_first_new_run_it_is_continued(
 
 
 def refused(checkout: Checkout, *arguments: str) -> str:
-    """What is said; nothing may have been written."""
+    """Output of a refused `make continue`, after checking that it changed no file."""
     before = everything(checkout.latest)
     code, output = checkout.run("continue", *arguments)
     assert code == 2, output

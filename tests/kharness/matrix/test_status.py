@@ -237,7 +237,7 @@ def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Checkout) -> None
 
 
 def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Checkout) -> None:
-    """As `make reproduce` leaves one."""
+    """`make reproduce` leaves such a run among the cells."""
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
     shutil.copytree(checkout.latest / "seed-1", checkout.latest / "seed-1_reproduced")
     run = f"results/{checkout.latest.name}/seed-1_reproduced"

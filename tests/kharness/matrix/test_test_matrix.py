@@ -44,7 +44,7 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
 
 
 def test_how_long_it_takes_is_said_before_it_begins(checkout: Checkout) -> None:
-    """By runs that have ended; of hours also how to shorten it."""
+    """The estimate comes from runs that have ended; a plan of hours also says how to shorten it."""
     put_run(checkout, "a", seconds=4000)
     given = ("CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam", "BASELINE=adam")
     code, output = checkout.run("test_matrix", *given)

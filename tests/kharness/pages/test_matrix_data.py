@@ -1,4 +1,4 @@
-"""What the page is sent of a matrix: cells, the recorded look, what came since, commands."""
+"""The page gets a matrix's cells, the recorded look, the runs since then, and commands."""
 
 from __future__ import annotations
 

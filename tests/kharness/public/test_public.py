@@ -73,7 +73,7 @@ def test_pyright_reads_the_types_as_mypy_does(root: Path, tmp_path: Path) -> Non
 
 
 def test_importing_it_imports_nothing() -> None:
-    """What takes time is not there; measured, it takes 1.5 ms."""
+    """Importing the package loads nothing slow: it was measured at 1.5 ms."""
     program = "import sys; before = set(sys.modules); import kharness; print(sorted({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "['__future__', 'kharness']\n"

@@ -1,4 +1,4 @@
-"""What mypy and pyright make of the public names; nothing runs this file."""
+"""Types of the public names as mypy and pyright infer them; nothing runs this file."""
 
 from __future__ import annotations
 

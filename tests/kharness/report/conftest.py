@@ -26,7 +26,7 @@ class MatrixDirectory:
     def __init__(
         self, directory: Path, axes: Mapping[str, Sequence[str]], included: Sequence[str] = ()
     ) -> None:
-        """Of the axes those `included` are MATRIX_INCLUDE's alone."""
+        """Axes named in `included` come from MATRIX_INCLUDE alone."""
         self.directory = directory
         self.axes = axes
         self.included = included
@@ -120,7 +120,7 @@ def training(
 
 
 class Make:
-    """What makes run directories."""
+    """Builders of run directories."""
 
     matrix = MatrixDirectory
     journal = staticmethod(write_journal)

@@ -95,7 +95,7 @@ def summarize(directory: Path) -> list[str]:
 
 
 def answer_of(read: Callable[[Path], list[str]], directory: Path) -> tuple[list[str], list[str]]:
-    """What it says, or the lines of its error."""
+    """Lines that a reader returns, or the lines of its error."""
     try:
         return read(directory), []
     except UserError as error:

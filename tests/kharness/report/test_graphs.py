@@ -95,7 +95,7 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: Make) ->
 
 
 def drawn(figure: Any) -> list[tuple[str, tuple[float, ...], Any, list[Any]]]:
-    """Of each line its color, its values, its dashes in line widths (offset, on, off), and its markers."""
+    """Color, values, dash pattern in line widths (offset, on, off) and markers of each line."""
     found = []
     for line in figure.axes[0].get_lines():
         offset, dashes = line._unscaled_dash_pattern  # what was asked for; no public method returns it

@@ -1,4 +1,4 @@
-"""What a report says first: its title, the verdict, what to run next, and what was compared."""
+"""A report opens with its title, the verdict, the next command, and the setups compared."""
 
 from __future__ import annotations
 

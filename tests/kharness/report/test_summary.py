@@ -1,4 +1,4 @@
-"""From run directories to means and deviations, checked by hand."""
+"""Means and deviations computed from run directories equal those worked by hand."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PARTS = {f"GPT2_{part}": ["y", "n"] for part in ("BIAS", "QK_NORM", "ROTARY", "T
 
 
 def test_settings_that_are_changed_one_at_a_time_make_short_labels(tmp_path: Path, make: Make) -> None:
-    """Of axes of MATRIX_INCLUDE alone: all else is as in the first variant, the baseline."""
+    """Axes come from MATRIX_INCLUDE alone, so a variant is named for what differs from the first one."""
     recipes = {"GPT2_RECIPE": ["modern", "gpt2"], "OPTIMIZER": ["muon", "adamw"]}
     made = make.matrix(tmp_path / "m", {**recipes, **PARTS}, included=["OPTIMIZER", *PARTS])
     usual = {"GPT2_RECIPE": "modern", "OPTIMIZER": "muon", **dict.fromkeys(PARTS, "y")}

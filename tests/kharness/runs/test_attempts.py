@@ -1,4 +1,4 @@
-"""What the attempts at a run say together: `make status` and the report agree on which of them failed."""
+"""`make status` and the report agree on which attempts at a run failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a directory is, by its files and those of the one above it."""
+"""A directory is told to be a run, a matrix or a cell by its files and those of its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's journal says where status.json is lost: found at its ends, however long it is."""
+"""A run whose status.json is lost has the status of its journal, read at the ends only."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ ALIVE, GONE, AWAY = (
 
 
 def attempt(number: int, process: Mapping[str, Any], *, started: float = LONG_AGO) -> dict[str, Any]:
-    """As run.json has it."""
+    """Attempt as run.json has it."""
     return {
         "attempt": number,
         "started": started,
@@ -50,14 +50,14 @@ def attempt(number: int, process: Mapping[str, Any], *, started: float = LONG_AG
 
 @dataclass(frozen=True)
 class Case:
-    """What lies in a run directory, and how the run stands."""
+    """A run directory's content, and the state of the run."""
 
     word: str
     reason: str = ""
     status: str = ""
     """In status.json; empty without it."""
     last: Mapping[str, Any] = field(default_factory=dict)
-    """Of its last attempt there."""
+    """Fields of its last attempt there."""
     attempts: Sequence[Mapping[str, Any]] = ()
     """In run.json, which is not there without any."""
     records: Sequence[Mapping[str, Any]] = ()

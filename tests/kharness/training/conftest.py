@@ -13,7 +13,7 @@ from monitoring.agent.starter import AgentStarter
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """What a training sets itself stays within its test."""
+    """Restore torch's thread count, which a training sets."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -16,7 +16,7 @@ def model() -> nn.Module:
 
 
 def moved(trained: nn.Module) -> None:
-    """As a step would: other weights, other statistics, one more batch."""
+    """Change weights and running statistics as a training step would."""
     with torch.no_grad():
         for weight in trained.parameters():
             weight.add_(torch.randn_like(weight))

@@ -268,7 +268,7 @@ def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_new_part_is_one_more_entry_and_is_never_dropped(tmp_path: Path) -> None:
-    """As a running mean of the weights would be: saved, restored, and refused where it is missing."""
+    """An added part, such as a running mean of the weights, is saved, restored, and refused if missing."""
     session, mean = Session(), nn.Linear(4, 8)
     state = training_state({**session.parts(), "mean": mean}, attempt=1)
     path = Checkpoints(tmp_path, attempt=1).save(3, state)

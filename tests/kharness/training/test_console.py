@@ -15,7 +15,7 @@ from kharness.training.console import KeptOutput, lasting_output
 
 @pytest.fixture(autouse=True)
 def standard_error() -> Iterator[None]:
-    """As it was: within a training it stays replaced until the process ends."""
+    """Restore standard error: a training replaces it until its process ends."""
     before = sys.stderr
     yield
     sys.stderr = before

@@ -122,7 +122,7 @@ def test_threads_are_set_or_left_alone() -> None:
 def test_a_model_is_compiled_as_the_options_say(
     root: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], compiled: dict[str, str]
 ) -> None:
-    """What torch.compile gets; nothing is compiled before the first call."""
+    """Arguments of torch.compile follow the options; nothing is compiled before the first call."""
     options, _ = parse(["--compile", *flags], root=root, model="gpt2", prog="train.py", description=None)
     given: list[dict[str, str]] = []
     model = torch.nn.Linear(2, 2)

@@ -192,7 +192,7 @@ def test_error_of_the_device_keeps_its_type_and_tells_its_cause() -> None:
 def test_torch_without_accelerator_error_does_not_hide_a_failing_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in torch 2.7."""
+    """Torch 2.7 has no AcceleratorError."""
     monkeypatch.delattr(torch, "AcceleratorError")
     error = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronous")
     with pytest.raises(RuntimeError) as caught, named_causes():

@@ -177,7 +177,7 @@ def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
 def test_a_step_is_checked_for_waiting_up_to_its_record(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU: torch's check is on within steps, and neither in evaluations and checkpoints nor after."""
+    """CUDA's sync check is on within steps, and off in evaluations, in checkpoints and after the training."""
     modes, seen = list[str](), list[tuple[str, str]]()
     monkeypatch.setattr("torch.cuda.set_sync_debug_mode", modes.append)
 

@@ -1,4 +1,4 @@
-"""From the configuration to a run: its directory, its names and its trackers."""
+"""A configuration gives a run its directory, its names and its trackers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def options(root: Path, results: Path, *flags: str) -> Options:
 
 
 def tracking(asked: Options, directory: Path | None, root: Path) -> dict[str, object]:
-    """What run.json says about trackers once a run was opened."""
+    """Trackers that run.json lists once the run was opened."""
     with open_run(asked, directory, root=root, identity={}) as run:
         content: dict[str, object] = orjson.loads((run.directory / "run.json").read_bytes())["tracking"]
     return content

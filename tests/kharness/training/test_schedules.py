@@ -109,7 +109,7 @@ def two_groups() -> torch.optim.Optimizer:
 
 
 def test_options_move_along_lines_in_the_groups_that_have_them() -> None:
-    """Of 10 steps beta1 moves in steps 2 to 4, the decay in the second half; what never decays goes on so."""
+    """In 10 steps beta1 moves in steps 2 to 4, the decay in the second half; groups without decay keep 0."""
     optimizer = two_groups()
     text = "beta1=0.5..0.9@2..4 weight_decay=0.1..0@50%..100%"
     schedules = OptionSchedules(text, optimizer, num_steps=10)

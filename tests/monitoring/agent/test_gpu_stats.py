@@ -91,7 +91,7 @@ def test_record_has_every_gpu_and_the_aggregates(tmp_path: Path) -> None:
 
 
 def test_value_that_is_no_number_is_one_that_was_not_measured(tmp_path: Path) -> None:
-    """As a driver may give it; a sampler's process already answers with null."""
+    """A NaN from a driver is recorded as null, as if it had not been measured."""
     stats = opened(tmp_path)
     for activity in (50.0, float("nan")):
         stats.append([sample(0, joules=10, sm_activity_percent=activity)], time=0.0, global_step=0)

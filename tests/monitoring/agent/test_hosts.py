@@ -53,7 +53,7 @@ class Hosts(NamedTuple):
     end: Callable[[], object]
 
     def stats(self, kind: str) -> list[dict[str, Any]]:
-        """What the second host has sampled so far."""
+        """Samples that the second host has written so far."""
         return list(read_rotated(self.run.directory / f"{kind}_stats.node1.jsonl"))
 
 

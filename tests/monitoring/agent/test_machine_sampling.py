@@ -123,7 +123,7 @@ def test_bad_options_are_refused(run_dir: Path, asked: dict[str, float], message
 def test_trackers_hold_the_samples_of_other_hosts_by_their_names(
     run_dir: Path, tracker: str, shared_trackio: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two hosts whose names one pattern of SQL's LIKE would mix up, one of which begins later."""
+    """Two hosts have names that one pattern of SQL's LIKE would match, and one begins later."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     trackers: dict[str, dict[str, object]] = {tracker: {}}
     with Run(run_dir, name="n", project=f"h-{tracker}", config={}, trackers=trackers, agent=False) as run:

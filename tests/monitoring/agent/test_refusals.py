@@ -75,7 +75,7 @@ def test_records_without_points_say_nothing_for_a_sink_that_refuses_all_others()
 
 
 def test_sink_that_goes_down_meanwhile_is_no_refusal() -> None:
-    """What was refused before is put aside, once the sink has taken another record."""
+    """Records refused before are put aside once the sink has accepted another one."""
     for down_at in range(1, 12):
         sink, told = Sink({3}, down_at=down_at), Told()
         with pytest.raises(OSError, match="No space"):

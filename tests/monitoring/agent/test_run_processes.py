@@ -282,7 +282,7 @@ def test_rank_with_a_mask_of_its_own_says_which_gpus_it_may_use(
 
 
 def test_start_record_is_found_once_it_is_complete(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read of a journal is not read again: a run without a start record may be long."""
+    """Bytes of a journal are read once: a run without a start record may be long."""
     monkeypatch.setattr(run_processes, "LOOK_EVERY", 0.0)
     run_dir.mkdir(parents=True)
     journal = run_dir / "metrics.jsonl"

@@ -138,7 +138,7 @@ def test_agent_compresses_what_an_earlier_one_moved_aside(gpus: SimulatedNvml, r
 def test_gpus_of_ranks_with_a_mask_each_are_sampled_once_each(
     gpus: SimulatedNvml, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Slurm and torchrun's launchers set them; rank 2 shares that of rank 1."""
+    """Slurm and torchrun launchers set such masks; rank 2 shares the GPU of rank 1."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with opened(run_dir) as run:
         run.log_step(1, train_loss=1.0)

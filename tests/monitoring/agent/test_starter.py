@@ -98,7 +98,7 @@ def delivered(directory: Path) -> list[str]:
 
 
 def about(process: psutil.Process) -> dict[str, Any]:
-    """What makes a process what it is, apart from its parent."""
+    """Properties of a process that do not depend on its parent."""
     status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return {
         "leads_session": os.getsid(process.pid) == os.getpgid(process.pid) == process.pid,

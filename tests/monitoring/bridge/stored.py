@@ -1,4 +1,4 @@
-"""What trackers have kept of a program, steps with their losses in the order in which they were written.
+"""Losses by step that trackers have stored of a program, in the order in which they were written.
 
 Read by TensorBoard's own reader and by SQLite; W&B's log by ours, for its own package reads it in no Python.
 """

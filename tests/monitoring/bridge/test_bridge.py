@@ -47,7 +47,7 @@ def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridg
 
 
 def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:
-    """As in a matrix, whose output.log has what the bridge says."""
+    """In a matrix the bridge prints into output.log, too; the failure is still the program's last line."""
     run_dir.mkdir()
     code = "print('step 1 loss 0.5'); raise SystemExit('no such file: a.txt')"
     program = [sys.executable, "-c", code]
@@ -61,7 +61,7 @@ def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_
 
 
 def test_number_that_was_cut_off_is_no_value_whatever_follows_it(run_dir: Path) -> None:
-    """What the bridge says follows it in a matrix; on a full disk all of the mark between them, or a part."""
+    """A number cut off when the program dies is dropped; a full disk may cut the mark behind it, too."""
     run_dir.mkdir()
     log = run_dir / "output.log"
     program = (

@@ -1,4 +1,4 @@
-"""What a tracker has written becomes a run, every value once."""
+"""Importing a tracker's files makes a run with every value once."""
 
 from __future__ import annotations
 

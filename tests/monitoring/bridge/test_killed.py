@@ -37,7 +37,7 @@ class Kind:
 
     words: Sequence[str]
     stored: Callable[[Path], Losses]
-    """What its store has kept, of a run directory."""
+    """Losses that its store holds, given the run directory."""
     options: Sequence[str] = ()
     """The bridge's."""
 

@@ -1,4 +1,4 @@
-"""What is read from lines as programs print them, and what is left alone."""
+"""Reports in printed lines are recognized; other lines are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real programs report by their own trackers and prints is recorded, to the last value."""
+"""Values that real programs report to trackers or print are recorded, to the last one."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_a_named_file_that_is_not_there_is_told(run_dir: Path, bridged: Bridged)
 
 
 def test_what_another_program_has_just_written_is_its_own(results: Path, bridged: Bridged) -> None:
-    """As in a matrix, whose next run begins when the last has ended."""
+    """The next run of a matrix begins when the last has ended, and reads none of its files."""
     assert bridged(results / "one", *ours("tensorboard", 3)).returncode == 0
     for file in (results / "runs").rglob("events.*"):
         os.utime(file)

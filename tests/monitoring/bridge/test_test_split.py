@@ -1,4 +1,4 @@
-"""What a program measures on its test split is the run's result, as of a training of the tree."""
+"""Metrics of a program's test split are the run's result, like those of a training of the tree."""
 
 from __future__ import annotations
 

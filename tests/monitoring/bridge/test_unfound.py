@@ -100,7 +100,7 @@ def test_rows_that_another_program_added_between_two_attempts_stay_its_own(
 def test_rows_that_may_be_of_another_run_are_named_once_and_the_next_ones_recorded(
     run_dir: Path, store: Path, bridged: Bridged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a loss of power: what told who was there is gone."""
+    """A power loss removes the marks of running bridges, so the rows in between could be another run's."""
     monkeypatch.setenv("TMPDIR", str(run_dir.parent))
     said = attempted(bridged, run_dir, store, [1, 2, KILLED])
     shutil.rmtree(run_dir.parent / f"monitoring-bridges-{os.getuid()}")

@@ -28,7 +28,7 @@ def launch(
     processes: int,
     codes: Sequence[int] = (),
 ) -> None:
-    """As torchrun starts a program, but that Lightning starts its processes itself.
+    """Start a program as torchrun does; Lightning starts its processes itself.
 
     `codes` are the exit codes that are expected, if not all 0.
     """

@@ -1,4 +1,4 @@
-"""What all frameworks' callbacks promise, by framework, case and number of processes.
+"""Callbacks of all frameworks keep one contract, by framework, case and number of processes.
 
 Nothing that the framework logs is lost; a training is a new run unless it resumes a checkpoint; an evaluation
 alone is a run; ranks are known; an error that the program catches is how the training ended.
@@ -145,7 +145,7 @@ def test_nothing_that_is_logged_is_lost(trained: Run, framework: str, processes:
 
 
 def values(found: list[Record]) -> list[str]:
-    """What is measured, as text; the epoch, which frameworks add to all, is that of many records."""
+    """Measured values as text; the epoch is left out, which frameworks add to many records."""
     left_out = ENVELOPE | {"epoch", "step"}
     return [json.dumps(value) for one in found for name, value in one.items() if name not in left_out]
 

@@ -93,7 +93,7 @@ def test_examples_train_with_two_processes(
     run: str,
     journals: int,
 ) -> None:
-    """As torchrun starts them, and Lightning by `devices=2`; accelerate calls trackers on one process."""
+    """Torchrun starts the processes, Lightning its own (`devices=2`); accelerate calls trackers on one."""
     text = example(root, f"{program}.py")
     with_two = text.replace('accelerator="cpu",', 'accelerator="cpu", devices=2,')
     with_two = with_two.replace("use_cpu=True", 'use_cpu=True, ddp_backend="gloo"')

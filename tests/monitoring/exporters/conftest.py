@@ -24,7 +24,7 @@ Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scrape(address: str, accept: str = "", *, patience: float | None = None) -> str:
-    """What a scrape of HOST:PORT answers; with `patience` it is one of a Prometheus that waits so long."""
+    """Text that HOST:PORT answers to a scrape; `patience` is the timeout a Prometheus announces."""
     headers = {"Accept": accept}
     if patience is not None:
         headers["X-Prometheus-Scrape-Timeout-Seconds"] = str(patience)
@@ -46,7 +46,7 @@ def of(found: dict[str, float], metric: str) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def _no_shared_ports_left(tmp_path: Path) -> Iterator[None]:
-    """What killed agents leave below /tmp is removed with the test."""
+    """Remove the files that killed agents left below /tmp."""
     yield
     for file in PLACE.glob(f"kharness-{os.getuid()}/*/*"):
         with contextlib.suppress(OSError):  # another test's, which has just removed it

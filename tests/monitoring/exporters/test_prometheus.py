@@ -1,4 +1,4 @@
-"""What a scrape shows, from runs in files, through HTTP; no restart and no second attempt bends a counter."""
+"""Scrapes over HTTP show runs from their files; restarts and further attempts bend no counter."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_machines_are_shown_once_and_what_trains_on_them_once_a_run(results: Pat
 
 
 def test_dcgms_names_are_those_of_its_own_list(root: Path, run_dir: Path) -> None:
-    """Of NVIDIA's GPUs, in its units; a value that a GPU does not have is not there."""
+    """DCGM's metrics exist for NVIDIA GPUs only, in DCGM's units; a value that a GPU lacks is left out."""
     full = simulated_gpu(0, **MEASURED)
     stats = GpuStats(run_dir)
     with new_run(run_dir), shown(run_dir) as address:

@@ -221,7 +221,7 @@ def test_every_panel_shows_a_training_to_its_end(
 
 
 def variables(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, set[str]]:
-    """What the template variables offer."""
+    """Values that the template variables offer."""
     offered = {}
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
@@ -245,7 +245,7 @@ def is_shown(panel: dict[str, Any], prometheus: Prometheus) -> bool:
 
 
 def lint(metrics: str) -> list[str]:
-    """What promtool has to say about a scrape."""
+    """Complaints of promtool about a scrape."""
     done = subprocess.run(
         ["promtool", "check", "metrics"],
         input=metrics,

@@ -46,7 +46,7 @@ def sample(
 
 
 def record(meter: Meter, samples: list[GpuSample], time: float) -> dict[str, Any]:
-    """What gpu_stats.jsonl would hold of it."""
+    """Record that gpu_stats.jsonl would hold."""
     measured, totals = meter.measure(samples, time)
     return {
         "time": time,

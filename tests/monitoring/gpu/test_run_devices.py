@@ -22,7 +22,7 @@ OWN, RANK, OTHER = 100, 101, 900
 
 @dataclass
 class Evidence:
-    """What is known of a run whose processes are OWN and RANK."""
+    """Evidence about a run whose processes are OWN and RANK."""
 
     pids_are_ours: bool = True
     said: list[str] = field(default_factory=list)

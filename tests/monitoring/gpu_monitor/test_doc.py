@@ -75,7 +75,7 @@ def document(root: Path) -> str:
 
 
 def blocks(document: str, language: str) -> list[str]:
-    """What stands between fences of a language."""
+    """Bodies of the fenced blocks in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", document, flags=re.M | re.S)
 
 

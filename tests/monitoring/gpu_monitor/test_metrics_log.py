@@ -22,7 +22,7 @@ def sample(number: int, gpu: int = 0, state: str = "ok") -> dict[str, object]:
 
 
 def compress(arguments: list[str]) -> None:
-    """What the process with these arguments does; here, and at the priority of this one."""
+    """Compress in this process, at its priority, as the process with these arguments would."""
     path, file_bytes, keep = arguments
     compress_full(Path(path), file_bytes=int(file_bytes), keep=int(keep))
 
@@ -97,7 +97,7 @@ def test_archive_that_a_kill_left_beside_its_file_is_read_once(
 def test_exception_within_the_change_of_files_loses_no_line(
     tmp_path: Path, by_hand: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a signal handler, or of a disk that takes no new file."""
+    """A signal handler's exception or a full disk during the rotation loses no line."""
     log = MetricsLog(tmp_path, "gpu_metrics", STAMP, file_bytes=1000)
     real, failing = os.open, [OSError(28, "No space left on device"), KeyboardInterrupt()]
 

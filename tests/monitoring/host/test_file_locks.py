@@ -67,7 +67,7 @@ def test_a_held_lock_ends_with_its_process_though_a_child_lives_on(opened: Open)
 
 
 def test_a_child_that_did_not_hold_keeps_the_lock(opened: Open) -> None:
-    """What `hold` is for: the same without it."""
+    """A forked child keeps the lock by its open file, which is why `hold` exists."""
     mine, another = opened(), opened()
     assert file_locks.try_lock(mine)
     parent_says, parent = os.pipe()

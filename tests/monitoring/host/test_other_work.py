@@ -52,7 +52,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def test_a_reading_splits_the_time_of_the_processors(proc: Proc) -> None:
-    """Of processor 1 alone: 400 ticks more, 100 of them idle or waiting, 120 of the tree."""
+    """Processor 1 alone counts: 400 ticks more, 100 of them idle or waiting, 120 of the process tree."""
     proc.machine("0 0 0 0 0 0 0 0", "100 10 40 500 50 5 5 10")
     proc.process(10, 1, 30)
     proc.process(11, 10, 20)
@@ -143,7 +143,7 @@ def test_what_the_system_does_not_say_is_not_measured(proc: Proc, files: Mapping
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_busy_process_is_ours_or_other_work(ours: bool) -> None:
-    """Of a second of CPU time that a child uses; what else the machine does can only add to the others."""
+    """A child's second of CPU time counts as ours or as other work; other load can only add to the latter."""
     command = [sys.executable, "-c", "print('idle', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
         assert stranger.stdout is not None

@@ -1,4 +1,4 @@
-"""What is known of processes: of a recorded /proc, whose figures are compared whole, and of real ones."""
+"""Facts of processes are compared whole on a recorded /proc, and checked on real ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ctypes.CDLL(None).syscall(exit_thread, 0)
 
 
 def test_a_process_of_which_threads_are_still_to_end_is_waited_for() -> None:
-    """As a killed one is on a busy machine: gone by /proc, and not to be reaped yet."""
+    """A killed process on a busy machine may be gone from /proc and not reapable yet."""
     with subprocess.Popen([sys.executable, "-c", WITHOUT_LEADER], stdin=subprocess.PIPE) as child:
         wait_until(lambda: process_started(child.pid) is None)
         assert reaped(child.pid) is None

@@ -290,7 +290,7 @@ def test_end_record_is_written_whatever_is_in_it(metrics: dict[str, object], sta
 
 
 def _nulled(value: object) -> object:
-    """What strict JSON holds of a JSON value with NaN and infinities, and names with lone surrogates."""
+    """The JSON value with null for NaN and infinities, as strict JSON has it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

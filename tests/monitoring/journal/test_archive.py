@@ -100,7 +100,7 @@ def test_tail_sees_each_record_once_while_files_become_archives(tmp_path: Path, 
 
 
 def test_archive_that_a_kill_left_beside_its_file_is_read_once(tmp_path: Path) -> None:
-    """As between the rename and the removal; half an archive, as within the writing of it, goes."""
+    """A kill between rename and removal leaves both files; a half-written archive is removed."""
     path = tmp_path / "gpu_stats.jsonl"
     journal = RotatingJournal(path, file_bytes=1000, keep=9)
     write(journal, 20)

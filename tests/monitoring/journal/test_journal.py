@@ -126,7 +126,7 @@ def is_interrupted(number: int, error: type[Exception], call: Callable[[], None]
 
 
 def part_of_a_line(fd: int, line: bytes) -> int:
-    """As write(2) on a disk that is full after seven bytes."""
+    """Write seven bytes, as write(2) does on a disk that is then full."""
     return os.write(fd, line[:7])
 
 

@@ -63,7 +63,7 @@ def test_kill_between_moving_and_beginning_loses_nothing(tmp_path: Path) -> None
 
 
 def test_file_that_is_met_twice_is_told_once(tmp_path: Path) -> None:
-    """As a reader may who opens the newest before it lists the full ones."""
+    """A reader may open the newest file before it lists the full ones."""
     path = tmp_path / "gpu_stats.jsonl"
     write(opened(path), 5)
     full_path(path, 1, 5).hardlink_to(path)

@@ -92,7 +92,7 @@ def vanishing_gradient(noise: random.Random) -> Iterator[Row]:
 
 
 def overfitting(noise: random.Random) -> Iterator[Row]:
-    """From somewhere on its validation loss rises by a fifth to a half a hundred steps."""
+    """Validation loss rises from some step on, by a fifth to a half per hundred steps."""
     at, rate = noise.randrange(100, STEPS - 250), noise.uniform(0.2, 0.5)
     return _evaluated(noise, lambda step: 1.05 + rate * max(0, step - at) / 100)
 

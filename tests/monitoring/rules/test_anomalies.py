@@ -93,7 +93,7 @@ def test_real_training_overfits_from_where_its_validation_loss_rises(root: Path)
 
 
 def noisy(*levels: tuple[int, float]) -> list[Row]:
-    """So many steps at each loss, with 2% of noise."""
+    """Step records at each loss for its number of steps, with 2% of noise."""
     noise = random.Random(1)
     losses = [level * noise.gauss(1.0, 0.02) for count, level in levels for _ in range(count)]
     return [

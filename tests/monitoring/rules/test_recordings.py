@@ -56,7 +56,7 @@ def test_other_work_in_bursts_is_no_slow_step_of_a_training() -> None:
 
 
 def test_no_training_is_recorded_twice() -> None:
-    """By what it is trained with, seed included, in both parts."""
+    """Recordings in both parts differ in model or flags, seed included."""
     found = [f"{one['model']} {sorted(one['flags'].items())}" for part in PARTS for one in recordings(part)]
     assert len(found) == len(set(found))
 

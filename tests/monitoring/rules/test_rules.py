@@ -66,7 +66,7 @@ def look(directory: Path, config: Mapping[str, object] | None = None, *, now: fl
 
 
 def told(directory: Path) -> list[tuple[Any, ...]]:
-    """What stands in alerts.jsonl: rule, state, subject, value and the seq of the record that showed it."""
+    """Alerts in alerts.jsonl: rule, state, subject, value and the seq of the record that showed it."""
     keys = ("rule", "state", "subject", "value", "source_seq")
     return [tuple(alert.get(key) for key in keys) for alert, _ in read_records(directory / "alerts.jsonl")]
 

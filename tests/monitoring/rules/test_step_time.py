@@ -23,7 +23,7 @@ OTHER = f"other processes have the processors: {SLOW}"
 
 
 def training(*parts: tuple[int, tuple[float, float]]) -> Iterable[dict[str, object]]:
-    """So many step records of each: seconds per step, and of these without a processor."""
+    """Step records in parts of equal pace: seconds per step, and those of them without a processor."""
     time, step = 0.0, 0
     for count, (seconds, waited) in parts:
         for _ in range(count):

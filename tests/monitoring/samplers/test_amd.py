@@ -87,7 +87,7 @@ def test_what_a_card_does_not_tell_is_null(kernel: Kernel) -> None:
 
 
 def test_card_without_a_sensor_at_its_edge_tells_its_junction(kernel: Kernel) -> None:
-    """As of MI300: temp1 is not there."""
+    """MI300 has no temp1, its edge sensor."""
     device = kernel.amd()
     for name in ("temp1_label", "temp1_input"):
         (device / "hwmon/hwmon3" / name).unlink()

@@ -24,7 +24,7 @@ FIELDS = {
 
 
 def printed() -> list[dict[str, Any]]:
-    """By field, of each GPU; None for what it does not have."""
+    """Values of each GPU that nvidia-smi prints, by field; None for those it does not have."""
     query = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     done = subprocess.run(query, check=True, capture_output=True, text=True)
     return [

@@ -327,7 +327,7 @@ def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Callable
 
 
 def test_gpu_that_gives_no_value_is_well(sampling: Callable[..., Sampling]) -> None:
-    """As a device that supports none of them: each is null, and nothing has failed."""
+    """A device that supports none of the values has null in each, and no failure."""
     process = sampling("gpus 1", *(f"gpu 0 {name} unsupported" for name in VALUES))
     process.sample()
     [sample] = process.sample()
@@ -342,7 +342,7 @@ def test_gpu_that_gives_no_value_is_well(sampling: Callable[..., Sampling]) -> N
 
 
 def test_gpu_of_which_every_value_is_refused_is_in_error(sampling: Callable[..., Sampling]) -> None:
-    """As in a container without rights; what the device does not support beside it is no answer either."""
+    """A container without rights refuses every value; unsupported ones among them are no answer either."""
     words = ["unsupported", "denied"]
     script = [f"gpu 0 {name} {words[place % 2]}" for place, name in enumerate(VALUES)]
     first, second = sampling("gpus 2", *script).sample()

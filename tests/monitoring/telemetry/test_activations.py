@@ -19,13 +19,13 @@ SMALL = Shape(vocabulary=64, block_size=8, layers=2, heads=2, width=16, dropout=
 
 
 def hooks(model: nn.Module) -> int:
-    """What is attached to a model."""
+    """Number of hooks and listeners attached to a model."""
     listening = sum(getattr(module, "on_attention", None) is not None for module in model.modules())
     return listening + sum(len(module._forward_hooks) for module in model.modules())
 
 
 def test_statistics_by_hand() -> None:
-    """Of 0, 0, 3, -5: mean -1/2, squares around it 1/4 + 1/4 + 49/4 + 81/4 = 33."""
+    """Statistics of 0, 0, 3, -5: mean -1/2, squares around it 1/4 + 1/4 + 49/4 + 81/4 = 33."""
     found = statistics(torch.tensor([[0.0, -0.0], [3.0, -5.0]], requires_grad=True))
     assert {name: value.item() for name, value in found.items()} == pytest.approx(
         {"mean": -0.5, "std": math.sqrt(33 / 4), "max_abs": 5, "zero_fraction": 0.5}

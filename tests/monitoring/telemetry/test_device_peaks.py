@@ -21,7 +21,7 @@ class Other(NamedTuple):
 
     chip: str
     share: float = 1.0
-    """Of its figure for matrix products: half, where that is with sparsity."""
+    """Factor on its figure for matrix products: half, where that is with sparsity."""
     of_int8: float = 0.0
     """Its bfloat16 is that of vectors: that of matrices is so much of its int8."""
 

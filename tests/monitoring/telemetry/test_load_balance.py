@@ -83,7 +83,7 @@ def test_ranks_that_take_turns_waste_as_much_and_none_is_slow(tmp_path: Path) ->
 
 
 def test_equal_ranks_whose_steps_vary_are_even(tmp_path: Path) -> None:
-    """As three quiet ranks of a busy machine: each step another one is late, by chance."""
+    """Three equal ranks on a busy machine are late in turns, by chance."""
     random = Random(0)
     for rank in range(3):
         steps = [(0.0, 4.0 * random.lognormvariate(0.0, 0.3), 0.0) for _ in range(300)]
@@ -192,7 +192,7 @@ def test_a_rank_that_is_busy_between_its_steps_is_named(tmp_path: Path) -> None:
 
 
 def test_one_long_wait_outside_of_the_phases_names_nobody_and_proves_nothing_even(tmp_path: Path) -> None:
-    """As for a checkpoint of rank 0."""
+    """A checkpoint of rank 0 causes such a wait."""
     journal(tmp_path, 0, [(1.0, 2.0, 1.0)] * 4, collectives=[0.5, 0.5, 0.5, 0.5])
     journal(tmp_path, 1, [(1.0, 2.0, 1.0)] * 4, collectives=[0.5, 0.5, 8.5, 0.5])
     found, _ = rank_balance(tmp_path)

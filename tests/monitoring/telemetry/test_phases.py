@@ -28,7 +28,7 @@ def step(phases: Phases, cuda: SimulatedCuda, *milliseconds: float) -> None:
 
 
 def numbers(reading: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a reading whose steps the device has done."""
+    """Seconds of each phase, once the device has done the steps."""
     assert all(number.arrived() for number in reading.values())
     return {phase: number.item() for phase, number in reading.items()}
 
@@ -141,7 +141,7 @@ def test_what_passes_in_a_collective_is_left_out(simulated_cuda: SimulatedCuda) 
 
 
 def test_waiting_within_a_phase_is_left_out(simulated_cuda: SimulatedCuda) -> None:
-    """As of gradients that are averaged in backward, in one of two micro-batches."""
+    """Averaging gradients in backward, in one of two micro-batches, counts as waiting."""
     cuda = simulated_cuda
     cuda.done[0] = 1e9
     phases = DevicePhases("cuda:0", DevicePool(cuda))
@@ -227,7 +227,7 @@ def test_forward_and_backward_are_recorded_apart_and_together(simulated_cuda: Si
 
 
 def test_work_before_and_after_waiting_is_that_of_its_phase(simulated_cuda: SimulatedCuda) -> None:
-    """As of a forward pass before which buffers are sent; an evaluation between steps counts nowhere."""
+    """Buffers are sent before a forward pass; an evaluation between steps counts nowhere."""
     cuda = simulated_cuda
     cuda.done[0] = 1e9
     phases = DevicePhases("cuda:0", DevicePool(cuda))
@@ -266,7 +266,7 @@ def test_work_before_and_after_waiting_is_that_of_its_phase(simulated_cuda: Simu
 def test_without_proof_that_waiting_was_left_out_there_are_no_collectives(
     simulated_cuda: SimulatedCuda,
 ) -> None:
-    """As of a model that ranks share, whose weights are gathered within the phases."""
+    """A sharded model gathers weights within the phases."""
     simulated_cuda.done[0] = 1e9
     for phases in (HostPhases(), DevicePhases("cuda:0", DevicePool(simulated_cuda))):
         phases.waiting_stays()

@@ -1,4 +1,4 @@
-"""What the profiler writes, when, and that it changes no result."""
+"""The profiler writes its files on schedule and changes no result."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_without_a_schedule_all_is_one_cycle(tmp_path: Path) -> None:
 
 
 def test_a_trace_is_one_of_the_trace_event_format(tmp_path: Path) -> None:
-    """Of the document "Trace Event Format".
+    """Traces follow the document "Trace Event Format".
 
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU: in its JSON object format
     traceEvents is required; an event has ph, ts in microseconds, pid and tid, a complete one (X) its dur,
@@ -105,7 +105,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def faults(event: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one event, by its phase."""
+    """Violations of the format in one event, by its phase."""
     fields = REQUIRED.get(event.get("ph", ""))
     if fields is None:
         yield f"unknown phase: {event}"

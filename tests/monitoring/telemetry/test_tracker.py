@@ -181,7 +181,7 @@ def test_timers_measure_blocks_and_functions_also_within_themselves_and_those_th
 
     @tracker.timer("counted")
     def count_down(number: int) -> int:
-        """Of this one."""
+        """Recurse this many times."""
         return count_down(number - 1) if number else 0
 
     assert count_down(4) == 0

@@ -83,7 +83,7 @@ def test_the_usual_formula_stands_beside() -> None:
 
 
 def test_flops_of_several_types_take_each_its_own_time() -> None:
-    """As of a ResNet in float32 on an A100: convolutions in TF32, its last layer not."""
+    """A ResNet in float32 on an A100 runs its convolutions in TF32 and its last layer in float32."""
     name = "NVIDIA A100-SXM4-80GB"
     use = Utilization.of(
         {"tf32": 155e12, "float32": 0.5e12}, device=name, hardware_flops_per_step={"tf32": 310e12}

@@ -130,7 +130,7 @@ def look(app: Dashboard, size: tuple[int, int], *keys: str, then: Then | None = 
 
 
 def styles(app: Dashboard, size: tuple[int, int]) -> dict[str, str]:
-    """What is a warning or bad -> its style."""
+    """Style of each text that is a warning or bad."""
     look(app, size)
     picture: list[Line] = app.picture(*size)
     found = {

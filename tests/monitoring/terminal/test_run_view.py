@@ -1,4 +1,4 @@
-"""What the dashboard shows of a run, from its files."""
+"""The dashboard shows a run from its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs show of the past: windows, gaps, means over longer times, and what a run recorded before."""
+"""Graphs of the past show windows, gaps, means over longer times, and values from before the dashboard."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Pty:
         os.close(theirs)
 
     def until(self, text: bytes) -> bytes:
-        """What is shown up to a text, or up to the end of the program if it never is."""
+        """Output up to a text, or up to the program's end if the text never comes."""
         shown = b""
         while text not in shown:
             try:

@@ -106,7 +106,7 @@ def new_run(directory: Path, project: str, *trackers: str) -> Run:
 
 @dataclass
 class UploadedRun:
-    """What the server holds of one run; history lines are kept by their offset, as W&B keeps them."""
+    """A run on the server; history lines are kept by their offset, as W&B keeps them."""
 
     project: str
     entity: str | None = None

@@ -36,7 +36,7 @@ def raise_alerts(directory: Path) -> None:
 
 
 def in_trackio(run: Followed) -> Shown:
-    """By Trackio's own reader, oldest first."""
+    """Alerts read by Trackio's own reader, oldest first."""
     from trackio.sqlite_storage import SQLiteStorage
 
     project = trackio.project_name(run.info.project)
@@ -45,7 +45,7 @@ def in_trackio(run: Followed) -> Shown:
 
 
 def in_wandb(run: Followed) -> Shown:
-    """By W&B's own messages, without what makes a title one of a kind and the step in the text."""
+    """Alerts in W&B's own messages, without the title's disambiguation and the step in the text."""
     [log] = run.directory.glob("wandb/offline-run-*/run-*.wandb")
     found = (wandb._record(stored.data) for stored in read_log(log))
     return [

@@ -1,4 +1,4 @@
-"""What is encoded here for speed is byte for byte what the trackers' own libraries make of it."""
+"""Our fast encoders give the same bytes as the trackers' own libraries."""
 
 from __future__ import annotations
 

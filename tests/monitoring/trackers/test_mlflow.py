@@ -106,7 +106,7 @@ def test_mlflow_holds_every_point_once_after_a_restart_of_the_run(run: Followed)
 
 
 def test_delivery_that_is_repeated_doubles_nothing(run: Followed, tmp_path: Path) -> None:
-    """As after a SIGKILL between the points and what says that they are there."""
+    """A SIGKILL may come between writing the points and recording that they are there."""
     run.train(12)
     assert run.follow().returncode == 0
     whole = held(run)["points"]

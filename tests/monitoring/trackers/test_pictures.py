@@ -104,7 +104,7 @@ def test_agent_delivers_pictures_with_the_points_of_their_records(
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "wandb"])
 def test_file_torn_at_any_byte_gets_each_picture_once(followed: MakeFollowed, tracker: str) -> None:
-    """As after a SIGKILL; W&B's file of a picture is then there without the row that names it."""
+    """A SIGKILL may tear the file anywhere; W&B's picture file then exists without its row."""
     run = followed(tracker)
     pictures = train(run)
     deliver(run)
@@ -120,7 +120,7 @@ def test_file_torn_at_any_byte_gets_each_picture_once(followed: MakeFollowed, tr
 
 
 def test_row_that_was_not_written_to_trackio_gets_its_picture_once(followed: MakeFollowed) -> None:
-    """As after a SIGKILL between the file and the transaction."""
+    """A SIGKILL may come between writing the picture and the transaction."""
     run = followed("trackio")
     pictures = train(run)
     deliver(run)
@@ -163,7 +163,7 @@ def test_wandb_uploads_pictures_with_the_rows_that_name_them(
 
 
 def wandb_image(content: bytes, stem: str) -> dict[str, object]:
-    """What a server got of `run.log({"predictions": wandb.Image("red.png")})` from wandb 0.31.0's `sync`."""
+    """Image a server got of `run.log({"predictions": wandb.Image("red.png")})` from wandb 0.31.0's `sync`."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = f"media/images/{stem}_{sha256[:20]}.png"
     about = {"_type": "image-file", "sha256": sha256, "size": len(content), "path": path}

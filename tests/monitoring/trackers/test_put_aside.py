@@ -77,7 +77,7 @@ def test_refused_records_are_neither_asked_for_nor_counted_again(poisoned: Path)
 def test_sink_that_refuses_everything_fails_and_keeps_its_place(
     tmp_path: Path, followed: MakeFollowed
 ) -> None:
-    """As with a library of another version: what it refuses now it may take later."""
+    """A library of another version may refuse every record now and accept them later."""
     with new_run(tmp_path / "run", "all", "trackio") as run:
         for step in range(1, 4):
             run.log_step(step, train_loss=1 / step)

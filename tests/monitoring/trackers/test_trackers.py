@@ -1,4 +1,4 @@
-"""What holds for every tracker: each point of the journal once, through restarts, SIGKILLs, late starts."""
+"""Every tracker has each point of the journal once, through restarts, SIGKILLs and late starts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def shown(tracker: str, points: list[TrackerPoint]) -> list[TrackerPoint]:
 
 
 def ordered(points: list[TrackerPoint]) -> list[TrackerPoint]:
-    """As they came, but for the order within a record, which no tracker keeps."""
+    """Points in their order, sorted by metric within a record, whose order no tracker keeps."""
     assert [point.seq for point in points] == sorted(point.seq for point in points)
     return sorted(points, key=lambda point: (point.seq, point.metric))
 

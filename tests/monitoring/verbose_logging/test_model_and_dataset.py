@@ -1,4 +1,4 @@
-"""What is said of models and datasets, whatever they are; looking at them changes nothing."""
+"""Models and datasets of any kind are described; describing changes nothing."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_dataset_has_structure_size_and_one_sample() -> None:
 
 def test_datasets_with_columns_and_features_say_them() -> None:
     class Table(list[dict[str, int]]):
-        """What of datasets.Dataset is looked at; importing that takes eight seconds."""
+        """Stand-in for datasets.Dataset with the parts that are read; importing that takes eight seconds."""
 
         column_names = ("label",)
         features: ClassVar = {"label": "Value('int64')"}

@@ -389,7 +389,7 @@ def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:
 
 
 def test_the_slider_shows_runs_as_they_stood(page: Browser) -> None:
-    """By keys; the address has the moment, and a run that had not begun is not there."""
+    """Keys move the slider; the address has the moment, and a run that had not begun is hidden."""
     page.press("t")
     page.until("document.activeElement.type === 'range' && document.activeElement.max === '1000'")
     page.press("Home")

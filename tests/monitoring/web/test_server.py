@@ -130,7 +130,7 @@ def test_script_and_style_are_kept_by_browsers_under_names_of_their_content(serv
 def test_a_first_picture_is_of_the_whole_run_and_the_rest_is_read_after_it(
     listed: Server, folder: Path
 ) -> None:
-    """Of a journal that nobody has opened; a spike may be missing in what is marked as sampled."""
+    """A journal that nobody has opened is sampled first and marked as coarse; a spike may be missing."""
     copy = shutil.copytree(folder / "spiky", folder / "unopened")
     wait_until(
         lambda: "results/unopened" in str(listed.json("/api/runs")["rows"]),
@@ -217,7 +217,7 @@ def test_a_request_to_a_run_that_has_ended_is_refused_with_the_reason(listed: Se
 
 
 def test_fuzzed_requests_get_an_answer_and_harm_nobody(listed: Server) -> None:
-    """Of 300, most are refused; none is a bug (500), and the page works after them."""
+    """Most of 300 requests are refused, none is a bug (500), and the page works after them."""
     random_ = random.Random(20261124)
     letters = string.ascii_letters + string.digits + "%/.?&=[]{}\"'\\<>:;,+-_~ "
     paths = [
@@ -367,7 +367,7 @@ def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
 def test_a_run_that_hangs_is_told_and_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a network's file system: the others are shown, and the run when it answers again."""
+    """A run on a network file system that hangs does not delay the others, and is shown once it answers."""
     for name in ("first", "hangs", "last"):
         with opened(tmp_path / "results" / name, config={}) as run:
             run.log_step(1, train_loss=1.0)

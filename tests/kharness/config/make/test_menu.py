@@ -239,7 +239,7 @@ class Screen:
 
     @property
     def entries(self) -> list[str]:
-        """What the page shows: from the menu's path to the last entry."""
+        """Entries that the menu shows, from its path to the last one."""
         return "\n".join(self.lines[:19]).rstrip().splitlines()
 
     @property

@@ -32,12 +32,12 @@ VALUES = {"DEFCONFIG": "default"}
 
 
 def environment(goals: str, **variables: str) -> dict[str, str]:
-    """What make hands over."""
+    """Environment that make hands to a recipe."""
     return {"KHARNESS_GOALS": goals, "KHARNESS_MAKE_VARS": " ".join(variables), **variables}
 
 
 def refused(root: Path, goals: str, **variables: str) -> str:
-    """What check_call says, empty where it takes everything."""
+    """Message and hint of check_call, empty where it accepts all variables."""
     try:
         check_call(environment(goals, **variables), root)
     except ConfigError as error:
@@ -46,7 +46,7 @@ def refused(root: Path, goals: str, **variables: str) -> str:
 
 
 def refused_by_tree(root: Path, goals: str, variables: dict[str, str]) -> str:
-    """What the target itself says, empty where it takes everything."""
+    """Message and hint of the target itself, empty where it accepts all variables."""
     told = environment(goals, **variables)
     try:
         if "defconfig" in goals:
@@ -98,7 +98,7 @@ def test_what_is_neither_yes_nor_no_is_refused(root: Path, goals: str, variable:
     ],
 )
 def test_unknown_symbol_is_refused_before_anything_is_installed(root: Path, name: str, hint: str) -> None:
-    """As the tree, which needs kconfiglib, says it."""
+    """The message is that of the tree, which needs kconfiglib."""
     assert refused(root, "train", **{name: "3"}) == f"{name[7:]}=3: unknown symbol; {hint}"
 
 

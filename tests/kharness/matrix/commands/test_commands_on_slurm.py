@@ -100,7 +100,7 @@ while len(list(pathlib.Path().glob("met-*"))) < 2:
 
 
 def test_runs_have_the_gpus_that_were_asked_for(on_cluster: Command, tmp_path: Path) -> None:
-    """Of a job of several runs each its own; more than a node has is refused."""
+    """Each run of a packed job gets GPUs of its own; more than a node has is refused."""
     words = ["--", sys.executable, "-c", MEETS, "{x}"]
     refused = on_cluster("matrix", "-a", "x=1,2", *SLURM, "--gpus-per-cell", 3, *words)
     assert refused.stderr.startswith("error: --gpus-per-cell=3 is more than the 2 GPUs per node of ")

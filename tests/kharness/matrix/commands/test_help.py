@@ -1,4 +1,4 @@
-"""What `kharness --help` and `kharness COMMAND --help` print: the words that are typed, in 80 columns."""
+"""`kharness --help` and `kharness COMMAND --help` show the words that are typed, in 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a single run of a program says to type next can be typed, letter for letter."""
+"""The next command that a single run prints can be typed letter for letter."""
 
 from __future__ import annotations
 

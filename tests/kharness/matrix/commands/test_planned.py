@@ -1,4 +1,4 @@
-"""What `kharness matrix` plans: which runs are there already, their order, and when no other is started."""
+"""`kharness matrix` plans which runs exist already, their order, and when it stops starting more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the words of a command line mean: placeholders, axes, and the name of a program."""
+"""Words of a command line give placeholders, axes, and the name of the program."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Runs:
         return found
 
     def output(self, number: int | None = None) -> str:
-        """Of the newest run, or of that number."""
+        """Output of the newest run, or of the run with a number."""
         return (self.root / f"run{number or self._number}" / "output.log").read_text()
 
     def run(self, script: str, *arguments: str, slot: Slot | None = None) -> tuple[Exit, str]:

@@ -295,7 +295,7 @@ def test_variables_that_only_a_fresh_process_reads(
 
 
 def test_what_a_run_does_is_not_seen_by_the_next(forked: Runs) -> None:
-    """What a child does stays in the child: modules, environment, threads."""
+    """Modules, environment and threads that a forked run changes do not reach the next run."""
     busy = "import os, threading, torch\nos.environ['LEFT'] = 'x'\ntorch.left = 1\n"
     busy += "torch.ones(500, 500) @ torch.ones(500, 500)\nfile = open(os.devnull)\n"
     assert forked.run(busy)[0].exit_code == 0

@@ -197,7 +197,7 @@ def test_preempted_requeued_and_a_node_lost(
 def test_stopped_by_ctrl_c_and_finished_on_this_machine(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """What runs saves, what waits never begins, and another launcher goes on with both."""
+    """Running cells save and waiting ones never start; another launcher continues both."""
     arguments = [*ON_SLURM, TWO, behavior("held"), "JOBS=1"]
     runner = checkout.start("test_matrix", *arguments, env=on_slurm)
     first, second = (checkout.root / "results/latest" / name for name in ("seed-1", "seed-2"))

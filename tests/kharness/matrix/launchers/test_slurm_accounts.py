@@ -42,7 +42,7 @@ def set_limits(slurm: SlurmCluster, **limits: str) -> None:
 
 
 def test_limits_of_a_user(checkout: Checkout, slurm: SlurmCluster, root: Path) -> None:
-    """What may not be submitted follows when there is room, and what may not run waits for that reason."""
+    """Cells over the submit limit follow once there is room; those over the job limit wait."""
     there = {**os.environ, **slurm.environment, "PYTHONPATH": str(root / "lib")}
     runs = [checkout.root / "results/latest" / f"seed-{seed}" for seed in (1, 2, 3)]
     set_limits(slurm, MaxSubmitJobs="2", MaxJobs="1")

@@ -51,7 +51,7 @@ def test_cells_that_share_a_job(checkout: Checkout, slurm: SlurmCluster, on_slur
 def test_one_cell_of_a_job_is_ended(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """By TIMEOUT, also without a runner, and the next begins; by Ctrl-C, and no other does."""
+    """TIMEOUT ends a cell and the next one starts, also without a runner; after Ctrl-C no other starts."""
     packed = [*ON_SLURM, TWO, "CONFIG_MATRIX_CELLS_PER_JOB=2"]
     code, output = checkout.run(
         "test_matrix", *packed, behavior("hang@1"), "TIMEOUT=1", "DETACH=y", environment=on_slurm
@@ -96,7 +96,7 @@ def training(checkout: Checkout, name: str) -> psutil.Process:
 def test_cells_of_a_job_run_at_once(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """As many as it has cores for: two that wait for each other, then one; equal to those of `local`."""
+    """Two cells that wait for each other share a job's cores, the third follows; losses equal `local`'s."""
     arguments = [PACKED, behavior("meet-2"), "CONFIG_NUM_STEPS=6"]
     code, output = checkout.run("test_matrix", *ON_SLURM, *AT_ONCE, *arguments, environment=on_slurm)
     assert code == 0, output
@@ -196,7 +196,7 @@ def test_cells_at_once_outlive_their_runner_and_their_job(
 def test_one_of_several_cells_at_once_is_stopped(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """As a runner stops one that loses: it saves, the other goes on, and the third has its place."""
+    """A cell that the runner stops saves, the other continues, and the third takes its place."""
     packed = [*ON_SLURM, *AT_ONCE, PACKED, behavior("held"), "DETACH=y"]
     code, output = checkout.run("test_matrix", *packed, environment=on_slurm)
     assert code == 0, output
@@ -219,7 +219,7 @@ def test_one_of_several_cells_at_once_is_stopped(
 def test_one_of_several_cells_at_once_is_ended(
     checkout: Checkout, slurm: SlurmCluster, on_slurm: dict[str, str]
 ) -> None:
-    """By TIMEOUT the others go on; by Ctrl-C those that run save, and the third never begins."""
+    """After a TIMEOUT the other cells continue; on Ctrl-C the running ones save, the third never starts."""
     packed = [*ON_SLURM, *AT_ONCE, PACKED]
     over = [behavior("hang@1"), "TIMEOUT=1"]
     code, output = checkout.run("test_matrix", *packed, *over, environment=on_slurm)

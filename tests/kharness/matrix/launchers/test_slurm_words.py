@@ -1,4 +1,4 @@
-"""What Slurm says and how it is understood, without a cluster."""
+"""Slurm's answers and messages are understood without a cluster."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def test_a_queue_without_room_and_a_limit_that_stays() -> None:
 def test_a_job_that_ends_after_the_question_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a thousand that `make continue` finds alive, some have ended when their files are read."""
+    """Jobs that end between the question to Slurm and the reading of their files count as ended."""
     runs = [tmp_path / name for name in ("seed-1", "seed-2")]
     for index, run in enumerate(runs):
         run.mkdir()
@@ -416,7 +416,7 @@ def test_the_accounts_say_why_a_job_is_gone(state: str, cause: str, reason: str)
 
 
 def test_attempts_at_one_step_are_counted_over_jobs(tmp_path: Path) -> None:
-    """By the jobs and by the runner, which submits none that has come to no step three times."""
+    """Jobs and the runner share the count; after three attempts without a new step none is submitted."""
     assert attempts_without_step(tmp_path) == 0
     assert [note_step(tmp_path, step) for step in (0, 0, 5, 5, 5)] == [1, 2, 1, 2, 3]
     assert attempts_without_step(tmp_path) == 3

@@ -1,4 +1,4 @@
-"""What the runner knows of GPUs whose driver crashes; the GPUs are simulated."""
+"""A GPU driver that crashes is reported by the runner; the GPUs are simulated."""
 
 from __future__ import annotations
 

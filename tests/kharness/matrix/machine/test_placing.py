@@ -122,7 +122,7 @@ def test_more_gpus_a_cell_than_there_are_leave_nothing_behind(machine: Machine) 
 
 
 def test_the_longest_goes_first_where_several_run_at_once(checkout: Checkout) -> None:
-    """As far as earlier runs tell, where the order is free; one at a time they keep the order of the plan."""
+    """Earlier durations decide the order when several run at once; one at a time keeps the plan's order."""
     axes = "CONFIG_MATRIX_AXES=NUM_STEPS=3|90|30"
     planned = ["num-steps-3", "num-steps-90", "num-steps-30"]
     assert started(checkout.run("test_matrix", axes)[1]) == planned

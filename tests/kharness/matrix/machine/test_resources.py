@@ -205,7 +205,7 @@ class Scenario:
         self.environment: dict[str, str] = {}
 
     def run(self, scenario: str, *lines: str, code: int = 0) -> Any:
-        """What was told: the last characters of the UUIDs given, None for no room, and notes."""
+        """Answers of a scenario: last characters of the UUIDs given, None for no room, and notes."""
         self.simulated.write(*TWO, *lines)
         command = ["-c", DRIVER, self.folder, self.simulated.script]
         done = self._python.run(

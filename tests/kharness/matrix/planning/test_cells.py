@@ -258,7 +258,7 @@ def test_excluded_cells_are_left_out_and_names_stay(tree: Tree) -> None:
 
 
 def test_what_is_included_again_is_not_left_out(tree: Tree) -> None:
-    """As presets do with PRUNING=none, which has no sparsity to vary."""
+    """Presets use this for PRUNING=none, which has no sparsity to vary."""
     found = drafted(
         tree, "OPTIMIZER=sgd|adam SEED=1|2", exclude="OPTIMIZER=adam", include="OPTIMIZER=adam SEED=2"
     )

@@ -1,4 +1,4 @@
-"""What cells cannot begin with is refused before a matrix is made, by the model's own needs.py."""
+"""A matrix whose cells lack something is refused before it is made, by the model's own needs.py."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_every_seed_is_a_block_of_all_variants() -> None:
 
 
 def test_a_drift_hits_all_variants_alike_on_average() -> None:
-    """Of 200 seeds a variant's mean place is that of every other; listed they lie blocks apart.
+    """Over 200 seeds every variant has the same mean place; listed by variant they lie blocks apart.
 
     A place in a block of 4 has variance (4² - 1)/12, so a mean of 200 has a deviation of 0.079.
     """
@@ -105,7 +105,7 @@ def test_seed_by_seed_is_the_default(root: Path) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
 @pytest.mark.parametrize("script", ["test_matrix", "train"])
 def test_every_attempt_says_what_else_the_machine_did(checkout: Checkout, script: str) -> None:
-    """Of a run of more than a second: less is too short to tell."""
+    """The run lasts more than a second; the share of other work is not measured on shorter ones."""
     slow = ("CONFIG_BEHAVIOR=slow", "CONFIG_NUM_STEPS=110")
     axes = ("CONFIG_MATRIX_AXES=SEED=1",) if script == "test_matrix" else ()
     code, output = checkout.run(script, *slow, *axes)

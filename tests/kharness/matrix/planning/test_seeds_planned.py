@@ -1,4 +1,4 @@
-"""What a plan notes of its seeds, so that a later one that adds seeds is known to look again."""
+"""A plan records its seeds, so that a later plan with more seeds counts as another look."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def complete(plan: Plan, *cells: int) -> None:
 
 
 def test_runs_that_another_matrix_has_are_named_before_they_are_trained_again(tree: Tree) -> None:
-    """Of the matrix that has the most of them, the newest of several."""
+    """The matrix that has most of these runs is named, the newest if several have as many."""
     planned(tree, f"{TWO} SEED=1|2")
     first = planned(tree, f"{TWO} SEED=1|2")
     complete(first, 0, 1, 2)

@@ -1,4 +1,4 @@
-"""What is compared of two machines before the results are, and where nobody promised the same bits."""
+"""Machines are compared before results, and differences that break bitwise equality are named."""
 
 from __future__ import annotations
 

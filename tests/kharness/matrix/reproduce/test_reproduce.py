@@ -123,7 +123,7 @@ def test_other_data_are_refused_before_a_step(run: Path, reproduce: Callable[...
 def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
     checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
 ) -> None:
-    """What is here now would train something else."""
+    """The earlier revision is checked out: the current code would train something else."""
     revision = git(checkout, "rev-parse", "HEAD")
     train = checkout / "lenet5" / "train.py"
     text = train.read_text()
@@ -144,7 +144,7 @@ def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
 def test_a_bundle_of_a_run_with_changed_code_is_reproduced_with_the_changes(
     checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
 ) -> None:
-    """What was changed is nowhere but in the run's directory, and so in the bundle."""
+    """The uncommitted changes are taken from the bundle, the only place that still has them."""
     model, revision = checkout / "lenet5/model.py", git(checkout, "rev-parse", "HEAD")
     committed = model.read_text()
     model.write_text(committed + "CHANGED = 1\n")

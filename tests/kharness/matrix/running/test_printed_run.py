@@ -1,4 +1,4 @@
-"""What a terminal shows of a single training: its lines over a bar, and no wait for the terminal."""
+"""A terminal shows a single training as lines above a bar, and never blocks it."""
 
 from __future__ import annotations
 

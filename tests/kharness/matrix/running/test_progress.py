@@ -100,7 +100,7 @@ def test_a_narrow_terminal_gets_fewer_columns(on_terminal: OnTerminal, columns: 
 
 
 def test_what_is_printed_after_a_kill_begins_on_a_line_of_its_own(on_terminal: OnTerminal) -> None:
-    """As make prints, which says so; the table cannot be taken away then."""
+    """Output after the runner was killed, such as make's message, starts on a new line below the table."""
     with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
         total = "0/12 done  2 running  10 waiting"
         terminal.read_until(lambda lines: len(running(lines)) == 2 and terminal.raw.endswith(f"{total}\r\n"))

@@ -169,7 +169,7 @@ def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) 
 
 
 def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Checkout) -> None:
-    """As on a full disk: here the cell has removed its own directory."""
+    """A cell that has removed its own directory, much like a full disk, fails alone."""
     code, output = checkout.run("test_matrix", behavior("vanish@1"), TWO)
     assert code == 3, output
     path = checkout.latest / "seed-1" / "status.json"
@@ -197,7 +197,7 @@ def test_what_a_training_started_ends_with_it(
 def test_a_signal_that_follows_at_once_is_the_same_request(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None], again: signal.Signals
 ) -> None:
-    """As of `timeout` over make: one from each."""
+    """`timeout` over make sends two signals, one from each process."""
     process = checkout.start("test_matrix", behavior("hang"), "CONFIG_MATRIX_AXES=SEED=1")
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
     wait_until(lambda: '"step"' in journal.read_text())

@@ -22,7 +22,7 @@ SETTINGS = {"MATRIX_EARLY_STOPPING": True, "MATRIX_HALVING_FACTOR": 3, "MATRIX_H
 
 @dataclass
 class Running:
-    """What the watcher sees of a running cell."""
+    """A running cell as the watcher sees it."""
 
     launch: Launch
     state: JournalTail

@@ -17,10 +17,10 @@ def accuracies(*counts: int, of: int = 100, budget: tuple[int, ...] = BUDGET) ->
 
 
 def test_accuracies_differ_beyond_the_error_of_their_set() -> None:
-    """Of 100: (x + 1)/102 is 0.892, 0.794, 0.696; errors 0.0307, 0.0400, 0.0455.
+    """Accuracies on 100 images are compared by the binomial error of their set.
 
-    z of 1 - 0.05/6 is 2.394 (three pairs). 0.9 and 0.7 differ by 0.2 > 2.394 · 0.0549 = 0.131; 0.9 and 0.8 by
-    0.1 < 0.121, 0.8 and 0.7 by 0.1 < 0.145.
+    (x + 1)/102 is 0.892, 0.794, 0.696; errors 0.0307, 0.0400, 0.0455. z of 1 - 0.05/6 is 2.394 (three pairs).
+    0.9 and 0.7 differ by 0.2 > 2.394 · 0.0549 = 0.131; 0.9 and 0.8 by 0.1 < 0.121; 0.8, 0.7 by 0.1 < 0.145.
     """
     found = rank_ranges(accuracies(90, 80, 70), minimize=False)
     assert found is not None
@@ -85,7 +85,7 @@ def test_what_nobody_knows_is_unknown(rows: list[Measured]) -> None:
 
 
 def test_equal_rows_are_seldom_told_apart() -> None:
-    """Of 400 leaderboards of 6 equal rows of 3 seeds 5 % may show any: 20, and 35 with luck against us.
+    """At most 5 % of 400 leaderboards of 6 equal rows of 3 seeds rank any row: 20, or 35 by bad luck.
 
     The binomial distribution of 400 and 0.05 is above 35 with a probability below 0.001.
     """
@@ -102,10 +102,10 @@ def test_equal_rows_are_seldom_told_apart() -> None:
 
 @pytest.mark.parametrize("spreads", [(5,), (3,) * 10], ids=["one of twenty", "half of them"])
 def test_rows_that_vary_more_do_not_make_ranks(spreads: tuple[int, ...]) -> None:
-    """Of 200 leaderboards of 20 equal rows of 3 seeds, one or half of which vary more, few may show any.
+    """Unequal variances make no ranks in 200 leaderboards of 20 rows of 3 seeds that have the same mean.
 
-    With a deviation pooled without a test that is a quarter, and an eighth; the binomial distribution of 200
-    and 0.05 is above 20 with a probability of 0.001.
+    With a deviation pooled without a test a quarter shows ranks with one such row, and an eighth with ten;
+    the binomial distribution of 200 and 0.05 is above 20 with a probability of 0.001.
     """
     chance = random.Random(2)
     false = 0
@@ -119,7 +119,7 @@ def test_rows_that_vary_more_do_not_make_ranks(spreads: tuple[int, ...]) -> None
 
 
 def test_a_wild_row_is_set_aside_and_said() -> None:
-    """By F: 1 against 0.0001 is far beyond; its pairs have its own variance, and the others are shown."""
+    """The F test (1 against 0.0001) excludes a row from the pooled variance; its pairs use its own."""
     values = [[mean - 0.01, mean, mean + 0.01] for mean in (1.0, 1.2, 1.4, 1.6)]
     found = rank_ranges([Measured(row, BUDGET) for row in [*values, [0.0, 1.0, 2.9]]], minimize=True)
     assert found is not None

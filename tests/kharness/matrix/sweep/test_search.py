@@ -1,4 +1,4 @@
-"""What a search proposes, without trainings: the loss is smallest at a learning rate of 0.01 with Adam."""
+"""Searches propose settings without trainings: the loss is smallest at a learning rate of 0.01 with Adam."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Values = dict[str, Any]
-"""Of a GPU at a moment: `memory` in MiB, `utilization`, `power`, `temperature`; or its state."""
+"""Sample of a GPU: `memory` in MiB, `utilization`, `power`, `temperature`; or its state."""
 
 _NAMES = {
     "memory": "memory_used_mb",

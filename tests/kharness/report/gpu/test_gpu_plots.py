@@ -32,7 +32,7 @@ def drawn(run: Path) -> dict[str, Plot | RowPlot]:
 
 
 def test_one_gpu_has_its_curves_with_every_spike(run: Path) -> None:
-    """Of 1,600 samples a point is ten: the one at full memory is in the area, and in no mean."""
+    """Ten of 1,600 samples make a point; a single spike of memory is in its range, and not in its mean."""
 
     def values(number: int, gpu: int) -> dict[str, Any]:
         return EVEN | ({"memory": 24576.0} if number == 805 else {})

@@ -151,7 +151,7 @@ def test_ddp_hides_no_slow_backward(
 
 
 def steps(directory: Path) -> list[dict[str, Any]]:
-    """Of rank 0, which waits."""
+    """Step records of rank 0, which waits."""
     return [dict(it) for it, _ in read_records(directory / "metrics.jsonl") if it["event"] == "step"]
 
 

@@ -55,7 +55,7 @@ def test_report_has_the_gpus_of_all_hosts(tmp_path: Path) -> None:
 
 
 def test_host_that_samples_no_longer_is_in_no_sum(tmp_path: Path) -> None:
-    """As after a resume on fewer hosts."""
+    """A host that a resume on fewer hosts left out adds nothing to later sums."""
     sampled(tmp_path / "gpu_stats.node1.jsonl", "node1", 70.0, begins=1000.0)
     sampled(tmp_path / "gpu_stats.jsonl", "node0", 50.0, begins=2000.0)
     found = read_gpu_history(tmp_path)

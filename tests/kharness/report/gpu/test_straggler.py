@@ -64,7 +64,7 @@ def test_report_alert_and_terminal_name_rank_and_phase(trained: Path, phase: str
 
 
 def test_all_ranks_have_the_telemetry_of_all(trained: Path) -> None:
-    """By torch.distributed, without files: each of them has the same."""
+    """Ranks gather it by torch.distributed, without files: each of them has the same."""
     counts = [json.loads((trained / f"data/counts.{rank}").read_text()) for rank in range(SIZE)]
     assert counts == [[6] * SIZE] * SIZE
     found = json.loads((trained / "data/telemetry/telemetry_callback_all_ranks.json").read_text())

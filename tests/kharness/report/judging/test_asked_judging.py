@@ -1,4 +1,4 @@
-"""What a verdict is judged by: the metric, and the settings of plan, command line and run."""
+"""Verdicts are judged by a metric, and by settings of the plan, the command line and the run."""
 
 from __future__ import annotations
 

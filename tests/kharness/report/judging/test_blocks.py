@@ -113,7 +113,7 @@ def test_variants_are_set_aside_one_after_another_and_the_baseline_is_not() -> N
 
 @pytest.mark.parametrize("constant", ["SET_ASIDE_LEVEL", "OWN_PAIRS_LEVEL"])
 def test_whether_a_variant_varies_more_is_an_f_test(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a variant less the mean of the other four, against the residual of these (two-way layout)."""
+    """The F test sets a variant less the mean of the other four against their two-way residual."""
     values = table(6, 5, [1, 1, 1, 2.2, 1, 1], seed=2)
     others = np.delete(values, [0, 3], axis=0)
     rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
@@ -259,7 +259,7 @@ def test_a_constant_difference_is_judged_by_what_the_others_vary() -> None:
 
 
 def test_the_tests_before_the_test_have_their_level() -> None:
-    """Of 1,000 tables that vary alike: the baseline's, and for the others at most the sum of their two."""
+    """In 1,000 tables of equal variances the baseline's test has its level, the others' at most the sum."""
     rng = np.random.default_rng(7)
     baseline = variant = 0
     for _ in range(1000):

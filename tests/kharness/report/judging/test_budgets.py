@@ -1,4 +1,4 @@
-"""What is comparable: sides with the same data and the same budget of steps, samples, tokens or time."""
+"""Sides are comparable with the same data and an equal budget of steps, samples, tokens or time."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_equal_samples_in_other_batches_are_an_equal_budget(matrix_of: MatrixOf)
 def test_the_unit_of_the_budget_is_chosen(
     matrix_of: MatrixOf, unit: str, verdict: Verdict, reason: str
 ) -> None:
-    """Of 4.01, 4.02 and 4.03 s over 1.01, 1.02 and 1.03 the geometric mean is 3.94."""
+    """The geometric mean of 4.01, 4.02 and 4.03 s over 1.01, 1.02 and 1.03 is 3.94."""
     matrix = matrix_of(
         large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
     )
@@ -170,7 +170,7 @@ def test_other_data_are_not_comparable(matrix_of: MatrixOf) -> None:
 
 
 def test_budget_in_words() -> None:
-    """Of a single step, too."""
+    """Budgets of one step and one sample are written in the singular."""
     assert budget_words(Budget((1,), (60000,), (), (), 12.34)) == "1 step, 60,000 samples, 12.3 s"
     assert budget_words(Budget((1, 3), (1,), (), (), 2.0), with_time=False) == "1 to 3 steps, 1 sample"
     assert budget_words(Budget((), (), (), (), None)) == "not recorded"

@@ -54,7 +54,7 @@ def test_the_largest_of_all_pairs_is_scipy_s_studentized_range(
 
 
 def test_the_interval_of_a_chosen_pair_is_tukey_s(matrix: Matrix) -> None:
-    """By hand: variant + seed, the studentized range of four variants at 95.5 %, and its own t test."""
+    """The interval equals SciPy's studentized range of four variants, guarded by the pair's own t test."""
     table = np.array([*NUMBERS.values()])
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
     error = np.sqrt((rest**2).sum() / 12 / 5)
@@ -112,7 +112,7 @@ def test_a_baseline_that_was_planned_was_not_chosen(matrix: Matrix) -> None:
 
 
 def test_the_best_against_the_worst_of_variants_that_are_alike() -> None:
-    """Of 40 tables without a difference one in twenty may claim something; judged alone many do."""
+    """At most one in twenty of 40 tables of equal variants should claim a difference; pairs alone do more."""
     rng, wrong, alone = np.random.default_rng(3), 0, 0
     for _ in range(40):
         table = 0.5 + 0.01 * rng.normal(size=(10, 5))

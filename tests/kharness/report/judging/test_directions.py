@@ -44,7 +44,7 @@ MatrixOf = Callable[..., Path]
 
 
 def journal(metric: str, value: float, **config: object) -> list[dict[str, Any]]:
-    """Of a training of one's own, with two validations and an end that have a metric of its own."""
+    """Journal of a training outside the tree: two validations and an end, all with its own metric."""
     start = {"event": "start", "num_steps": 20, "batch_size": 4, "seed": 1, "config": config}
     steps = [{"event": "step", "global_step": step, "sec_per_step": 0.5} for step in (10, 20)]
     evals = [

@@ -34,7 +34,7 @@ OATS = [
     [(53, 74, 118, 113), (89, 82, 86, 104), (97, 99, 119, 121)],
 ]
 OATS_CELLS = [*itertools.product(("Victory", "Golden Rain", "Marvellous"), ("0", "0.2", "0.4", "0.6"))]
-"""As rows of a table of 12 variants by six seeds."""
+"""Variety and nitrogen of each row in a table of 12 variants by six seeds."""
 
 
 def oats() -> list[list[float]]:
@@ -59,8 +59,10 @@ def test_the_errors_of_a_split_plot_experiment_are_the_published_ones() -> None:
 
 
 def test_two_variants_of_a_split_plot_have_the_textbook_error_of_their_difference() -> None:
-    """Of subplots in one whole plot 2 E_b / r, of whole plots 2 (E_a + (b-1) E_b) / rb with Satterthwaite's
-    degrees of freedom (Cochran and Cox, Experimental Designs, chapter 7).
+    """Standard errors are those of Cochran and Cox, Experimental Designs, chapter 7.
+
+    Two subplots of one whole plot differ with 2 E_b / r, whole plots with 2 (E_a + (b-1) E_b) / rb and
+    Satterthwaite's degrees of freedom.
     """
     found = contrasts(oats(), OATS_CELLS)
     whole, sub, r, b = 601.3305556, 177.0833333, 6, 4

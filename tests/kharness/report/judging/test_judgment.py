@@ -229,7 +229,7 @@ def test_comparisons_that_cannot_be_made_cost_the_others_nothing(matrix_of: Matr
 
 
 def test_a_comparison_that_waits_counts_as_one(matrix_of: MatrixOf) -> None:
-    """What is shown before the others are there must hold together with them."""
+    """A verdict shown before all variants have run must still hold together with theirs."""
     matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74), adamw=seeds(0.9, 0.8))
     matrix.made.plan({"OPTIMIZER": "adamw", "SEED": "3"})
     adam, adamw = matrix.judged()
@@ -257,7 +257,7 @@ def measured(accuracies: Sequence[float], images: int) -> dict[str, Any]:
 def test_a_constant_difference_is_judged_by_the_test_set(
     matrix_of: MatrixOf, points: float, number: int, verdict: str
 ) -> None:
-    """Of 1,000 images; d has the standard error √(d(1-d)/1000) if chance decides where the two differ."""
+    """The test set has 1,000 images: d has the standard error √(d(1-d)/1000) if disagreement is chance."""
     base = [0.7, 0.71, 0.69, 0.705, 0.695][:number]
     matrix = matrix_of(sgd=measured(base, 1000), adam=measured([a + points / 100 for a in base], 1000))
     (found,) = matrix.judged()
@@ -400,7 +400,7 @@ def test_seeds_planned_once_and_for_all_are_judged_at_that_number(matrix_of: Mat
 
 
 def test_one_far_better_variant_of_a_hundred_is_found() -> None:
-    """By seven deviations, with five seeds."""
+    """One variant of 101 is better by seven deviations, with five seeds."""
     rng = np.random.default_rng(1)
     table = 0.5 + 0.01 * rng.normal(size=(101, 5))
     table[60] += 0.07

@@ -127,7 +127,7 @@ def test_better_becomes_the_same_where_later_looks_leave_only_the_margin() -> No
 
 @pytest.mark.parametrize("variants", [2, 4])
 def test_no_verdict_is_lost_by_adding_seeds(variants: int) -> None:
-    """Of random matrices, at four looks; each interval is within that of the look before."""
+    """Over four looks at random matrices each interval lies within that of the look before."""
     rng = np.random.default_rng(variants)
     shown = 0
     for _ in range(60):

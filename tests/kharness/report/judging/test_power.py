@@ -1,4 +1,4 @@
-"""What is told beforehand and afterwards, against SciPy's noncentral t, G*Power, and simulated matrices."""
+"""Detectable effects match SciPy's noncentral t, G*Power, and simulated matrices."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kharness.report.settings import ReportSettings
 
 ALPHA = 0.045
 OWN = 0.05
-"""Of the test by a comparison's own pairs: the report's."""
+"""Level of the test on a comparison's own pairs, as the report has it."""
 PAIRS = math.sqrt(2)
 """The deviation of a pair's difference, of runs whose deviation is 1."""
 
 
 def of_table(comparisons: int, seeds: int, alpha: float = ALPHA) -> Chances:
-    """As the dry run has it: the deviation is known."""
+    """Chances as the dry run computes them: with a known deviation."""
     rule = Rule(comparisons, 1.0, 0.5, comparisons * (seeds - 1), seeds, pooled=True, own_level=OWN)
     return Chances(rule, seeds, alpha, PAIRS, None, 0.0)
 
@@ -91,7 +91,7 @@ def test_what_is_told_before_the_runs_is_found_in_eighty_percent(comparisons: in
 def test_what_a_report_tells_is_found_by_other_seeds(
     comparisons: int, seeds: int, images: int | None
 ) -> None:
-    """What each matrix tells, in another one."""
+    """The effect that one matrix declares detectable is found in another matrix at the promised rate."""
     weight, found = Images(images).weight(ALPHA / comparisons), []
     tables = judged(comparisons, seeds)[: 300 if comparisons == 1 else 100]
     for table, other in zip(tables, [*tables[1:], tables[0]], strict=True):
@@ -103,7 +103,7 @@ def test_what_a_report_tells_is_found_by_other_seeds(
 
 
 def accuracies(rows: Sequence[Sequence[float]], first: int) -> Sequence[Comparison]:
-    """Of these accuracies on 1,000 images, judged as a matrix that was planned with so many seeds."""
+    """Comparisons of accuracies on 1,000 images, in a matrix first planned with `first` seeds."""
     start, names = {"dataset": {"test": 1000}}, [*map(str, range(len(rows[0])))]
     variants = [
         Variant(
@@ -127,7 +127,7 @@ def run_data(start: Mapping[str, object], value: float) -> RunData:
 
 
 def test_what_is_told_of_a_pair_chosen_after_looking_is_found_in_eighty_percent() -> None:
-    """Of six variants that vary alike, all of whose pairs hold at once."""
+    """All pairs of six variants with equal variances hold at once."""
     rule = Rule(15, 1.0, 0.5, 20, 5, pooled=True, own_level=OWN, variants=6)
     size = smallest(Chances(rule, 5, ALPHA, PAIRS, None, 0.0))
     rng, found = np.random.default_rng(1), 0

@@ -85,7 +85,7 @@ def logs(root: Path) -> Mapping[tuple[str, str], Sequence[RunTime]]:
 
 
 def test_sample_logs_give_the_published_scores(root: Path) -> None:
-    """From validations over time to target and medians over three studies to 0.6244 and 0.4590."""
+    """Validation times become medians over three studies and then the scores 0.6244 and 0.4590."""
     times: dict[str, dict[str, float]] = {}
     for (submission, workload), runs in logs(root).items():
         assert len(runs) == 3

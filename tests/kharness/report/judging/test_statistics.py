@@ -38,7 +38,7 @@ levels = st.sampled_from([0.8, 0.9, 0.95, 0.99, 0.999])
 
 
 def test_student_s_sleep_data_paired() -> None:
-    """As R prints it for `t.test(Pair(extra.1, extra.2) ~ 1)`, help page sleep {datasets}."""
+    """R prints these values for `t.test(Pair(extra.1, extra.2) ~ 1)`, help page sleep {datasets}."""
     found = paired(DRUG_1, DRUG_2)
     assert found.mean == pytest.approx(-1.58)
     assert found.degrees == 9
@@ -52,7 +52,7 @@ def test_student_s_sleep_data_paired() -> None:
 
 
 def test_student_s_sleep_data_as_independent_groups() -> None:
-    """As R prints it for `t.test(extra ~ group, data = sleep)`: t = -1.8608, df = 17.776, p = 0.07939."""
+    """R prints these for `t.test(extra ~ group, data = sleep)`: t = -1.8608, df = 17.776, p = 0.07939."""
     found = welch(DRUG_1, DRUG_2)
     assert found.degrees == pytest.approx(17.776, abs=5e-4)
     assert found.p == pytest.approx(0.07939, abs=5e-6)

@@ -1,4 +1,4 @@
-"""What verdicts say of themselves: digits, ties, and the rule of equal time."""
+"""Verdicts state their digits, their ties and the rule of equal time."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ NAMES = ["<img src=x onerror=alert(1)>", "# 1. [x](http://evil) | `a` **b** _c_ 
 
 
 class Rendered(HTMLParser):
-    """What a page in Markdown comes to: its tags, and the text of its list items and of its tables' cells."""
+    """A rendered Markdown page: its tags, and the text of its list items and table cells."""
 
     def __init__(self, markdown: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What trained models do stands in the report: a row for each batch size, and their pictures."""
+"""A report has a row of inference latency for each batch size, and the pictures of predictions."""
 
 from __future__ import annotations
 

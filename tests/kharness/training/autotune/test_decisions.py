@@ -58,7 +58,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
 
 
 def results(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What has to be the same to the last bit."""
+    """Values that must be equal to the last bit."""
     names = (
         "event",
         "global_step",

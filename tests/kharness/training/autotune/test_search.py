@@ -1,4 +1,4 @@
-"""What is chosen by what trials have measured: recorded figures, and a trial for each."""
+"""Autotuning chooses by measured trials; these are recorded figures, one trial each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP = TrialStep(samples=4, part_seconds=1.0, update_seconds=0.5, memory=0, free
 
 
 def run(search: Search[TriedT, FoundT], trial: Callable[[TriedT], Recorded]) -> tuple[FoundT, list[TriedT]]:
-    """What a search finds, and what it has tried; every trial is closed."""
+    """Choice of a search and the settings it tried; every trial is closed."""
     begun: list[Recorded] = []
     tried: list[TriedT] = []
     steps: Generator[TriedT, Recorded, FoundT] = search
@@ -113,7 +113,7 @@ def compared(one: Recorded, two: Recorded, most_seconds: float = math.inf) -> Ch
 
 
 def test_a_compilation_that_pays_off_over_the_planned_steps_is_taken() -> None:
-    """Of one slow step among five the median knows nothing."""
+    """The median ignores one slow step among five."""
     found = compared(timed(1.5, [1.0] * 6), timed(41.0, [0.5, 0.5, 9.0, 0.5, 0.5, 0.5]))
     # 100 x 2.5 + 2 x 0.5 against 100 x 1.5 + 2 x 40.5
     assert found == Choice("y", "n 2.5 s a step, y 1.5 s; all 100 steps with the first 251 s and 231 s")

@@ -30,7 +30,7 @@ TEN = [f"class{i}" for i in range(10)]
 
 
 def dumped(entries: dict[str, Any]) -> bytes:
-    """As the official files are: protocol 2, written by Python 2, whose str are bytes to Python 3."""
+    """Bytes like the official files': pickle protocol 2 of Python 2, whose str are bytes to Python 3."""
     content = pickle.dumps({key.encode(): value for key, value in entries.items()}, protocol=2)
     return content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
 

@@ -32,7 +32,7 @@ def config(tmp_path: Path, root: Path) -> dict[str, Any]:
 
 
 def fetch(name: str, config: dict[str, Any], root: Path, local: Path | None = None) -> list[str]:
-    """What it says."""
+    """Lines that fetching a data set prints."""
     said: list[str] = []
     options = DATASETS.options(name, config)
     DATASETS.load(name).fetch(options, root, Sources(local, say=said.append))

@@ -23,7 +23,7 @@ FLAGS = (
 )
 OWN = {"record": {"entropy"}, "auxiliary": {"aux_loss"}, "discriminator": {"critic_loss"}}
 UNNEEDED = re.compile(r"\[rank\d\].*find_unused_parameters=True was specified.*\n")
-"""What torch prints where a forward pass came to all parameters; some examples leave some out."""
+"""Torch's warning where the forward pass used all parameters; in some examples it does not."""
 
 
 def trained(run: Path) -> dict[str, Any]:

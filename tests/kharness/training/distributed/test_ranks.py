@@ -40,7 +40,7 @@ def test_curve_is_that_of_one_process(start_ranks: StartRanks, tmp_path: Path) -
 def test_curve_with_micro_batches_is_that_of_one_process_without(
     start_ranks: StartRanks, tmp_path: Path, dtype: str, tolerance: float
 ) -> None:
-    """Of a part of four samples three go through the model at once, and of the other rank's three all."""
+    """A rank's four samples go through the model three at a time; the other rank's three all at once."""
     about = {"MODEL": "gpt2", "DTYPE": dtype}
     assert ends(start_ranks(tmp_path / "one", 1, **about)) == [(0, "")]
     assert ends(start_ranks(tmp_path / "two", 2, "--micro-batch-size", "3", **about)) == [(0, "")] * 2
@@ -166,7 +166,7 @@ def test_one_message_names_the_rank_that_was_lost(
 
 
 def test_a_rank_that_hangs_ends_all_within_the_time(start_ranks: StartRanks, tmp_path: Path) -> None:
-    """That of RANK_TIMEOUT until the step at which one hangs, and from there a second."""
+    """RANK_TIMEOUT is 7.5 minutes until the step in which a rank hangs, and a second from then on."""
     ranks = start_ranks(tmp_path / "run", 2, "--rank-timeout", "7.5", FAULT="hang:1:4", TIMEOUT="7.5")
     [(code, text)] = ends(ranks[:1])
     ranks[1].kill()

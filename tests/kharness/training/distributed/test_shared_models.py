@@ -95,7 +95,7 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
 def test_muons_curve_is_that_of_one_process_where_ranks_have_unequal_parts_of_its_matrices(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
-    """Of 16 rows three ranks have 6, 6 and 4; of three matrices each orthogonalizes one."""
+    """Three ranks hold 6, 6 and 4 of 16 rows; each orthogonalizes one of three matrices."""
     one, run = tmp_path / "one", tmp_path / "run"
     flags = ("--optimizer", "muon", "--max-steps", "3", "--checkpoint-every-steps", "3")
     assert codes(start_ranks(one, 1, *flags, **LAYERS)) == [0]
@@ -226,7 +226,7 @@ def test_rounds_are_equally_many_on_each_rank_and_count_each_sample_once() -> No
 def test_layers_are_gathered_in_bfloat16_and_kept_in_float32(
     root: Path, warm_torch: WarmPython, tmp_path: Path
 ) -> None:
-    """By the precision of a step on a GPU, here under the CPU's autocast."""
+    """Autocast on the CPU stands for the precision of a step on a GPU."""
     ranks = [
         warm_torch.start(
             [root / "tests/data/ddp/shared_bf16.py"],

@@ -79,7 +79,7 @@ def test_a_cell_trains_on_all_gpus_that_it_gets(root: Path, flags: tuple[str, ..
 def test_each_rank_takes_its_own_gpu_before_it_joins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deterministic: bool
 ) -> None:
-    """What is requested of torch and in which order, on two GPUs that are only named: no GPU is needed."""
+    """Calls to torch are compared in order, on two GPUs that exist in name only."""
     called: list[object] = []
     named = {"is_available": True, "device_count": 2, "get_device_name": "NVIDIA A10G"}
     for name, value in named.items():

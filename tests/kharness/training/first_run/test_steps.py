@@ -1,4 +1,4 @@
-"""What the steps of the first run conclude from numbers, and a short rehearsal of it on a CPU."""
+"""Steps of the first run draw the right conclusions from numbers; a short rehearsal on a CPU runs them."""
 
 from __future__ import annotations
 

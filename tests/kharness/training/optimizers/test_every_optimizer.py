@@ -1,4 +1,4 @@
-"""What holds for every optimizer: resuming bit for bit, micro-batches, learning digits."""
+"""Every optimizer resumes bit for bit, works with micro-batches, and learns digits."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def digits(root: Path) -> Splits:
 
 @every_optimizer
 def test_lenet5_learns_digits(digits: Splits, name: str, symbols: Callable[[str], Mapping[str, Any]]) -> None:
-    """By the default rate, constant, from a tenth of the digits recognized to more than four."""
+    """Forty steps at the default rate raise the accuracy from a tenth to more than 0.4."""
     torch.manual_seed(1)
     model = LeNet5()
     optimizer, _ = build_optimizer(name, model, symbols(name))

@@ -1,4 +1,4 @@
-"""What decays and what does not, and that the record names it."""
+"""Parameter groups decide which weights decay; the record names them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ COMMON = {"learning_rate": RATE, "weight_decay": DECAY}
 
 
 def gradients(steps: int, *, spikes: tuple[int, ...] = ()) -> Tensor:
-    """Of changing size and sign; in the steps of `spikes`, from 1, fifty times as large."""
+    """Gradients of changing size and sign, fifty times as large in the steps of `spikes` (from 1)."""
     drawn = torch.randn(steps, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     for step in spikes:
         drawn[step - 1] *= 50
@@ -151,7 +151,7 @@ def rising(since: int, steps: int) -> float:
 
 
 def spam_rises(since: int, steps: int) -> float:
-    """As the authors' CosineDecay(0.99, steps): 1 % of the rate in the step of a reset, all after `steps`."""
+    """The authors' CosineDecay(0.99, steps): 1 % of the rate in the step of a reset, all after `steps`."""
     return 1.0 if since >= steps else 1 - 0.99 * (1 + math.cos(math.pi * since / (steps + 1))) / 2
 
 

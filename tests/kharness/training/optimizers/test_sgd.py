@@ -21,7 +21,7 @@ class Scalar(nn.Module):
 
 
 def gradient(weight: float) -> float:
-    """Of weight**4 / 4: not linear, so that a look-ahead matters."""
+    """Gradient of weight**4 / 4, which is not linear, so that a look-ahead matters."""
     return weight**3
 
 

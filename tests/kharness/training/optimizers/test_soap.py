@@ -13,7 +13,7 @@ RATE, DECAY, EPS, B1, B2, EVERY = 0.1, 0.2, 1e-3, 0.9, 0.95, 3
 
 
 def eigenbasis(statistic: Tensor) -> Tensor:
-    """By falling eigenvalue."""
+    """Eigenvectors in falling order of eigenvalue."""
     vectors: Tensor = torch.linalg.eigh(statistic)[1]
     return vectors.flip(1)
 

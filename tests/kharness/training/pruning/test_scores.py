@@ -1,4 +1,4 @@
-"""What each score prunes, worked by hand in plain loops, and which weights are pruned at all."""
+"""Each score prunes the weights that plain loops find; some weights are never pruned."""
 
 from __future__ import annotations
 

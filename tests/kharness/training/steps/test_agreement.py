@@ -1,4 +1,4 @@
-"""What all ranks know of a step after its one exchange."""
+"""All ranks agree on requests and stops of a step after its single exchange."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_alone_nothing_is_exchanged_and_a_signal_counts_at_once(
 def test_fast_steps_exchange_their_losses_alone_but_now_and_then(
     root: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
-    """As on a GPU: a request of step 2, a signal and the end of time reach all ranks in one later step."""
+    """Requests of step 2, a signal and the end of time reach all ranks in one later step, as on a GPU."""
     later = 1 + MOST_STEPS
     nothing = [[], False, False]
     expected = {

@@ -41,7 +41,7 @@ class Terminal:
             assert (sys.stdout, sys.stderr) == (self.stream, self.stream)
 
     def lines(self) -> list[str]:
-        """What stands on it, with times of steps as `[TIME`."""
+        """Lines on the terminal, with the times of steps replaced by `[TIME`."""
         mark = f"\x1b]2;{time.monotonic_ns()}\x07"  # a title: the kernel brings it after all before
         self.stream.write(mark)
         self.stream.flush()
@@ -112,7 +112,7 @@ def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path
 
 
 def test_step_outside_of_a_training_draws_nothing(journal: Path, terminal: Terminal) -> None:
-    """As that of `make check-model`, which began nowhere: its pace would be that of the clock."""
+    """`make check-model` takes such a step; its pace would be measured from the clock's zero."""
     batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
         bar = open_bar(journal, batches, step=0, num_epochs=3, num_steps=12)

@@ -63,7 +63,7 @@ def test_samples_are_those_of_the_step_and_their_mean_loss_is_its_loss(train: Tr
 
 
 def test_pictures_that_are_shifted_at_random_are_shown_too(train: Train, tmp_path: Path) -> None:
-    """As the presets have it; each with a shift that is drawn anew."""
+    """Presets shift pictures at random; each shift is drawn anew."""
     run = tmp_path / "run"
     assert train("--run-dir", run, *FLAGS[:-2], "--lenet5-shift", "2").returncode == 0
     done = train("--run-dir", run, "--inspect-step", "3")

@@ -169,7 +169,7 @@ MODELS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_without_values_are_those_of_a_real_step(name: str) -> None:
-    """By torch's counter, which does not know the CPU's fused attention, and so counts its parts."""
+    """FLOPs match torch's counter on the math kernel; it does not know the CPU's fused attention."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     _, flops = ModelWithoutValues(model).step([inputs])
@@ -215,7 +215,7 @@ def test_a_model_may_return_anything_and_be_called_by_names(
 def flops_by_type(
     model: torch.nn.Module, inputs: torch.Tensor, capability: str | None, *, tf32_matmul: bool = False
 ) -> dict[str, float]:
-    """Of a step, on a GPU of the capability; torch's own settings for TF32."""
+    """FLOPs of a step by type, on a GPU of the compute capability with torch's settings for TF32."""
     counted = ModelWithoutValues(model)
     _, whole = counted.step([inputs])
     numerics = Numerics.of(torch.device("cpu"))

@@ -62,7 +62,7 @@ def shakespeare(root: Path) -> str:
 
 
 def test_tiny_shakespeare_has_the_published_number_of_tokens(gpt2: BpeTokenizer, shakespeare: str) -> None:
-    """Of https://github.com/karpathy/nanoGPT, data/shakespeare/readme.md; encoded in pieces."""
+    """The numbers are from https://github.com/karpathy/nanoGPT, data/shakespeare/readme.md."""
     first = len(shakespeare) * 9 // 10
     train, validation = (
         sum(len(gpt2.encode(piece)) for piece in cut(text, largest=50_000))

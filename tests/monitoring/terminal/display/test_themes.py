@@ -54,7 +54,7 @@ def test_text_of_others_takes_the_cells_it_is_given() -> None:
 
 
 def test_signs_that_count_as_narrow_take_a_cell_each() -> None:
-    """By the Unicode database; signs of ambiguous width are narrow outside of East Asian terminals."""
+    """The Unicode database calls them narrow, or ambiguous: narrow outside of East Asian terminals."""
     narrow = [sign for sign in map(chr, range(0x3000)) if NARROW.fullmatch(sign)]
     wide = [sign for sign in narrow if unicodedata.east_asian_width(sign) in "WF"]
     assert wide + [sign for sign in narrow if unicodedata.category(sign) in ("Mn", "Me", "Cf", "Cc")] == []
