@@ -316,7 +316,7 @@ def _asked(options: argparse.Namespace) -> Path:
 
 
 def about(name: str) -> int:
-    """Print what a target takes."""
+    """Print the options and variables of a target."""
     import ast  # programs do not wait for it
 
     from kharness.config.make.known_variables import SHORT, TARGETS, YES_OR_NO
@@ -389,7 +389,7 @@ def _folder(words: Sequence[str]) -> list[str]:
 
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
-    """Make a run of what another tracker has written."""
+    """Import the metrics another tracker has stored as a new run."""
     from kharness.runs.latest import shown
     from monitoring.bridge.importing import import_run
     from monitoring.counts import counted

@@ -36,7 +36,7 @@ _LONG = {"-a": "--axis", "-e": "--env"}
 
 
 def read_toml(path: Path) -> tuple[list[str], list[str]]:
-    """Return options and the words of the command; MatrixError for what none of them is."""
+    """Return options and the words of the command; MatrixError for an unknown key or a wrong value."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

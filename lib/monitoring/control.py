@@ -158,7 +158,7 @@ _ABOUT = ("timestamp", "source")
 
 
 def parse_request(content: object, *, name: str = "") -> ControlRequest:
-    """The request in the JSON value of a file; RequestError, and nothing of it counts, for anything else."""
+    """Return the request in a file's JSON value; RequestError, with nothing applied, if it is malformed."""
     if not isinstance(content, dict):
         raise RequestError("it is no JSON object")
     try:

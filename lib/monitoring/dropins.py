@@ -54,7 +54,7 @@ class DropIns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The module names in order; none of them is imported."""
+        """Return the module names in order, without importing any."""
         return tuple(sorted(self._modules))
 
     @property

@@ -74,7 +74,7 @@ _OF_REPORTS = ("numpy", "scipy", "jinja2", "markupsafe", "matplotlib", "PIL")
 
 @contextlib.contextmanager
 def naming_package(what: str) -> Iterator[None]:
-    """Raise MissingPackage where `what` finds a package missing that the extra brings."""
+    """Raise MissingPackage, naming the extra to install, if `what` lacks a package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -125,7 +125,7 @@ def make_directory(path: Path) -> None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or the user's share of it, is full."""
+    """Whether an error means that the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -157,7 +157,7 @@ def error_lines(message: object, hint: str = "") -> list[str]:
 
 
 def print_error(message: object, hint: str = "") -> None:
-    """Print it on standard error, after all that standard output has, in one write.
+    """Print it on standard error in one write, after flushing standard output.
 
     On a terminal no line is wider than it; elsewhere each stays whole, for programs that read it.
     """
@@ -198,6 +198,6 @@ def folded(line: str, columns: int) -> list[str]:
 
 
 def report_error(error: UserError) -> int:
-    """Print what is wrong and what to do; returns the exit code."""
+    """Print the error and its hint; returns the exit code."""
     print_error(error, error.hint)
     return error.exit_code

@@ -148,7 +148,7 @@ def journals_of(name: str) -> tuple[str, ...]:
 
 
 def is_live(name: str) -> bool:
-    """Whether the follower `name` keeps nothing of a run; False for one that is not known here."""
+    """Whether the follower `name` stores nothing of a run; False for an unknown one."""
     try:
         return bool(getattr(follower_module(name), "LIVE", False))
     except MonitoringError:  # unknown here, or broken: its opening says so
@@ -179,7 +179,7 @@ def check_followers(given: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def follower_note(name: str, options: Any) -> str | None:
-    """Return what is not as usual with the follower `name`, None if nothing is."""
+    """Return a note on anything unusual about the follower `name`, or None."""
     told = getattr(follower_module(name), "note", None)
     note: str | None = told(options) if told is not None else None
     return note

@@ -28,7 +28,7 @@ class Notes:
 
 
 def read_notes(directory: Path) -> Notes:
-    """Return what is kept; nothing without a file, and of one that is damaged."""
+    """Return the stored notes; empty without a file, or if it is damaged."""
     try:
         content = orjson.loads((directory / NOTES_JSON).read_bytes())
         return checked(content["tags"], content["note"])
@@ -52,7 +52,7 @@ def write_notes(directory: Path, notes: Notes) -> None:
 
 
 def checked(tags: object, text: object) -> Notes:
-    """Return tags, each once, and a note; NotesError for what is none."""
+    """Return tags without duplicates, and a note; NotesError if they are not valid."""
     if not isinstance(tags, list) or not isinstance(text, str):
         raise NotesError("a note is a text, and tags are a list of words", hint='tags: ["baseline"]')
     found = tuple(dict.fromkeys(_tag(one) for one in tags))

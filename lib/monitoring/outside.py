@@ -21,7 +21,7 @@ def outside() -> Path | None:
 
 
 def enter(folder: Path | None) -> None:
-    """Have this process, and what it starts, use a folder, or the tree alone."""
+    """Make this process and its children use a folder's model, or the tree alone."""
     if folder is None:
         os.environ.pop(VARIABLE, None)
     else:

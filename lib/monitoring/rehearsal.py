@@ -40,7 +40,7 @@ class Rehearsal:
         return self.error is None and received == sorted(self.sent, key=_place)
 
     def difference(self) -> str:
-        """Return in words how what came back differs from what was sent; points as in the journal."""
+        """Return how the points that came back differ from those sent, in words."""
         if self.error is not None:
             return str(self.error)
         sent, received = set(self.sent), set(self.received)
@@ -51,7 +51,7 @@ class Rehearsal:
         return ", ".join([f"{len(lost)} lost, {len(strange)} strange, {doubled} doubled", *examples])
 
     def hint(self) -> str:
-        """Return what to try or to read when they differ."""
+        """Return what to try or read if they differ."""
         hint = self.error.hint if isinstance(self.error, UserError) else ""
         return hint or f"see {self.run.directory / ALERTS}"
 

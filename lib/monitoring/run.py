@@ -196,7 +196,7 @@ class Run(RunMedia):
         return agent
 
     def start(self, *, model: Mapping[str, object], training: Mapping[str, object], **fields: object) -> None:
-        """Record what is trained, how and on what.
+        """Record the model, the training and the machine.
 
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
@@ -373,7 +373,7 @@ class Run(RunMedia):
         self._log("alert_samples", global_step, {"rule": rule, "sample_indices": sample_indices, **fields})
 
     def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None:
-        """Record what another process has recorded: a kind of record, its step, its time and its fields."""
+        """Append a record made by another process: its event, step, time and fields."""
         self._log(event, NO_STEP if global_step is None else global_step, fields, at)
 
     def last_seq(self) -> int:

@@ -92,7 +92,7 @@ class Installed(NamedTuple):
 
 
 def attempt_of(path: Path) -> object:
-    """Return the attempt that a file is of, None if there is none that can be read."""
+    """Return the attempt a file belongs to, or None if it cannot be told."""
     try:
         return orjson.loads(path.read_bytes()).get("attempt")
     except (OSError, orjson.JSONDecodeError, AttributeError):

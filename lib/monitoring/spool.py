@@ -19,7 +19,7 @@ ENDING = ".spool.jsonl"
 
 
 def spool_file(rank: int) -> Path | None:
-    """Return a new file for the records of a Run of this process; None where no bridge has asked for one.
+    """Return a new file for this process's records; None unless a bridge requested one.
 
     Only those of rank 0 are read.
     """

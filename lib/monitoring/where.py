@@ -61,7 +61,7 @@ class Where:
             raise WhereError(f"no run has {field}", hint=hint)
 
     def why_none(self, values: Callable[[str], Collection[object]]) -> str:
-        """Return why nothing fulfills it: a value that no run has; empty where all that it names are there.
+        """Return why no run matches: a value that no run has; empty if all values exist.
 
         `values` are those of a field.
         """
@@ -88,7 +88,7 @@ def parse_where(text: str) -> Where:
 
 
 def field_name(name: str) -> str:
-    """Return a name as it is looked up: small letters, without CONFIG_."""
+    """Return the name used for lookup: lower case, without CONFIG_."""
     return name.lower().removeprefix("config_")
 
 

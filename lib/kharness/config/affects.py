@@ -40,7 +40,7 @@ class Affects:
     """Members of choices, and bools that nobody sets: another symbol already says what they are."""
 
     def of(self, symbol: str) -> frozenset[str]:
-        """Return the words of one symbol; UNKNOWN for one that the tree lacks."""
+        """Return a symbol's words for what it affects; UNKNOWN for one that the tree lacks."""
         return self.words.get(symbol, UNKNOWN)
 
     def touches(self, symbol: str, *words: str) -> bool:

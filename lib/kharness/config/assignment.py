@@ -102,7 +102,7 @@ def merged(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
 
 
 def chosen_name(symbol: str) -> str | None:
-    """Which of CHOSEN_FOR a symbol belongs to: itself, a member of its choice, or the option for it."""
+    """Key of CHOSEN_FOR a symbol belongs to: itself, a member of its choice, or the option for it."""
     for name, switch in CHOSEN_FOR.items():
         if symbol in (name, switch) or symbol.startswith(f"{name}_"):
             return name

@@ -154,7 +154,7 @@ def plain_value(line: ConfigLine, kind: str, where: str, *, number: bool = False
 
 
 def check_storable(value: str) -> None:
-    """ValueError for what no `.config` line can hold: line breaks, control characters, text not in UTF-8."""
+    """Raise ConfigError for text no `.config` line can hold: line breaks, control characters, not UTF-8."""
     if match := _UNPRINTABLE.search(value):
         what = "a line break" if match[0] in "\r\n" else f"the control character {match[0]!r}"
         raise ValueError(f"holds {what}")

@@ -54,7 +54,7 @@ def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
 
 
 def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
-    """The exit code of `main(argv)`, what went wrong reported as run_command does."""
+    """Return the exit code of `main(argv)`, reporting errors as run_command does."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(lasting_text, before)
     try:
@@ -85,7 +85,7 @@ def is_launched(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def reported_once(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """Within it the first process of a training on each host alone reports what the user can fix.
+    """Within it only the first process of a training on each host reports the user's errors.
 
     For what all of them meet alike before they know each other, such as a wrong flag; all exit with its code.
     """

@@ -123,7 +123,7 @@ def check_path(name: str, text: str) -> None:
 
 
 def check_place(name: str, text: str) -> None:
-    """ConfigError for `dir` or `dir:SYMBOL=value …` whose directory no path can be."""
+    """Raise ConfigError for `dir` or `dir:SYMBOL=value …` if no path can be that directory."""
     place, colon, given = text.rpartition(":")
     check_path(name, place if colon and "=" in given else text)
 

@@ -62,7 +62,7 @@ def find_preset(root: Path, asked: str) -> Path:
 
 
 def listing(tree: Tree, matrix: str = "make test_matrix") -> Iterator[str]:
-    """Every preset below its model: the first comment of its file, what it needs, how its `matrix` is run."""
+    """Return all presets by model: the first comment of the file, what it needs, how its `matrix` is run."""
     for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
         member = tree.aliases["MODEL"].get(folder.name)
         model = "Any model" if folder == tree.root else _entry(tree, member)[0] if member else folder.name

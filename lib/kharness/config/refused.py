@@ -59,7 +59,7 @@ _BEGINNING = 3
 
 
 def together(errors: Sequence[ConfigError]) -> ConfigError:
-    """One error for all, each with its own hint; a single one as it is."""
+    """Return one error for all, each with its own hint; a single error stays as it is."""
     if len(errors) == 1:
         return errors[0]
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in errors]

@@ -221,7 +221,7 @@ class Requests:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Trust that nobody else changes the tree in this block."""
+        """Assume that nothing else changes the tree within this block."""
         self._is_batch = True
         try:
             yield

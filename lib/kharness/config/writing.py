@@ -23,7 +23,7 @@ def guarded(
     *,
     raises: type[Exception] | tuple[()] = (),
 ) -> Made:
-    """Return what `make` does; if it fails `instead`, and `warn` gets a line with name and exception.
+    """Return the result of `make`; if it fails return `instead` and pass `warn` the exception in a line.
 
     Errors of the type `raises` are the caller's.
     """
@@ -42,7 +42,7 @@ class NotWritten(KharnessError):
 
 
 class Writing:
-    """Calls what writes files, and keeps what went wrong for the end."""
+    """Calls functions that write files, and collects their errors for the end."""
 
     def __init__(self) -> None:
         self.written: list[Path] = []
@@ -59,16 +59,16 @@ class Writing:
         return True
 
     def take(self, other: Writing) -> None:
-        """Go on from what another one has written."""
+        """Add the results of another Writing."""
         self.written += other.written
         self._failed += other._failed
 
     def leave_out(self, what: str) -> None:
-        """Name what is not even tried, for an earlier one has failed."""
+        """Name a file that is not attempted because an earlier one failed."""
         self._left_out.append(what)
 
     def check(self, *, again: str) -> None:
-        """NotWritten, which names every file that is missing; `again` is what to type once there is room."""
+        """Raise NotWritten with every file that is missing; `again` is the command for once there is room."""
         if not self._failed:
             return
         reasons = [f"{_shown(error)}: {(error.strerror or str(error)).lower()}" for error in self._failed]

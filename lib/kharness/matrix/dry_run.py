@@ -62,7 +62,7 @@ def dry_run_lines(plan: Plan, history: History, *, shown: str) -> list[str]:
 
 
 def one_cell(cell: Cell) -> str:
-    """Return the `make train` that trains what a cell does, with what else was typed for this call."""
+    """Return the `make train` command that trains the same as a cell, with what this call added."""
     asked = cell.resolved.asked if cell.resolved else ()
     typed = [
         one.origin.where
@@ -74,7 +74,7 @@ def one_cell(cell: Cell) -> str:
 
 
 def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
-    """How many runs of what."""
+    """Return how many runs the plan has, in a line."""
     models = ", ".join(dict.fromkeys(cell.model for cell in cells))
     return f"matrix: {counted(len(cells), 'run')} of {models} ({' '.join(axis.shown for axis in axes)})"
 
@@ -82,7 +82,7 @@ def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
 def estimate_lines(
     cells: Sequence[Cell], estimates: Sequence[Estimate | None], *, jobs: int, shown: str
 ) -> list[str]:
-    """How long all of it takes, and what that is judged by; says so where nothing is known."""
+    """Return the expected duration and its basis, or that it is unknown."""
     known = [estimate for estimate in estimates if estimate]
     unknown = Counter(cell.model for cell, one in zip(cells, estimates, strict=True) if one is None)
     lines = []

@@ -123,7 +123,7 @@ class Overview:
 
     @property
     def unfinished(self) -> list[CellState]:
-        """Begun or not, what still takes time."""
+        """Return the cells that still need time, started or not."""
         return [cell for cell in self.cells if cell.status.status != COMPLETE and cell.cause != STOPPED_EARLY]
 
     @property
@@ -135,7 +135,7 @@ class Overview:
 
     @property
     def typical(self) -> float | None:
-        """Mean seconds of a complete cell, or what the running ones will have taken."""
+        """Return the mean seconds of complete cells, or the expected seconds of running ones."""
         seconds = [cell.seconds for cell in self.having(COMPLETE)]
         if not seconds and self.holder is not None:
             whole = [cell.seconds_in_the_end for cell in self.having(RUNNING)]

@@ -76,7 +76,7 @@ def supervise(
     expected: Mapping[str, float] | None = None,
     adopted: Sequence[tuple[Launch, RunStatus]] = (),
 ) -> int:
-    """Run what the source hands out, report, and say how it went: 0, or 3 if a chosen cell is not complete.
+    """Run all launches of a source and report; returns 0, or 3 if a chosen cell is not complete.
 
     The caller holds the RunnerLock of the directory. 128 + n when signal n requested the stop. `num_runs` is
     None where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
@@ -215,7 +215,7 @@ def in_order(
 
 
 def num_jobs(settings: Mapping[str, object], unknown: int = 0) -> int:
-    """How many run at once, as far as that is known; `unknown` in place of this machine's cores."""
+    """Return how many cells run at once, as far as that is known; `unknown` where the cores are not."""
     jobs = settings.get("MATRIX_JOBS", 1)
     assert isinstance(jobs, int)
     return jobs or unknown or os.cpu_count() or 1

@@ -162,7 +162,7 @@ def _is_comparable(run: Path, model: str) -> bool:
 
 
 def tell_detached(directory: Path, left: Detached) -> None:
-    """Say how to watch what a scheduler goes on with."""
+    """Print how to watch a run that a scheduler continues."""
     run = shown(directory)
     us = typed_setting("make", "kharness")
     say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without {us}")

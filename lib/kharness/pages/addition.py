@@ -50,7 +50,7 @@ class MatrixPages:
         return standing(directory).status if (directory / STATUS_JSON).exists() else found
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
-        """Return what the pages ask for."""
+        """Return the routes that the pages use."""
         from starlette.routing import Route
 
         async def matrices(request: Request) -> Response:
@@ -100,7 +100,7 @@ class MatrixPages:
         return sorted(found, key=lambda one: -one["created"])[:MOST_LISTED]
 
     def shown(self, wanted: str, rows: Sequence[RunRow]) -> dict[str, Any]:
-        """Return a matrix or sweep by its id. UserError for one that no run was found in."""
+        """Return a matrix or sweep by its id; UserError if no run was found in it."""
         place = folders(rows).get(wanted)
         if place is None:
             raise UserError("there is no such matrix (any more)")

@@ -131,7 +131,7 @@ class MatrixFiles:
         }
 
     def whole(self, directory: Path, rows: Rows) -> dict[str, Any]:
-        """Return all that the page of a matrix shows. UserError for a directory that is none."""
+        """Return everything that the page of a matrix shows; UserError if the directory holds none."""
         plan = self.plan(directory)
         if plan is None:
             raise UserError(f"{directory.name} is no matrix any more")
@@ -197,7 +197,7 @@ def _about(directory: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def titled(name: str, plan: Mapping[str, Any]) -> str:
-    """Return what a matrix is called: its directory, or what it varies where that is named by a time."""
+    """Return the title of a matrix: its directory, or its axes if the directory is named by a time."""
     if not _NAMED_BY_TIME.match(name):
         return name
     axes = [axis["symbol"] for axis in plan["axes"] if axis["symbol"] != SEED]
@@ -308,7 +308,7 @@ def is_of_commands(directory: Path, plan: Mapping[str, Any]) -> bool:
 
 
 def place_of(directory: Path) -> str:
-    """Return a directory as it is typed."""
+    """Return a directory as a user types it."""
     return shlex.quote(shown(directory))
 
 

@@ -105,7 +105,7 @@ def next_look(look: Mapping[str, Any], seeds_now: int) -> int | None:
 
 
 def headlines(look: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what is shown to differ, the better ones first, for a list of matrices."""
+    """Return the differences shown, better variants first, for a list of matrices."""
     order = {"better": 0, "the same": 1, "worse": 2}
     found = [one for one in look["comparisons"] if one["verdict"] in order]
     return sorted(found, key=lambda one: order[one["verdict"]])

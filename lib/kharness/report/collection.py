@@ -51,7 +51,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class CellResult:
-    """One planned run and what came of it."""
+    """One planned run and its outcome."""
 
     name: str
     values: Mapping[str, str]
@@ -141,7 +141,7 @@ class Collection:
     """Parts of the report that failed, a line each."""
 
     def part(self, name: str, make: Callable[[], Made], instead: Any) -> Made | Any:
-        """Return what `make` does for a part of the report, or `instead`: one that fails is a warning."""
+        """Return a part of the report, or `instead` with a warning if making it fails."""
         return guarded(name, make, instead, self.warnings.append)
 
     @property

@@ -81,7 +81,7 @@ def _one_of(text: str, place: Collection, other: str) -> str:
 
 
 def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None) -> Compared:
-    """Compare two places; ReportError for one that holds no runs, and where no variant meets another.
+    """Compare two places; ReportError if one has no runs, or they share no variant.
 
     Judged by B's REPORT_… options, and those `given` on the command line.
     """

@@ -60,7 +60,7 @@ class Metric:
 
     @property
     def is_cost(self) -> bool:
-        """Whether it is what a result is bought with; every other metric is a quality."""
+        """Whether the metric is a cost, such as time; every other metric is a quality."""
         return row_of(self.name).kind != "result"
 
     @property
@@ -75,7 +75,7 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """Unit of the scaled number; empty for one that is read without a unit (a loss)."""
+        """Return the unit of the scaled number; empty for metrics without one (a loss)."""
         return self.label.partition(" (")[2].rstrip(")")
 
 

@@ -180,7 +180,7 @@ def _missing_lines(summary: Summary) -> list[str]:
 
 
 def report_lines(summary: Summary) -> list[str]:
-    """The comparison (of a single run: its numbers) as a terminal shows it, with all that is not in it."""
+    """Return the comparison (of a single run: its numbers) for a terminal, with all that was left out."""
     table = comparison(summary) if summary.plan else each_run(summary)
     lines = ["", table.plain(), ""]
     if any(len(variant.complete) > 1 for variant in summary.variants):

@@ -148,7 +148,7 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
 def with_directions_of_runs(
     settings: ReportSettings, starts: Sequence[Mapping[str, object]]
 ) -> ReportSettings:
-    """Add what runs say of their metrics in their own configuration; the report's options go before it."""
+    """Add the metric directions in the runs' configurations; the report's own options take precedence."""
     said = dict(settings.better)
     for start in starts:
         config = start.get("config")

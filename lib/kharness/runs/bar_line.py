@@ -42,7 +42,7 @@ class Bars:
         return cls(num_epochs, steps_per_epoch, num_steps)
 
     def after(self, step: int) -> BarPlace:
-        """Return the place after `step` steps; those of an epoch that has just ended are all of it."""
+        """Return the place after `step` steps; the last step of an epoch fills that epoch's bar."""
         if not self.num_epochs:
             return BarPlace("Training", step, self.num_steps)
         epoch = max(1, -(-step // self.steps_per_epoch))
@@ -70,7 +70,7 @@ def can_have_bar(stream: TextIO) -> bool:
 def bar_line(
     stream: TextIO, place: BarPlace, *, initial: int, seconds: float, record: Mapping[str, object]
 ) -> str:
-    """The bar within the columns of the terminal, `seconds` after `initial` steps; what does not fit goes.
+    """Return the bar cut to the columns of the terminal, `seconds` after `initial` steps.
 
     `record` is the last step record.
     """

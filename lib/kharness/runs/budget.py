@@ -12,7 +12,7 @@ UNITS = ("auto", *COUNTS, "time")
 
 @dataclass(frozen=True)
 class Spent:
-    """The budget of one run; None for what was not counted."""
+    """Budget that one run used; None for what was not counted."""
 
     steps: int | None
     samples: int | None
@@ -27,7 +27,7 @@ def spent(start: Mapping[str, object], end: Mapping[str, object], *, last_step: 
 
 
 def counted_unit(asked: str, known: Sequence[str]) -> str:
-    """The unit that `asked` gives where only these COUNTS are known of all that are compared."""
+    """Return the unit to compare by, given the requested one and the COUNTS that all runs have."""
     if asked != "auto":
         return asked
     return next((unit for unit in ("tokens", "samples") if unit in known), "steps")

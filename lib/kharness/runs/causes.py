@@ -128,7 +128,7 @@ def judge(
 
 
 def memory_line(output: Sequence[str]) -> str:
-    """Return the line that says that a job was killed for its memory; empty where there is none."""
+    """Return the line that says a job was killed for its memory; empty if none does."""
     return next((line for line in reversed(output) if re.search(STEPD_MEMORY, line)), "")
 
 
@@ -156,7 +156,7 @@ def judge_unseen(state: RunState, asked: Mapping[str, object], output: Sequence[
 
 
 def common_words(text: str, own: Iterable[str]) -> str:
-    """Return a reason without the words that are a run's own, and without numbers: what others have, too."""
+    """Return a reason without its own numbers and names, so that runs with the same failure match."""
     for word in sorted(filter(None, own), key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "*", text)
     return re.sub(r"\d[\d.]*([eE][-+]?\d+)?", "*", text)

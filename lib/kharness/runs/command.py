@@ -97,7 +97,7 @@ class CommandLaunch(Launch):
 
     @property
     def program(self) -> list[str]:
-        """The bridge without the interpreter, in whose place the launcher runs it."""
+        """Return the bridge's command without the interpreter; the launcher runs it in its own."""
         options = ["--name", self.name, "--project", self.of.project, "--cwd", self.of.cwd]
         options += ["--config", json.dumps(dict(self.of.values)), "--trackers", json.dumps(self.of.trackers)]
         options += [word for path in self.of.follow for word in ("--follow", path)]
@@ -109,7 +109,7 @@ class CommandLaunch(Launch):
         return ["-m", BRIDGE, str(self.directory), *options, *self.arguments, "--", *self.of.argv]
 
     def device(self, gpus_per_cell: int) -> object:
-        """Return what an axis DEVICE says, else GPUs where some were asked for: a program does not tell."""
+        """Return the axis DEVICE, else GPUs if some were requested: the program itself does not say."""
         return self.asked.get("DEVICE", "cuda" if gpus_per_cell else "cpu")
 
     @property

@@ -22,7 +22,7 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
 
 
 def asked_place(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
-    """The same, a bundle as it is."""
+    """Return the place that RUN= names, or the latest one; a bundle stays a bundle."""
     if asked := variables.get(name):
         return _there(asked_path(name, asked).absolute(), f"{name}=")
     latest = latest_link(variables, output)

@@ -71,7 +71,7 @@ class Launch:
         return [self._shown(script), "--run-dir", self.shown_directory, *self.arguments]
 
     def device(self, gpus_per_cell: int) -> object:
-        """Return what it trains on, `cuda`, `cpu`, or `auto` for a GPU where there is one."""
+        """Return the training's device: `cuda`, `cpu`, or `auto` for a GPU if there is one."""
         return self.asked.get("DEVICE")
 
     @property
@@ -198,7 +198,7 @@ class JobStart:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good; what was stopped by nobody knows whom may be started again."""
+        """Whether the run ended for good; one stopped by an unknown sender may be restarted."""
         return (
             self.end is not None and not self.requeued and not (self.was_stopped and self.end.cause is None)
         )
@@ -228,7 +228,7 @@ class Launcher(Protocol):
         """How the job ended; None while it runs."""
 
     def cancel(self, job: Job, *, kill: bool) -> None:
-        """Ask the training to save and stop (SIGTERM), or end it and all that it started at once."""
+        """Ask the training to save and stop (SIGTERM), or kill it and its children."""
 
     def alive(self, job: Job) -> bool:
         """Whether a job that an earlier runner submitted still runs."""
@@ -271,4 +271,4 @@ class Scheduling(Launcher, Protocol):
         """How those have ended that do not run any more, where the scheduler knows more than their files."""
 
     def refusal(self) -> MatrixError | None:
-        """Why none of it can run here, as its first jobs have shown; then all of them have ended."""
+        """Return why no job can run here, as the first ones showed; all have ended then."""

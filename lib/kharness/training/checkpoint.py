@@ -242,7 +242,7 @@ def position(path: Path) -> tuple[int, int]:
 
 
 def own_name(path: Path) -> str:
-    """The name under which a checkpoint was written, also of one that is kept as the best."""
+    """Return the name under which a checkpoint was first written, also if it is kept as the best."""
     return path.name.removeprefix("best-")
 
 

@@ -28,7 +28,7 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether reading a value from the device waits for it."""
+        """Whether reading a value from the device synchronizes with it."""
         return self.torch.type != "cpu"
 
     def memory(self) -> dict[str, float | None]:

@@ -63,7 +63,7 @@ class CheckpointWriteError(CheckpointError):
 
 
 class LostRankError(TrainingError):
-    """Another process of the training is gone or does not answer; `is_reported` by another rank."""
+    """Another rank is gone or does not answer; `is_reported` if another rank reports it."""
 
     exit_code = EXIT_LOST_RANK
     cause: str = LOST_RANK

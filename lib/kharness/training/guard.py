@@ -185,7 +185,7 @@ class FiniteWatch:
 
 @contextmanager
 def named_causes() -> Iterator[None]:
-    """Name what memory and devices do to a training: OutOfMemoryError, or `cause` in the error itself.
+    """Turn memory and device errors into OutOfMemoryError, or set `cause` on the error itself.
 
     Also a decorator. An error of a device keeps its type and its traceback, because it may be a bug.
     """

@@ -168,7 +168,7 @@ def check_common(values: Mapping[str, Any]) -> None:
 
 
 def may_have_gpu(name: str, *, devices: Path = Path("/dev")) -> bool:
-    """Whether choose_device may give a GPU. No driver is asked: a process forked afterwards can use CUDA."""
+    """Whether choose_device may return a GPU. No driver is called, so a fork can still use CUDA."""
     build = torch_build() if name != "cpu" else {}
     return bool(build.get("cuda") or build.get("hip")) and _has_driver(devices)
 

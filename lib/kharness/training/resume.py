@@ -85,7 +85,7 @@ class ResumePoint:
         training: Mapping[str, Any],
         is_main: bool = True,
     ) -> Checkpoints:
-        """Write the start record, and make up for what was cut off between a checkpoint and its record.
+        """Write the start record, and records that a kill between a checkpoint and its record left out.
 
         Ranks above 0 (not `is_main`) write their start record alone. ResumeError if another process has
         trained this run since the origin was decided.

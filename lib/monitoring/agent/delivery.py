@@ -150,7 +150,7 @@ class Delivery:
                 awaited.wait(POLL if time.monotonic() - began < YOUNG else LATER_POLL)
 
     def bring_up_to_date(self, report: Callable[[], None]) -> None:
-        """Deliver what there is, and what comes while it keeps coming; then let the sink go.
+        """Deliver all records, and those that arrive meanwhile; then close the sink.
 
         Calls `report` after each batch. Raises what the follower raises.
         """
@@ -371,7 +371,7 @@ CONTENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, Value
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an error of `deliver` is about what a record holds, not about the sink."""
+    """Whether `deliver` failed because of a record's content, not because of the sink."""
     return isinstance(error, CONTENT_ERRORS) and not isinstance(error, (OSError, MonitoringError))
 
 

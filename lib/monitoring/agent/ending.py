@@ -1,4 +1,4 @@
-"""Tells when an agent is to end: by a signal, after its attempt, or when the process is gone.
+"""Tells an agent when to end: by a signal, after its attempt, or when the trainer is gone.
 
 Where its run directory was renamed it begins again at the new place: the trainer has its files open and goes
 on to write them, and followers ask their sinks how far they got, so that an agent may begin at any moment.

@@ -56,7 +56,7 @@ NICENESS = 5
 
 
 def follow(directory: Path, *, after: str = "") -> bool:
-    """Follow a run until it has ended, or its trainer is gone, and all is delivered; True if all is.
+    """Follow a run until it ended, or its trainer is gone; returns whether everything is delivered.
 
     Waits for another agent of the run to end first. After the end that is bounded, whatever a tracker does:
     one that fails is given up after a few tries, one that hangs after HANGING_AFTER. `after` says how the

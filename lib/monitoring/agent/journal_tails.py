@@ -28,7 +28,7 @@ class JournalTails:
 
     @property
     def are_of_rank_0(self) -> bool:
-        """Whether metrics.jsonl is all that there is to take."""
+        """Whether metrics.jsonl is the only journal to read."""
         return len(self._tails) == 1
 
     @property

@@ -73,7 +73,7 @@ class Notifications:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what waits, in a bounded time."""
+        """Send pending notifications, in a bounded time."""
         self._ending.set()
         self._thread.join(LAST_SECONDS)
 

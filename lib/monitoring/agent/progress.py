@@ -54,7 +54,7 @@ class DeliveryProgress:
         return done.holding({JOURNAL: 0})
 
     def holding(self, held: Mapping[str, int]) -> Self:
-        """Return it with what the sink itself holds of each journal."""
+        """Return the progress with each sink's own position in the journals."""
         return replace(self, held=held[JOURNAL], other_held=_others(held))
 
 

@@ -65,7 +65,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         return None if self._runs.current is None else self._runs.current.run
 
     def start(self) -> None:
-        """Begin a training; what one before it has logged, loaded and was told is its own."""
+        """Begin a new training; values logged or loaded before belong to the previous one."""
         self._runs.close()
         self._config, self._last_step, self._is_begun = {}, None, True
         if self._forwards is not None:

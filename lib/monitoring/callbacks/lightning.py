@@ -77,7 +77,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         return self.runs.current or self.runs.begin_other(self.begun())
 
     def begun(self, trainer: Any = None, module: Any = None) -> Begun:
-        """Return a description of what begins."""
+        """Return the description of a training that begins."""
         if trainer is None or module is None:  # before any: the rank is the environment's
             return Begun(self._config, rank_zero_only.rank)
         return Begun(

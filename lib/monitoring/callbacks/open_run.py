@@ -122,7 +122,7 @@ class CallbackRuns:
         return new_place(self._named()).number > 1
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the current run, if there is one."""
+        """End the current run, if any."""
         if self.current is not None:
             self.current.close(error)
             self.current = None

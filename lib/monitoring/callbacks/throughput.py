@@ -52,7 +52,7 @@ class Throughput:
         self._samples += samples
 
     def add(self, tokens: int, flops: float | None) -> None:
-        """Add what the steps since the last reading have computed; FLOPs are None where they are unknown."""
+        """Add the tokens and FLOPs of the steps since the last call; FLOPs are None if unknown."""
         self._tokens += tokens
         if flops is None:
             self._flops = self._all_flops = None
@@ -60,7 +60,7 @@ class Throughput:
             self._flops += flops
 
     def restart(self) -> None:
-        """Restart the pace: what was done meanwhile is no training step."""
+        """Restart the clock: time spent since the last step belongs to no training step."""
         self._pace.restart()
 
     def read(self) -> Fields:

@@ -98,7 +98,7 @@ DISTRIBUTIONS = ("torch-kharness", "kharness-monitoring")
 
 @functools.cache
 def version() -> str:
-    """Return the version of kharness, as it is installed; `unknown` where it only lies on the path."""
+    """Return the installed version of kharness; `unknown` if it is only on the path."""
     for distribution in DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(distribution)

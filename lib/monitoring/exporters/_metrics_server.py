@@ -108,7 +108,7 @@ class MetricsServer:
         self._thread.start()
 
     def linger(self, seconds: float, stop: threading.Event) -> None:
-        """Return when a Prometheus has scraped what there is now, at most so many seconds later or at `stop`.
+        """Return after a Prometheus has scraped the final state, `stop` is set, or so many seconds passed.
 
         It begins again for each run that is said to have ended meanwhile.
         """
@@ -140,7 +140,7 @@ class _Audience:
         self._leaves = False
 
     def await_scrape(self) -> None:
-        """A scrape that begins from now on is the one that is waited for."""
+        """Let may_leave count only scrapes that begin after this call."""
         with self._lock:
             self._awaited_since = time.monotonic()
 
@@ -192,7 +192,7 @@ def about_server(host: str, port: int, *, path: str = ABOUT_PATH) -> About | Non
 
 
 def is_listening(host: str, port: int) -> bool:
-    """Whether what has the port accepts connections: an exporter does not while it begins."""
+    """Whether the process that holds the port accepts connections; a starting exporter does not yet."""
     try:
         socket.create_connection((host, port), timeout=1.0).close()
     except OSError:

@@ -54,7 +54,7 @@ class RunFiles:
         return str(self._attempt["host"])
 
     def set_apart(self) -> None:
-        """Show it by a name of its own: there is another of that name."""
+        """Show the run under a name of its own, because another has the same."""
         self._suffix = f" ({self.run['run_id'][:8]})"
 
     def read(self) -> None:

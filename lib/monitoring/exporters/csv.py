@@ -67,7 +67,7 @@ class CsvFile:
         self._last_seq = int(str(records[-1]["seq"]))
 
     def flush(self) -> None:
-        """Do nothing: what deliver wrote is with the kernel."""
+        """Do nothing: deliver has already passed the rows to the kernel."""
 
     def close(self, status: str | None) -> None:
         os.close(self._fd)

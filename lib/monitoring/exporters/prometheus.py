@@ -349,7 +349,7 @@ class _Registered:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show runs until that is ended, then 0; 2 when it cannot listen or there is no such directory."""
+    """Serve runs until interrupted, then return 0; 2 if it cannot listen or the directory does not exist."""
     ours = follower_options("prometheus", {})
     parser = argparse.ArgumentParser(
         prog="python -m monitoring.exporters.prometheus", description="Show every run below a directory."

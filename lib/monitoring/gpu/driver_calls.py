@@ -65,7 +65,7 @@ class DriverCalls:
         return not self._left_out.isdisjoint((DriverCall(name), DriverCall(name, gpu), DriverCall("", gpu)))
 
     def leaves_out_gpu(self, gpu: int) -> bool:
-        """Whether nothing is to be asked of a GPU."""
+        """Whether a GPU must not be queried."""
         return DriverCall("", gpu) in self._left_out
 
     def number(self, name: str) -> int:

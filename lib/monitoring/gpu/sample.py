@@ -110,7 +110,7 @@ class DeviceInfo(NamedTuple):
     """N of `cuda:N` in a process with our environment; None where that is not known."""
 
     def sample(self, state: State = "ok", error: str | None = None) -> GpuSample:
-        """Return a sample of it, without any value yet."""
+        """Return a sample of the GPU with no values yet."""
         return GpuSample(
             self.index, self.uuid, self.name, self.vendor, state, error, numa_node=self.numa_node
         )

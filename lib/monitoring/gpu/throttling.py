@@ -31,6 +31,6 @@ def reasons_of(bits: int) -> list[str]:
 
 
 def bits_of(reasons: Iterable[str]) -> int:
-    """Return the number whose bits these are; one that is no name of a reason counts nothing."""
+    """Return the bit mask of these throttle reasons, ignoring unknown names."""
     bits = {name: bit for bit, name in THROTTLE_REASONS.items()}
     return sum(int(name, 16) if name.startswith("0x") else bits.get(name, 0) for name in reasons)

@@ -33,7 +33,7 @@ def metrics_line(sample: GpuSample, time: float, correlation_id: str) -> Record:
 
 
 def training_line(record: Record, epoch: float | None) -> Record:
-    """Return a step record as a line of training_metrics_*.jsonl; what it lacks is null."""
+    """Return a step record as a line of training_metrics_*.jsonl, with null for missing fields."""
     return {
         "timestamp": timestamp(as_number(record["time"]) or 0.0),
         "step": record["global_step"],

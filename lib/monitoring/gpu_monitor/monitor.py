@@ -364,7 +364,7 @@ def _plain(found: dict[int, dict[str, Statistics]]) -> dict[str, dict[str, dict[
 
 
 def sample_line(sample: GpuSample) -> str:
-    """Return one GPU of a sample in a line for a person; what it does not report is left out."""
+    """Return one GPU of a sample as a line to read, without values it does not report."""
     if sample.state != "ok":
         return f"GPU {sample.index} is {sample.state}: {sample.error}"
     parts = [

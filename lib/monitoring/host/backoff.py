@@ -18,7 +18,7 @@ class Backoff:
         """Seconds to wait after the next failure."""
 
     def failed(self, *, lived: float = 0.0) -> float:
-        """Return seconds until the next try of what has failed, after it had `lived` so many."""
+        """Return the seconds to wait before a retry, given how long the last try `lived`."""
         if lived > STEADY_SECONDS:
             self.reset()
         delay, self.coming = self.coming, min(2 * self.coming, self._longest)

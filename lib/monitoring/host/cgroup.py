@@ -87,7 +87,7 @@ class CgroupLimits:
         return min((quota for quota in quotas if quota is not None), default=None)
 
     def processors(self) -> frozenset[int] | None:
-        """Return the processors that the group may run on; None where that is not limited or not said."""
+        """Return the processors that the control group may use; None if unlimited or unknown."""
         names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
         # the process's own group alone: the effective set respects the groups above
         for folder in self._of("cpuset")[:1]:

@@ -68,7 +68,7 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
 
 
 def git_difference(directory: Path | str | None = None) -> bytes | None:
-    """Return what tracked files differ in from the revision, as `git apply` takes it; None outside git."""
+    """Return the changes of tracked files as a patch for `git apply`; None outside git."""
     if (copied := _copied(directory)) is not None:
         return (copied / COPIED_DIFFERENCE).read_bytes()
     return _git("diff", "HEAD", "--binary", directory=directory)

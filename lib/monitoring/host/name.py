@@ -18,7 +18,7 @@ def host_name() -> str:
 
 
 def in_file_names(host: str) -> str:
-    """The name itself where it can be part of a file's name; else what can stay of it, and 6 hex digits."""
+    """Return the host name if it is safe in a file name; else its safe part and 6 hex digits."""
     kept = re.sub(r"[^A-Za-z0-9._-]", "_", host)[:LONGEST]
     if kept == host and host:
         return host

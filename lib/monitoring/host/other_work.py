@@ -99,7 +99,7 @@ class MachineWork:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of these; what several share counts for each."""
+        """Return the resident memory of these processes; shared pages count for each."""
         return sum(process.resident for process in self._tree.values()) * _PAGE
 
     def look(self) -> None:

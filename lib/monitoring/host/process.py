@@ -19,7 +19,7 @@ INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
 
 def process_started(pid: int) -> float | None:
-    """When the process started, in the system's own unit; None if it is gone or only waits to be collected.
+    """Return when the process started, in the system's own unit; None if it is gone or a zombie.
 
     With the id it names one process: compare it with an earlier answer on the same host.
     """

@@ -28,7 +28,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """One process; None is what cannot be read."""
+    """Facts of one process; None for what cannot be read."""
 
     pid: int
     started: float
@@ -101,7 +101,7 @@ class ProcessLooks:
 
 @lru_cache(maxsize=1024)
 def user_name(uid: int) -> str:
-    """Return the name of a user, or the number of one that has none here."""
+    """Return the user's name, or the number if it has none here."""
     import pwd
 
     try:

@@ -113,7 +113,7 @@ def _replace_promptly(temporary: Path, path: Path) -> None:
 
 
 def name_beside(path: Path) -> Path:
-    """Return a new name, hidden and next to `path`, for what will replace it; it cannot be guessed.
+    """Return a new hidden file name next to `path` for its replacement; it cannot be guessed.
 
     What killed processes left under such names is removed, once per process and path.
     """

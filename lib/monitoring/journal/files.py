@@ -66,7 +66,7 @@ def journal_name(rank: int) -> str:
 
 
 def rank_of(name: str) -> int | None:
-    """Return the rank above 0 whose journal has this name; None for any other file."""
+    """Return the rank above 0 that writes this journal; None for any other file."""
     before, after = RANK_JOURNALS.split("*")
     digits = name.removeprefix(before).removesuffix(after)
     return int(digits) if digits.isdecimal() and name == f"{before}{digits}{after}" else None

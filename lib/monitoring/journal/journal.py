@@ -99,7 +99,7 @@ class Journal(LineFile):
             self._insist(line, seq)
 
     def append_any(self, record: Record, *, is_finite: bool = False) -> None:
-        """Append a record of values of any type; what has no JSON form becomes null, and is named."""
+        """Append a record with values of any type; values without a JSON form become null and are named."""
         try:
             self.append(record, is_finite=is_finite)
         except (TypeError, RecursionError) as error:
@@ -114,13 +114,13 @@ class Journal(LineFile):
         return 0 < int(str(record.get("seq", 0))) <= self.seq
 
     def sync(self) -> None:
-        """Return when what is in the file survives a loss of power."""
+        """Return once the written records survive a power loss (fsync)."""
         if not self._closed:
             with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
                 os.fsync(self.fd)
 
     def close(self) -> None:
-        """Write what is still in memory, if the disk takes it now, and make the file durable."""
+        """Write pending records if the disk has room, then fsync and close."""
         if self._closed:
             return
         if self.backlog is not None:

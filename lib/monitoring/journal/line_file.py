@@ -33,7 +33,7 @@ class LineFile:
         """Whether the file may end with half a line: a write failed, or an exception came in the middle."""
 
     def write(self, line: bytes, note: Callable[[bytes], None]) -> OSError | None:
-        """Append a line; if the disk does not take it, cut off what it took, and say why."""
+        """Append a line; if the disk takes only a part, cut that off again and return why."""
         if self.is_doubtful and (failure := self.repair(note)):  # not now; every later write tries it first
             return failure
         written = 0
@@ -83,7 +83,7 @@ class Backlog:
         self._begins = 0  # offset of the first line in the first block
 
     def add(self, line: bytes) -> int:
-        """Keep a line; returns how many of the oldest are lost for it."""
+        """Queue a line; returns how many of the oldest were dropped for it."""
         size, lost = len(line), 0
         if not self._blocks or len(self._blocks[-1]) + size > BLOCK_BYTES:
             self._blocks.append(bytearray())
@@ -157,7 +157,7 @@ class KeptLines(LineFile):
             there -= len(line)
 
     def write_waiting(self) -> None:
-        """Write what waits, as far as the disk takes it."""
+        """Write queued lines, as far as the disk has room."""
         # first: the oldest may be in the file already, where a signal handler raised
         self.failure = self.repair(self._note) if self.is_doubtful else None
         while self.waiting.count and self.failure is None:

@@ -36,7 +36,7 @@ class Lineage:
 
     @classmethod
     def read(cls, journal: Path) -> Lineage:
-        """Return the lineage in a journal; an empty one where there is no journal."""
+        """Return the lineage in a journal; empty if there is no journal."""
         state, starts = RunState(), list[Record]()
         checkpoints: dict[str, int] = {}
         changes: dict[tuple[int, str], Record] = {}

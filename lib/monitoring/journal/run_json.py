@@ -30,7 +30,7 @@ INTERPRETER = "interpreter"
 
 
 def read_run_json(directory: Path) -> dict[str, Any]:
-    """The contents of DIRECTORY/run.json; RunDirectoryError if it is missing or not what a Run writes."""
+    """Return DIRECTORY/run.json; RunDirectoryError if it is missing or malformed."""
     path = f"{directory}/{RUN_JSON}"  # a list of ten thousand runs would wait for pathlib's
     try:
         with open(path, "rb", buffering=0) as file:

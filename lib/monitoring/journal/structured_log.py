@@ -18,7 +18,7 @@ STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "t
 
 
 class JsonLog(logging.Handler):
-    """Hands each message to `append` as an object: when, how bad, who, what, and the fields of `extra=`."""
+    """Passes each message to `append` as an object: time, level, logger, message, and `extra=` fields."""
 
     def __init__(self, append: Callable[[Record], None], correlation_id: str) -> None:
         super().__init__()

@@ -95,7 +95,7 @@ def damaged_files(run_dir: Path) -> Iterator[str]:
 
 
 def as_record(kept: Artifact) -> dict[str, object]:
-    """Return what stands in the journal."""
+    """Return the journal's entry for the file."""
     return asdict(kept)
 
 

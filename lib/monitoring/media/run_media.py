@@ -145,7 +145,7 @@ HEIGHT, BAR, GAP = 96, 6, 1
 
 
 def png_of(image: Any) -> bytes:
-    """Return a PNG of what shows a picture; ValueError for what does not.
+    """Return an image object as PNG; ValueError if it is not one.
 
     It may be a PNG (its path or its bytes), a figure (`savefig`), an image (`save`), or an array or a tensor
     of height x width, x channels behind (array) or before (tensor), of bytes or of numbers from 0 to 1.

@@ -98,7 +98,7 @@ def enabled_rules(config: Mapping[str, object]) -> list[str]:
 
 
 def number(record: Mapping[str, object], name: str) -> float | None:
-    """Return a record's number, None where it has none of that name."""
+    """Return a record's number by name, or None."""
     value = record.get(name)
     # nearly all are one of these
     return value if value is None or type(value) is float else as_number(value)

@@ -205,7 +205,7 @@ class ChosenGpus:
         raise NotImplementedError
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """Tell what is not sampled."""
+        """Report the GPUs that are not sampled."""
         for problem in problems:
             self._tell(problem)
         if devices is None:

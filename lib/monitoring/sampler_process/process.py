@@ -264,7 +264,7 @@ class Restarts:
         self._began = time.monotonic()
 
     def after(self, error: Exception) -> Restart:
-        """Return what to do about a failure of the process that was begun last."""
+        """Return how to react to a failure of the newest child."""
         lived = time.monotonic() - self._began
         delay = self._backoff.failed(lived=lived)
         if lived > STEADY_SECONDS:

@@ -68,7 +68,7 @@ def _why_none(sampler: Sampler) -> str:
 
 
 def are_unselected(problems: Sequence[str]) -> bool:
-    """Whether there are GPUs, and masks are all that is in the way."""
+    """Whether there are GPUs, but visibility masks hide all of them."""
     return bool(problems) and all(problem.endswith(UNSELECTED) for problem in problems)
 
 

@@ -34,7 +34,7 @@ class KeptFile:
         return self._fd >= 0
 
     def number(self) -> int | None:
-        """Return its number now; DeviceGoneError if the device is gone."""
+        """Return the file's current number; DeviceGoneError if the device is gone."""
         if self._fd < 0:
             return None
         try:

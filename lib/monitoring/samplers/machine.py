@@ -78,7 +78,7 @@ class MachineSample(NamedTuple):
 
 
 def probe(root: Path) -> None:
-    """None: it has no GPU. `MachineSampler` is what samples it."""
+    """Return None: the machine has no GPU here; `MachineSampler` samples it."""
 
 
 class MachineSampler:

@@ -106,5 +106,5 @@ class CudaTimer(Timer):
             return
 
     def forget(self) -> None:
-        """Measure nothing of what is in flight."""
+        """Discard timings in flight."""
         self._in_flight.clear()

@@ -93,7 +93,7 @@ class TelemetryTracker:
             found.add(seconds)
 
     def log_gpu_memory(self) -> dict[str, float] | None:
-        """Take in what torch has allocated and reserved now, and its peak, in GB (1e9 bytes).
+        """Record torch's allocated, reserved and peak memory, in GB (1e9 bytes).
 
         Returns them; None, and nothing is taken in, without a GPU.
         """
@@ -113,7 +113,7 @@ class TelemetryTracker:
         return found
 
     def get_summary(self) -> dict[str, Any]:
-        """Return all that was measured, in seconds, GB and degrees Celsius; None is what could not be.
+        """Return all measurements in seconds, GB and degrees Celsius; None where one was not possible.
 
         `hostname`, `rank`, `total_time`; by name in `timers` and `cuda_timers` their `count`, `mean`,
         `median`, `std_dev`, `min`, `max`, `total`, `percentage` of the total time, and where the median

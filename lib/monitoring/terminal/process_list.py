@@ -112,7 +112,7 @@ class ProcessList:
         return self._question is not None or self._typed is not None
 
     def question(self, width: int) -> str:
-        """Return what is asked now, in at most so many cells; empty if nothing is."""
+        """Return the open question, in at most so many cells; empty if there is none."""
         if self._question is not None:
             return self._question.text(width - 2)
         return f"filter: {self._typed}▏  Enter keeps it, Esc drops it" if self._typed is not None else ""
@@ -177,7 +177,7 @@ class SignalQuestion:
         return asked + middle(self.command, max(8, width - len(asked) - len(rest))) + rest
 
     def send(self) -> str:
-        """Send it, and say what became of it."""
+        """Send the signal, and return the outcome in words."""
         try:
             _send(self.pid, self.started, self.number)
         except ProcessLookupError:

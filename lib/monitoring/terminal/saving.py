@@ -14,7 +14,7 @@ from monitoring.terminal.run_view import RunView
 
 
 def save(folder: Path, samples: Sequence[Snapshot], run: RunView | None) -> str:
-    """Write gpu_metrics_*.jsonl and training_metrics_*.jsonl, and say what was written, or why not."""
+    """Write gpu_metrics_*.jsonl and training_metrics_*.jsonl; returns a sentence on the result."""
     stamp, written = file_stamp(time.time()), []
     correlation_id = run.run_id if run is not None else ""
     gpus = [metrics_line(sample, looked.time, correlation_id) for looked in samples for sample in looked.gpus]

@@ -40,7 +40,7 @@ class GpuSource(Protocol):
         """Return the new samples."""
 
     def problem(self) -> str | None:
-        """Return why there is no sample of now, in a sentence."""
+        """Return why there is no current sample, in a sentence."""
 
     def close(self) -> None: ...
 

@@ -263,14 +263,14 @@ class Disabled:
 
 
 def begins_log(record: Record) -> bool:
-    """Whether there is something in a record for a log that has not begun."""
+    """Whether a record holds anything to open a log for."""
     if is_alert(record):
         return tracker_alert(record) is not None
     return event_of(record) == "start" or bool(shown_points(record)) or fields_of(record).has_pictures
 
 
 def may_have_login() -> bool:
-    """Whether there is a key, or a file that may hold one."""
+    """Whether there is an API key, or a file that may hold one."""
     if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
         return True
     files = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]

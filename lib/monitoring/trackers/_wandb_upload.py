@@ -60,7 +60,7 @@ def from_here(path: Path) -> str:
 
 
 class UploadUnfinished(MonitoringError):
-    """The run has ended and W&B does not have all of it yet."""
+    """The run has ended, but W&B does not have all of it yet."""
 
 
 def unmark(log: Path) -> None:

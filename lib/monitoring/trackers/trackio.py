@@ -76,7 +76,7 @@ def check(options: Options) -> None:
 
 
 def note(options: Options) -> str | None:
-    """Return what is different with a release that was not tested."""
+    """Return a note on the differences of an untested release."""
     return untested_note("trackio", SUPPORTED)
 
 
@@ -264,7 +264,7 @@ def database(project: str) -> Path:
 
 
 def where(run: RunInfo) -> str:
-    """Return what to do to see the run."""
+    """Return how to see the run."""
     if untested_release("trackio", SUPPORTED) is not None:
         return f"trackio show --project {public_project(run.project)}"
     project = shlex.quote(project_name(run.project))

@@ -91,7 +91,7 @@ def check(options: Options) -> None:
 
 
 def note(options: Options) -> str | None:
-    """Return what is different with a release that was not tested."""
+    """Return a note on the differences of an untested release."""
     return untested_note("wandb", SUPPORTED)
 
 

@@ -72,12 +72,12 @@ class Channel:
         return self._pipe != -1
 
     def send(self, kind: str, *facts: object) -> None:
-        """Hand one event over now, with all that wait."""
+        """Send one event now, with all pending ones."""
         self.events.append((kind, time.perf_counter(), *facts))
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits into the pipe, as far as it has room; never raises for what an event holds."""
+        """Write pending events as far as the pipe has room; never raises for an event's content."""
         now = time.perf_counter()
         self.flush_at = now + FLUSH_EVERY
         if self._pipe == -1 and not self._start():

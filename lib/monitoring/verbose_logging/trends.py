@@ -139,7 +139,7 @@ class StepTimes:
         return self._usual
 
     def restart(self) -> None:
-        """Begin again: what comes before the next step, such as an evaluation, is no part of any."""
+        """Restart the clock: time before the next step, such as an evaluation, belongs to no step."""
         self._between.clear()
         self._last = self._pace = None
 

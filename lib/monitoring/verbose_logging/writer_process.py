@@ -93,7 +93,7 @@ class EventWriter:
             self._log.append(self._entries.usage(time.time(), usage))
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write all pending entries."""
         self._write_waiting()
         self._gpus.stop()
         self._log.close()

@@ -83,7 +83,7 @@ class Addition(StatusJudge, Protocol):
     style: str
 
     def routes(self, answers: Answers) -> Sequence[BaseRoute]:
-        """Return what it answers; UserError of a handler is a sentence on the page."""
+        """Return the server's routes; a handler's UserError becomes a sentence on the page."""
 
     def kept(self, answers: Answers, view: Mapping[str, str], drawn: Sequence[str]) -> Mapping[str, Any]:
         """Return the answers that a view saved as a file needs: `PATH` or `PATH ID` -> content."""

@@ -211,7 +211,7 @@ def address(host: str, port: int, token: str) -> str:
 
 
 def lines(host: str, port: int, token: str, environ: Mapping[str, str], *, wanted: int) -> list[str]:
-    """Return what the terminal is told: the address, and how to reach it from where one sits."""
+    """Return the lines for the terminal: the address, and how to reach it from another machine."""
     said = [f"port {wanted} is taken; the next free one is {port}"] if wanted not in (0, port) else []
     said.append(f"dashboard: {address(host, port, token)}")
     if environ.get("SSH_CONNECTION") and host in (HOST, "localhost", "::1"):

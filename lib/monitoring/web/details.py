@@ -60,7 +60,7 @@ class RunDetails:
         return held
 
     def of(self, row: RunRow, moment: float | None = None) -> dict[str, Any]:
-        """Return everything that the page of a run shows beside charts; of a moment, if one is given."""
+        """Return everything that a run's page shows besides charts, now or at a moment in the past."""
         records = self.events(row).records
         then = row if moment is None else row_then(row, moment)
         if moment is not None:
@@ -104,7 +104,7 @@ class RunDetails:
         }
 
     def control_of(self, row: RunRow) -> dict[str, Any]:
-        """Return whether a run can be asked for something, why not, and between which bounds."""
+        """Return whether a run accepts requests, why not, and the bounds of each."""
         why = ""
         if self.read_only:
             why = "this page is read-only"

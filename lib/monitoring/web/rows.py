@@ -177,7 +177,7 @@ def _name(directory: Path, tracking: Mapping[str, Any], state: RunState) -> str:
 
 
 def state_facts(state: RunState, started: float | None) -> Facts:
-    """Return the facts of a row that the journal tells."""
+    """Return the facts of a row that come from the journal."""
     return {
         "step": state.step,
         "steps": state.num_steps,

@@ -27,7 +27,7 @@ class SavedViews:
         self._lock = Lock()
 
     def all(self) -> dict[str, str]:
-        """Return address by name; nothing without a file, and of one that is damaged."""
+        """Return addresses by name; empty without a file, or if it is damaged."""
         try:
             views = orjson.loads(self._path.read_bytes())["views"]
             return {str(name): str(address) for name, address in views.items() if _is_address(address)}
@@ -35,7 +35,7 @@ class SavedViews:
             return {}
 
     def save(self, name: object, address: object) -> dict[str, str]:
-        """Keep an address by a name, or remove it where that is None; returns all that are there then."""
+        """Save an address under a name, or remove it if the address is None; returns all that remain."""
         if self._read_only:
             raise ViewError("this page is read-only", hint="start it without READ_ONLY=y")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= LONGEST_NAME or not name.isprintable():

@@ -79,7 +79,7 @@ def read_options(top: Path, root: Path) -> KnownOptions:
 
 
 def is_read_whole(top: Path, root: Path) -> bool:
-    """Whether a Kconfig file and what it sources are written as this module reads them, to the last entry."""
+    """Whether this module can read a Kconfig file and the files it sources to the last entry."""
     return all(
         _STATEMENT.fullmatch(text.partition("\n")[0]) and not _NESTED.search(text)
         for _, _, text in _statements(top, root, set())

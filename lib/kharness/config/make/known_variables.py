@@ -164,9 +164,7 @@ def readers(name: str) -> list[str]:
 
 
 def reads_of(goals: Iterable[str]) -> list[Reads]:
-    """Return what each target of a call reads (a file's name reads nothing); without targets, what any target
-    reads.
-    """
+    """Return the variables that each target of a call reads (a file none); without targets, those of any."""
     return [TARGETS.get(target_of(goal), _NONE) for goal in goals] or list(TARGETS.values())
 
 
@@ -176,5 +174,5 @@ def target_of(goal: str) -> str:
 
 
 def words_of(reads: Sequence[Reads]) -> str:
-    """Return what several targets read, for a hint."""
+    """Return the variables that several targets read, for a hint."""
     return ", ".join(dict.fromkeys(word for one in reads for word in one.words()))

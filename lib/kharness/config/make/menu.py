@@ -105,7 +105,7 @@ class _Session:
         return getattr(self._tree.kconf, name)
 
     def needs_save(self) -> bool:
-        """Whether what was just loaded is not what the file says."""
+        """Whether the loaded configuration differs from the file."""
         return self._outdated
 
     def unmarked(self, node: Any, text: str) -> str:

@@ -191,7 +191,7 @@ def mergeconfig(request: Request) -> None:
 
 
 def configwhy(request: Request) -> None:
-    """SYMBOL=X: a value, where it comes from and what it depends on."""
+    """Print a symbol's value, its origin and its dependencies (SYMBOL=X)."""
     from kharness.config.make.provenance import why
 
     name = request.needs("SYMBOL", "make configwhy SYMBOL=LEARNING_RATE")

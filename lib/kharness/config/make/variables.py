@@ -125,7 +125,7 @@ def output_directory(variables: Mapping[str, str], root: Path) -> Path:
 
 
 def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
-    """The variables that set symbols, as assignments; ConfigError for all that cannot be taken.
+    """Return the variables that set symbols as assignments; ConfigError names all that are refused.
 
     What was taken though written in another case is printed.
     """

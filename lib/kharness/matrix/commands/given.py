@@ -43,7 +43,7 @@ class Given:
 
     @classmethod
     def of(cls, content: Mapping[str, Any], results: Path) -> Given:
-        """Return what `content` has kept."""
+        """Return the command line stored in `content`."""
         template = Template(content["words"], content["environment"], content["files"], content["resume"])
         return cls(
             template,
@@ -76,7 +76,7 @@ class Given:
         }
 
     def computing(self) -> list[str]:
-        """Return what makes runs with the same values the same: words, variables, texts of files."""
+        """Return what two runs must share to be the same: words, variables, texts of files."""
         content = self.content()
         return [json.dumps([content[name] for name in ("words", "environment", "files")], sort_keys=True)]
 

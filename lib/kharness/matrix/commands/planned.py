@@ -53,7 +53,7 @@ def write_new(
     *,
     write: bool = True,
 ) -> Plan:
-    """Write what is `planned` into a directory that is nobody else's; nothing if a check fails."""
+    """Write the planned runs into a new directory of their own; nothing is written if a check fails."""
     wanted = f"{PREFIX[kind]}{stamp()}"
     if not write:
         plan = planned(given.results / wanted)

@@ -64,7 +64,7 @@ def settings_of_one(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def check_launcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> None:
-    """MatrixError for what the launcher of these settings could not start."""
+    """Raise MatrixError for settings that this launcher could not start."""
     name = str(settings.get("LAUNCHER", "local"))
     if name != "local" and launches:
         check = getattr(LAUNCHERS.load(name), "check", None)
@@ -134,7 +134,7 @@ def _each_launcher(
 
 
 class Guarded:
-    """A launcher that may fail in any way: that costs the run it is asked about, never the matrix."""
+    """Wraps a launcher, so that an error of it costs the run it concerns and never the matrix."""
 
     def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
         self.name = launcher.name
@@ -155,7 +155,7 @@ class Guarded:
         )
 
     def poll(self, job: Job) -> Exit | None:
-        """Poll by the launcher; a job of which it cannot say anything for PATIENCE seconds is given up."""
+        """Poll the launcher; a job it cannot tell about for PATIENCE seconds is given up."""
         try:
             found = self._launcher.poll(job)
         except Exception as error:  # noqa: BLE001 - a launcher is called here; a queue may answer again

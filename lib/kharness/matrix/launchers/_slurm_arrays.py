@@ -110,7 +110,7 @@ class Array:
         of_task: TaskCells = TaskCells(),
         asked: Mapping[str, object] = NOTHING,
     ) -> Array:
-        """An empty one for a matrix, whose name nobody else has."""
+        """Return an empty array for a matrix, under a name that nobody else has."""
         folder = folder_of(launch)
         shown = _PLAIN.sub("-", folder.parent.name)[:60]
         return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}", of_task, asked)

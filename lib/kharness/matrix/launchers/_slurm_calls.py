@@ -88,7 +88,7 @@ class Row:
 
 
 def sbatch(arguments: Sequence[str]) -> tuple[Answer, str]:
-    """Submit; with the id of the job, or the reason why there is none."""
+    """Submit a job; returns its id, or the reason why it was refused."""
     if dead := dead_munge():
         return Answer.UNKNOWN, dead
     command = ["sbatch", "--parsable", *arguments]
@@ -291,7 +291,7 @@ def _munge_socket() -> str:
 
 
 def asking() -> Mapping[str, str]:
-    """The environment of a program whose answer is read."""
+    """Return the environment of a Slurm program whose output is parsed."""
     return {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 

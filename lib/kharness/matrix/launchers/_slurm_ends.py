@@ -145,7 +145,7 @@ def was_cancelled(starts: Sequence[JobStart]) -> bool:
 
 
 def needs_accounts(row: Row | None, starts: Sequence[JobStart]) -> bool:
-    """Whether the accounts may say more than what is known of a job that is over."""
+    """Whether sacct may know more about a job that is over."""
     last = starts[-1] if starts else None
     if was_cancelled(starts) or (row is not None and row.state == "CANCELLED"):
         return row is None or not row.by

@@ -102,7 +102,7 @@ def read_limits() -> ClusterLimits:
 
 
 def refuse(requests: Sequence[TaskRequest], asked: str, limits: ClusterLimits) -> None:
-    """MatrixError for what Slurm would refuse in the partitions `asked`, each with what there is."""
+    """Raise MatrixError for a request that Slurm would refuse in these partitions, with their limits."""
     unknown = [name for name in asked.split(",") if name and name not in limits.partitions]
     if unknown:
         raise MatrixError(
@@ -127,7 +127,7 @@ def asked_by(symbol: str) -> str:
 
 
 def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbatch: str) -> None:
-    """MatrixError for options that are not what Slurm takes."""
+    """Raise MatrixError for options that sbatch does not accept."""
     for symbol, value in (("PARTITION", partition), ("ACCOUNT", account), ("QOS", qos)):
         if value and not _NAME.fullmatch(value):
             raise MatrixError(

@@ -110,7 +110,7 @@ class Options:
         return {name: value for name, value in asdict(self).items() if name not in ("jobs", "fork_server")}
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
-        """Return what a task with this cell asks for; with DEVICE=auto GPUs where the partition has some."""
+        """Return the resources of a cell's task; DEVICE=auto requests GPUs if the partition has some."""
         device, packed = launch.device(self.gpus_per_cell), self.of_task.packed
         threads, gpus, at_once = max(1, launch.threads), 0, 1
         if device == "cuda" or (device == "auto" and limits.has_gpus(self.partition)):
@@ -133,7 +133,7 @@ class Options:
 
 
 def check(options: Options, launches: Sequence[Launch]) -> None:
-    """MatrixError for what sbatch would refuse, before anything is written."""
+    """Raise MatrixError, before anything is written, for options that sbatch would refuse."""
     check_words(
         partition=options.partition,
         account=options.account,
@@ -409,7 +409,7 @@ class Submission:
         self._open.clear()
 
     def submit(self) -> bool:
-        """Submit what there is room for; returns whether Slurm has all of it."""
+        """Submit as many tasks as the queue has room for; returns whether all are submitted."""
         if self._waves and time.monotonic() >= self._next_try:
             self._submit_waves()
         return not self._waves
@@ -430,7 +430,7 @@ class Submission:
         self._waves = [wave for wave in waves if wave.first <= wave.last]
 
     def drop(self) -> None:
-        """Submit nothing of it."""
+        """Discard the tasks that were not submitted yet."""
         self._open.clear()
         self._waves.clear()
 

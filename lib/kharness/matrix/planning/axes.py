@@ -63,7 +63,7 @@ class Axis:
 
 
 def parse_axes(text: str, *, source: str = "MATRIX_AXES") -> list[Axis]:
-    """The axes in their order; MatrixError for what cannot be read, and for a symbol or value given twice."""
+    """Return the axes in their order; MatrixError for unreadable text, or a symbol or value given twice."""
     axes = [_axis(word, source) for word in split_words(text, source)]
     if not axes:
         raise MatrixError(f"{source} is empty", hint=EXAMPLE)

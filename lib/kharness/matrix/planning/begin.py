@@ -69,7 +69,7 @@ class Planning:
         shutil.rmtree(self._workshop, ignore_errors=True)
 
     def publish(self, *, newest: bool = True, durable: bool = True) -> None:
-        """Give it its name at once and for good; the `newest` is what `latest` means from now on.
+        """Rename the directory to its final name; `latest` means the `newest` from now on.
 
         A `durable` name survives a loss of power from here on, for which one waits.
         """
@@ -103,7 +103,7 @@ def publish_new(
 
 
 def refuse_unplanned(latest: Path) -> None:
-    """MatrixError if what was begun after `latest` is still being planned, or was cut off at that.
+    """Raise MatrixError if a matrix begun after `latest` is still being planned, or its planning was cut off.
 
     Who means the newest must not get an older one without a word.
     """

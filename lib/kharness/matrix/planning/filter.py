@@ -62,7 +62,7 @@ class Filter:
 
 
 def parse_filter(text: str, *, source: str = "FILTER") -> Filter:
-    """The filter that a text means, an empty one for an empty text; MatrixError for what cannot be read."""
+    """Return the filter in a text, an empty one for an empty text; MatrixError if it cannot be parsed."""
     conditions: list[Condition] = []
     names: list[Sequence[str]] = []
     for word in split_words(text, source):

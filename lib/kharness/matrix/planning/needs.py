@@ -23,7 +23,7 @@ NEEDS = "needs.py"
 
 
 def refuse_unrunnable(launches: Sequence[Launch], settings: Mapping[str, object]) -> None:
-    """MatrixError for what could not run where these settings have it run."""
+    """Raise MatrixError for cells that could not run with these settings."""
     _refuse_own_gpus(launches, settings)
     elsewhere = schedules(settings)
     if elsewhere:
@@ -47,7 +47,7 @@ def _refuse_own_gpus(launches: Sequence[Launch], settings: Mapping[str, object])
 
 
 def refuse_unmet(launches: Sequence[Launch], *, elsewhere: bool = False) -> None:
-    """MatrixError that lists what is missing for which cells; a model without a needs.py asks for nothing.
+    """Raise MatrixError listing what cells lack; a model without a needs.py needs nothing.
 
     And where a training's model is not here: M=DIR gives one outside of the tree.
 

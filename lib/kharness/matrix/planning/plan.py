@@ -215,7 +215,7 @@ def prepare(
 
 
 def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
-    """The folder of run directories that a configuration and what lies above it name."""
+    """Return the folder of run directories named by a configuration and its overrides."""
     return results_directory(str(read_settings(tree, base, *above)["RESULTS_DIR"]), output)
 
 
@@ -287,7 +287,7 @@ def with_threads(launch: Launch, settings: Mapping[str, object], machine: Machin
 
 
 def write(plan: Plan, root: Path, *, into: Path) -> None:
-    """Write the directories of all cells, then the plan: where there is a plan, all of it is there.
+    """Write the directories of all cells, then the plan, so that an existing plan is always complete.
 
     Into a new directory, which will have the plan's name.
     """

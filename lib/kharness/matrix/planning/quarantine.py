@@ -60,7 +60,7 @@ def quarantined(entries: Sequence[Entry], names: Iterable[str]) -> dict[str, str
 
 
 def idle(entries: Sequence[Entry], names: Sequence[str]) -> list[str]:
-    """Notes on the lines that mean none of the cells: a name that was misspelled excuses nothing."""
+    """Return notes on lines that match no cell: a misspelled name excuses nothing."""
     return [
         f"{entry.where}: {entry.pattern} matches none of {counted(len(names), 'cell')}"
         for entry in entries

@@ -16,7 +16,7 @@ from kharness.matrix.planning.axis_values import NO_AXIS, given_axes
 def with_command_line(
     settings: Mapping[str, object], variables: Mapping[str, str], root: Path
 ) -> dict[str, object]:
-    """The settings with JOBS=4 and its like on top; ConfigError for what would change the cells."""
+    """Return the settings with JOBS=4 and the like applied; ConfigError for options that change cells."""
     # Whoever continues watches on, unless this call says otherwise.
     changed = {name: False if name == "MATRIX_DETACH" else value for name, value in settings.items()}
     asked_of_it = {name: value for name, value in variables.items() if name != "CONFIG_RESULTS_DIR"}

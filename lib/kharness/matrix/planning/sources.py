@@ -77,7 +77,7 @@ def _files(root: Path, folders: list[str]) -> Iterator[str]:
 
 
 def import_from(directory: Path) -> None:
-    """Have the trainings of a matrix, and all that they start, import what was copied for it."""
+    """Make the trainings of a matrix, and their children, import the copied sources."""
     sources = directory.absolute() / SOURCES
     if sources.is_dir():
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]

@@ -18,7 +18,7 @@ MOST_NAMES = 8
 
 
 def has_ended_alike(past: Path, again: Path, exit_code: int) -> bool:
-    """Whether there is something to compare."""
+    """Whether both runs ended in a way that can be compared."""
     before, after = (Lineage.read(directory / JOURNAL) for directory in (past, again))
     return bool(after.starts) and not (exit_code and before.end.get("status") != after.end.get("status"))
 

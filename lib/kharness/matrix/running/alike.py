@@ -19,13 +19,13 @@ AT_ONCE = 30.0
 
 
 def words_of(text: str, launch: Launch) -> str:
-    """Return what a run says without what is its own: its place, its name, its values and all numbers."""
+    """Return a run's output without its own place, name, values and numbers."""
     values = launch.of.values if isinstance(launch, CommandLaunch) else {}
     return common_words(text, [str(launch.directory), launch.name, *map(str, values.values())])
 
 
 def failure(attempt: Attempt, launch: Launch) -> tuple[int | None, str]:
-    """Return what a run has failed with, as others may have, too."""
+    """Return the failure of a run in a form that equals other runs' of the same cause."""
     return attempt.exit_code, words_of(attempt.reason or "", launch)
 
 

@@ -131,7 +131,7 @@ def told_lines(
     since: float,
     patience: float = PATIENCE,
 ) -> list[str]:
-    """Wait for the trackers; then what they lack, and the alerts. What fails there costs no report."""
+    """Wait for the trackers; return what they lack, and alerts. A failure here costs no report."""
     lines: list[str] = []
 
     def warn(line: str) -> None:

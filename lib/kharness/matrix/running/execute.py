@@ -169,7 +169,7 @@ class ActiveRun:
 
     @property
     def waiting(self) -> str:
-        """Why it waits, as the scheduler said last; empty if that is not known."""
+        """Return the scheduler's last reason for waiting; empty if unknown."""
         return self._job_state.waiting if self._job_state else ""
 
     @property
@@ -228,7 +228,7 @@ class ActiveRun:
         self._launcher.cancel(self.job, kill=False)
 
     def kill(self) -> None:
-        """End it at once, with everything it started except its agent."""
+        """Kill the run and all its processes but its agent."""
         self.kill_asked = True
         self._launcher.cancel(self.job, kill=True)
 

@@ -30,7 +30,7 @@ NO_SETTINGS: Mapping[str, object] = {}
 
 @dataclass
 class Remaining:
-    """The cells of a matrix by what is to become of them."""
+    """Cells of a matrix, grouped by what has to be done with them."""
 
     launches: list[Launch] = field(default_factory=list)
     """To run, in the order of the plan."""
@@ -86,7 +86,7 @@ def withdraw_waiting(launches: Sequence[Launch], settings: Mapping[str, object])
 def to_run_again(
     launches: Sequence[Launch], settings: Mapping[str, object] = NO_SETTINGS, *, failed_only: bool
 ) -> list[Launch]:
-    """Those to be run from scratch, each as a new attempt; MatrixError for one that still runs.
+    """Return cells to run from scratch as a new attempt; MatrixError if one still runs.
 
     With `failed_only` those that have begun and are not complete. The caller holds the lock.
     """

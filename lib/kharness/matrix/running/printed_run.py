@@ -47,7 +47,7 @@ class CopyTarget(Protocol):
 
 
 class Copier:
-    """Copies what is appended to a file, from now on or from its start."""
+    """Copies text appended to a file to an output, from now on or from the file's start."""
 
     def __init__(self, path: Path, output: CopyTarget, *, from_start: bool = False) -> None:
         self._path = path
@@ -118,7 +118,7 @@ class PrintedRun:
         self._output.flush()
 
     def look(self) -> None:
-        """Show what is new."""
+        """Show new output."""
         if self._output.is_free:
             self._show(self._copier.read(), draws=True)
 

@@ -59,7 +59,7 @@ class MatrixProgress:
             self.say(f"[{number}/{self._total}] {name}{again}")
 
     def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
-        """How the run ended; for one that failed, also where to look and the end of its output."""
+        """Return how the run ended; for a failed one also its log and the end of its output."""
         if outcome.status == COMPLETE:
             self._seconds.append(outcome.seconds)
             loss = "" if run.state.train_loss is None else f", loss {run.state.train_loss:.4f}"

@@ -17,7 +17,7 @@ class Source(Protocol):
     """Hands out launches, one at a time, when there is room for one."""
 
     def next(self) -> Launch | None:
-        """The next one; None while there is nothing to hand out."""
+        """Return the next launch; None while there is nothing to hand out."""
 
     def waiting(self) -> int | None:
         """How many are still to be handed out; None if that is not known."""
@@ -86,7 +86,7 @@ class Watcher(Protocol):
         """The names of those to stop early, each with the reason; their tails are fresh."""
 
     def at_end(self) -> str:
-        """Return what is to be said once none runs any more; empty for nothing."""
+        """Return the lines to print once nothing runs any more; empty for none."""
 
 
 def longest_first(launches: Sequence[Launch], seconds: Callable[[Launch], float | None]) -> list[Launch]:

@@ -92,7 +92,7 @@ def run_all(
 
 
 class Detached(Exception):
-    """The runner has left, and all that is not complete is in the hands of a scheduler."""
+    """The runner has left, and a scheduler has all that is not complete."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"{len(names)} jobs")

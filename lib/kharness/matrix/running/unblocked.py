@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 class Unblocked:
-    """Writes to a stream what it takes at the moment; what it does not take waits here."""
+    """Writes to a stream without blocking; text it does not accept yet waits here."""
 
     def __init__(self, stream: TextIO) -> None:
         stream.flush()

@@ -39,7 +39,7 @@ class Competitor:
 
 
 class Halving:
-    """A watcher that stops what loses."""
+    """Watcher that stops losing trials early (successive halving)."""
 
     def __init__(
         self, objective: Objective, *, factor: int, min_epochs: int, launches: Sequence[Launch]

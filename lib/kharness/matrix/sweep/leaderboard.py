@@ -462,7 +462,7 @@ class Winners:
 
     @property
     def lines(self) -> Sequence[str]:
-        """One for each; where the range ended too early for it, that is said."""
+        """Return a line for each winner, with a remark where a value is the end of the tried range."""
         found = []
         width = max(len(one.value) for one in self.winners)
         for one in self.winners:

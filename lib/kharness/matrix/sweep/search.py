@@ -158,7 +158,7 @@ def _seed(seed: int, number: int, attempt: int) -> int:
 
 
 def load_optuna(what: str = "searching") -> Any:
-    """Optuna; MatrixError that says what needs it if it is not installed."""
+    """Return Optuna; MatrixError with the option that needs it if it is not installed."""
     if sys.modules.get("optuna") is None:  # else each proposal would read the environment's packages again
         bring(["sweep"])
     try:

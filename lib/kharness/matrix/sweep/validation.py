@@ -147,7 +147,7 @@ State = Literal["complete", "stopped_early", "open", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One cell of a sweep and what came of it."""
+    """One cell of a sweep and its result."""
 
     name: str
     values: Mapping[str, str]

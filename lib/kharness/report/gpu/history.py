@@ -229,8 +229,7 @@ class _Reader:
         self._reporting: dict[int, Mapping[str, int]] = {}
 
     def add(self, record: Mapping[str, Any], source: int) -> None:
-        """Add a record; an old one that stands for several samples counts as many, evenly spaced over its
-        time.
+        """Add a record; one that stands for several samples counts as that many, evenly spaced over its time.
 
         `source` is the number of the file that has it, as each host has its own.
         """

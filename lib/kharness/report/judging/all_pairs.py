@@ -117,8 +117,9 @@ def all_pairs(
     images: Images = NO_IMAGES,
     cells: Mapping[str, Cell] = MappingProxyType({}),
 ) -> AllPairs:
-    """Return the pairs shown to differ by what all looks so far have in common, from each variant's numbers
-    on the planned seeds; a variant takes part in the looks whose seeds it has.
+    """Return the pairs shown to differ by the intersection of all looks' intervals so far.
+
+    A variant takes part in the looks whose planned seeds it has.
 
     `part` is the share of the error that these pairs may spend, `cells` are the variants' levels on the axes
     of the matrix.

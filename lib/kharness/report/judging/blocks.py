@@ -202,7 +202,7 @@ def main_effect(
 
 
 def among_all_pairs(contrast: Contrast, variants: int) -> Contrast:
-    """The same, where the pair was chosen of so many variants after looking: all their pairs hold at once.
+    """Return the contrast at a level that holds for all pairs of so many variants, as one picked later needs.
 
     By Tukey's range where one error serves all; else by Bonferroni's inequality, whatever the errors are.
     """

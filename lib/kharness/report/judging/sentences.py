@@ -192,7 +192,7 @@ def method_words(comparison: Comparison) -> str:
 
 
 def explanation(conclusions: Conclusions) -> str:
-    """Return the meaning of the verdicts, said once above them."""
+    """Return the meaning of the verdicts, which a report prints once above them."""
     percent = f"{conclusions.settings.confidence * 100:g} %"
     margin = conclusions.settings.margin
     same = (

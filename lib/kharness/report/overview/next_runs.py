@@ -53,9 +53,7 @@ def matrix_command(summary: Summary, seeds: str = "") -> str:
 
 
 def place_of(summary: Summary) -> str:
-    """Return the directory as it is typed: in the checkout below RESULTS_DIR as the matrix had it; of a
-    program from this folder on.
-    """
+    """Return a directory as typed: below RESULTS_DIR in the checkout, or from this folder for a program."""
     if summary.plan.get("template"):
         return shlex.quote(shown(summary.cells[0].run.directory.parent))
     settings = summary.plan.get("settings")

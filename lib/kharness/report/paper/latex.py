@@ -101,7 +101,7 @@ def escaped(text: str) -> str:
 
 
 def breakable(text: str) -> str:
-    """Return the same of a command or a path, as it is typed, with places where a line may end."""
+    """Escape a command or path, with places where its line may break."""
     parts = _UNBROKEN.sub(lambda found: _BREAK.join(re.findall(".{1,8}", found[0])), text)
     return _protected(
         re.sub(r"(?<=[/_=,:+])(?=\S)|(?<=\.)(?=[^\W\d])", _BREAK, _LIGATURES.sub(_JOINT, parts))
@@ -135,7 +135,7 @@ def latex_figure(name: str, *, caption: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return what a name is in files and labels: `val/ppl` is no folder, `%` no comment."""
+    """Return a name fit for files and labels: `val/ppl` is no folder, `%` no comment."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 

@@ -61,7 +61,7 @@ def write_paper(summary: Summary) -> list[Path]:
 
 
 def preview(tables: Mapping[str, tuple[Table, str]], *, figures: bool) -> str:
-    """Return an article that shows all of it; its first lines say how it is compiled."""
+    """Return an article with all tables and figures; its first lines say how to compile it."""
     inputs = "\n".join(
         rf"\input{{{name}}}" + (r"\clearpage" if len(table.rows) > MOST_LINES / 4 else "")
         for name, (table, _) in tables.items()

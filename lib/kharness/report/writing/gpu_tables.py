@@ -118,7 +118,7 @@ def gpus_table(summary: Summary) -> Table | None:
 
 
 def said_of_gpus(summary: Summary) -> list[str]:
-    """Return what belongs next to that table: balance, ranks and remarks of each run."""
+    """Return the remarks next to that table: balance, ranks and notes of each run."""
     cells = with_load(summary)
     if not summary.plan:
         return [line.strip() for cell in cells for line in _said_of_run(cell)]

@@ -38,7 +38,7 @@ class PagePicture:
 
 
 def say_something(fronts: Sequence[Front]) -> bool:
-    """Whether a price was measured: the memory of a process on the CPU alone tells no two variants apart."""
+    """Whether a cost worth showing was measured: CPU process memory alone separates no variants."""
     return any(front.points for front in fronts if front.cost != "peak_cpu_memory") or any(
         len(front.members) < len(front.points) for front in fronts
     )

@@ -1,4 +1,4 @@
-"""The runs below a folder that fulfill a condition, and what they are as a table."""
+"""Select the runs below a folder that satisfy a condition, and show them as a table."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class StoredRun:
         return found
 
     def series(self, name: str) -> StoredSeries:
-        """Return a metric of rank 0 as `best` and `last` name it; MatrixError for one that it does not have.
+        """Return a metric of rank 0 under the name in `best` and `last`; MatrixError if it does not exist.
 
         Every record that counts is in it: no spike is left out.
         """
@@ -173,7 +173,7 @@ FACTS: dict[str, Callable[[StoredRun], object]] = {
 
 
 def read_run(directory: Path, name: str) -> StoredRun:
-    """Return the run in a directory; what cannot be read of it is its `problem`."""
+    """Return the run in a directory; `problem` says what could not be read."""
     try:
         run = read_run_json(directory)
     except MonitoringError as error:

@@ -120,7 +120,7 @@ class OwnTrial:
 
     @contextmanager
     def last(self) -> Iterator[None]:
-        """Within it everything ends with this process, and what fails is the answer."""
+        """Within it errors become the trial's answer, and the process ends."""
         try:
             yield
         except EnoughMeasured:
@@ -216,7 +216,7 @@ class Room:
             resource.setrlimit(resource.RLIMIT_DATA, (taken + self._free, hard))
 
     def free(self, device: torch.device) -> int | None:
-        """Bytes that a training can have, what it has already included."""
+        """Return the bytes a training can use, those it already uses included."""
         return free_memory(device) if device.type == "cuda" else self._free
 
     def taken(self, device: torch.device) -> int:

@@ -224,7 +224,7 @@ def _install(folder: Path, file: DatasetFile, content: bytes) -> Path:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Two at once take turns; the second finds the files there."""
+    """Make concurrent calls take turns; the second finds the files already there."""
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -30,7 +30,7 @@ AUTOMATIC = ("gpt2", "bytes")
 
 @dataclass(frozen=True)
 class TextOptions(DataFolder):
-    """Where the tokens are and what makes them."""
+    """Folder and tokenizer of a text dataset."""
 
     tokenizer: str
     """`gpt2`, `bytes`, `chars`, or `auto`: gpt2 where its vocabulary and tiktoken are there, else bytes."""

@@ -69,7 +69,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank prints, evaluates what all rely on, and writes checkpoints."""
+        """Whether this rank prints, evaluates for all, and writes checkpoints."""
         return self.rank == 0
 
     def part(self, batch: Tensor) -> tuple[Tensor, float]:
@@ -165,7 +165,7 @@ class World:
         return self.ends.named() if self.ends else nullcontext()
 
     def overwrite(self, tensors: Sequence[Tensor]) -> None:
-        """Put into all tensors what those of rank 0 hold."""
+        """Copy rank 0's values into the tensors of all ranks."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)

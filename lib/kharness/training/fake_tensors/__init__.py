@@ -42,7 +42,7 @@ class ModelWithoutValues:
     def step(
         self, inputs: Sequence[Any], named: Mapping[str, Any] | None = None
     ) -> tuple[int, int] | tuple[None, None]:
-        """Bytes that a forward pass keeps, and FLOPs of it and its backward pass.
+        """Return the bytes that a forward pass saves, and the FLOPs of forward and backward.
 
         None of a model that looks at values, or that returns no tensor with a gradient; it may stand in a
         tuple, a list or a dict. What the loss keeps and the optimizer computes is not in them.

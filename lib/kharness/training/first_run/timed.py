@@ -35,7 +35,7 @@ class StepSkipped(Exception):
 
 
 class StepFailed(Exception):
-    """Something did not hold; the message says what."""
+    """A check of the first run failed; the message says how."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class ForkServer:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until the launcher is gone; then no child is left."""
+        """Serve until the launcher is gone, then end all children."""
         reason = why_unsafe()
         self._send({"unsafe": reason} if reason else {"ready": True})
         try:

@@ -29,7 +29,7 @@ class OwnOptimizers:
 
     @contextmanager
     def parameters_taken(self, model: nn.Module) -> Iterator[None]:
-        """Within it only what is left to OPTIMIZER requires gradients; TrainingError where two share one."""
+        """Within it only OPTIMIZER's parameters require gradients; TrainingError if any is shared."""
         taken: list[nn.Parameter] = []
         for optimizer in (*self.beside, *self.apart.values()):
             taken += [weight for group in optimizer.param_groups for weight in group["params"]]

@@ -17,7 +17,7 @@ def value_of(closure: Callable[[], float] | None) -> float | None:
 
 
 class Together(torch.optim.Optimizer):
-    """Optimizers of different parameters as one, whose groups and state are theirs."""
+    """Several optimizers of different parameters, with the interface of one."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
         self.parts = parts

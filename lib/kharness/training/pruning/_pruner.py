@@ -94,7 +94,7 @@ class Pruner:
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Prune if it is time, then undo what the optimizer step (the `step`-th) did to pruned weights."""
+        """Prune if due, then reset pruned weights that the optimizer's `step`-th step changed."""
         if self.schedule.is_due(step):
             self._prune(self.schedule(step))
             self._last_pruning = step

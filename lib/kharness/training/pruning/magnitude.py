@@ -17,5 +17,5 @@ class Options(PruningOptions):
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
-    """A weight matters as much as it is large."""
+    """Score a weight by its absolute value."""
     return weight.abs()

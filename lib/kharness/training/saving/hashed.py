@@ -59,7 +59,7 @@ def save_hashed(path: Path, state: Mapping[str, Any]) -> str:
 
 
 def check_sha256(file: BufferedReader, wanted: str) -> None:
-    """CheckpointError unless the SHA-256 of an open file begins with what is wanted."""
+    """Raise CheckpointError unless the SHA-256 of an open file starts with the expected digits."""
     found = hashlib.file_digest(file, "sha256").hexdigest()[: len(wanted)]
     if found != wanted:
         raise CheckpointError(f"{file.name} is damaged: its SHA-256 begins with {found[:16]}", hint=OTHER)

@@ -146,7 +146,7 @@ class Manifest:
 def check_intact(
     folder: Path, manifest: Manifest, *, say: Callable[[str], None], again: bool = False
 ) -> None:
-    """DatasetError if a shard is not what the manifest says.
+    """Raise DatasetError if a shard differs from the manifest.
 
     All of it is read where that has not been done since it was written or moved, or `again`.
     """

@@ -38,7 +38,7 @@ class TokenStream:
 
     @classmethod
     def mapped(cls, folder: Path, shards: Iterable[Shard]) -> TokenStream:
-        """Those of files, of which nothing is read yet."""
+        """Return streams over files, of which nothing is read yet."""
         maps = [_mapped(folder / shard.file) for shard in shards]
         return cls([np.frombuffer(found, dtype="<u2") for found in maps], maps)
 

@@ -80,7 +80,7 @@ class TextFiles:
         return {"sha256": self.sha256, "files": len(self.files), "bytes": sum(f.size for f in self.files)}
 
     def pieces(self, position: Position = ()) -> Iterator[Piece]:
-        """DatasetError where a file is no longer what was scanned."""
+        """Yield the text in pieces; DatasetError if a file changed since the scan."""
         first, offset = position or (0, 0)
         end_of_training = sum(file.size for file in self.files) * TRAIN_TENTHS // 10
         start = 0

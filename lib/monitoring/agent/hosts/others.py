@@ -34,7 +34,7 @@ class OtherHosts:
         """Do nothing: the first rank of each host starts its agent."""
 
     def watch(self) -> None:
-        """Take over what is new; after the end was requested, find out whether all have ended."""
+        """Read new records; once the end was requested, check whether all hosts have ended."""
         # before their alerts are read: the last ones of an agent that is gone are then among them
         gone = bool(self._ended_at) and not (self._are_sampling() and self._is_patient())
         for path in self._directory.glob(of_host(ALERTS, "*")):

@@ -148,7 +148,7 @@ class GpuSampling:
         self._stats.append(samples, time=now, global_step=self._step.read(), steady=self._clock.at(now))
 
     def failed(self, restart: Restart) -> None:
-        """Make an alert of it, unless the same was the last, or all GPUs were reported to have failed."""
+        """Fire an alert of it, unless it repeats the last one or all GPUs have already failed."""
         self._close()
         self._last_failure = restart.message
         if restart.message != self._failure and not self._states.have_failed:

@@ -39,7 +39,7 @@ class _Sum:
 
 
 class RunSums:
-    """Energy, GPU hours and cost of a run: what its share of its GPUs came to, over all of its attempts.
+    """Energy, GPU hours and cost of a run: its share of its GPUs, over all attempts.
 
     Begin a new one for each agent and attempt, and resume it: what the GPUs use between two attempts is not
     the run's. As long as it is not known which GPUs are the run's, what each would add is kept aside, and

@@ -31,7 +31,7 @@ class FullFile:
     """Number of its last record, before it was thinned."""
 
     def open(self) -> BinaryIO:
-        """Return its lines; OSError if it is gone."""
+        """Return the archive's lines; OSError if it is gone."""
         if self.path.suffix != ".xz":
             return self.path.open("rb")
         import lzma  # here, because every start of a training imports this module and few open an archive

@@ -54,7 +54,7 @@ def plain(record: Mapping[str, object]) -> Record:
 
 
 def strict_line(record: Record) -> bytes:
-    """Return one line of strict JSON, whatever the record holds; what it has lost is named in it."""
+    """Return one line of strict JSON for any record; it names the values that were lost."""
     try:
         # A copy part by part takes ten times as long, and GPU samples, in which much is null, are many.
         try:
