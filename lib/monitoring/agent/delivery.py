@@ -200,6 +200,7 @@ class Delivery:
         before = self.delivered
 
         def moved(progress: DeliveryProgress, delivered: int) -> None:
+            # it reports after every look: one with nothing new must not keep HANGING_AFTER from passing
             places = [(it.seq, it.other_seqs) for it in (progress, self.progress)]
             if places[0] != places[1]:
                 self.last_moved = time.monotonic()

@@ -67,7 +67,8 @@ def follow(directory: Path, *, after: str = "") -> bool:
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
     with only_agent(directory, wait=float("inf"), stop=stop) as died:
-        file_locks.unlock(1)  # standard output is the agent's log: it has come
+        # agent.log, locked by who started this one to show that it is coming (process.open_log)
+        file_locks.unlock(1)
         run, opened = read_run_json(directory), OpenDirectory(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
@@ -124,6 +125,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
                     _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
                 elif not more:
                     _wait_for_end(directory / JOURNAL, attempt, reached_end, sampling.done)
+            # where a hanging follower has ended the loop: alerts.jsonl gets all, followers by `make sync`
             while rules.look(time.time(), running=False, delivered=_delivered(deliveries)):
                 pass
             if sender is not None:
@@ -298,6 +300,7 @@ def _wait_for_end(
     if reached_end.is_set():
         sampled.wait(LOOK_EVERY)
         return
+    # half a look early: the last one then ends at LOOK_EVERY, and none begins there
     until = time.monotonic() + LOOK_EVERY - LOOK_FOR_END / 2
     while not reached_end.wait(LOOK_FOR_END) and time.monotonic() < until and not has_ended(journal, attempt):
         pass

@@ -56,7 +56,7 @@ class CgroupLimits:
             if limit is not None and used is not None and limit < total:
                 droppable = _field(folder / "memory.stat", "inactive_file" if new else "total_inactive_file")
                 found.append(MemoryLimit(limit, max(0, used - (droppable or 0))))
-        return min(found, default=None)
+        return min(found, default=None)  # by its first field, the limit
 
     def swap(self, total: int) -> MemoryLimit | None:
         """Return the tightest limit of swap; None where no group allows less than the machine's `total`."""

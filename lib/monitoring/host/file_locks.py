@@ -34,6 +34,7 @@ def try_lock(fd: int, *, seconds: float = 0.0) -> bool:
 def is_locked(fd: int) -> bool:
     """Whether the file is locked, as far as this host sees it; for a moment no one else can lock it."""
     try:
+        # shared: two that ask at once do not take each other for a holder; the caller's close lets it go
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -50,7 +50,8 @@ def ending_with(parent: int) -> Callable[[], None]:
     """Return a function that has the kernel kill the calling process when `parent` dies.
 
     It ends the process now if `parent` is gone. Make it before a fork and call it after: only system calls
-    are left to do. Does nothing off Linux.
+    are left to do. Does nothing off Linux. The kernel looks at the thread that has forked, not at its process
+    (prctl(2)): one that ends before the child takes the child along.
     """
     prctl = _function("prctl") if sys.platform == "linux" else None
 
@@ -92,6 +93,7 @@ def flush_streams() -> None:
 def keep_large_blocks_apart() -> None:
     """Let columns grow where they are, with no holes left where they were; does nothing without glibc."""
     with contextlib.suppress(AttributeError):
+        # set once, it stays: glibc else raises it with each large block that is freed (mallopt(3))
         _function("mallopt")(M_MMAP_THRESHOLD, APART)
 
 

@@ -153,6 +153,8 @@ class MachineWork:
                     fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split(None, 22)
                 except OSError:  # it has just ended
                     continue
+                # proc_pid_stat(5) counts from 1, and these follow two: ppid 4, utime 14, stime 15, cutime 16,
+                # cstime 17, starttime 22, rss 24
                 found[int(name)] = _OtherProcess(
                     started=int(fields[19]),
                     parent=int(fields[1]),

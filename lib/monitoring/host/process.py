@@ -26,6 +26,7 @@ def process_started(pid: int) -> float | None:
     fields = _stat(pid)
     if fields is None:
         return None if Path("/proc/self/stat").exists() else _started_without_proc(pid)
+    # Z: a zombie; X: dead, seen for a moment while it is removed (proc_pid_stat(5))
     return None if fields[0] in "ZX" else float(fields[STARTED])
 
 
@@ -100,6 +101,7 @@ def own_age() -> float:
     started = process_started(os.getpid()) or 0.0
     if not Path("/proc/self/stat").exists():
         return time.time() - started
+    # BOOTTIME, which goes on while the machine sleeps, as the start in /proc does (fs/proc/array.c)
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 

@@ -194,6 +194,7 @@ class _Matrix:
 
     def _start(self) -> bool:
         """Start runs until there is no room, or nothing to start; returns whether one waits to be started."""
+        # While one runs alone nothing is started, unless that one is held itself, still without a slot.
         while not self.signals.stops and not self.stopping and (self._held or self._alone_runs is None):
             # Before a launch is taken from the source: a search that chooses its next trial later knows more.
             if not self.resources.has_room(self.running):

@@ -34,6 +34,7 @@ class Signals:
         os.set_blocking(self._write, False)
         # Python runs handlers between bytecodes only, and select would sleep on: the byte in the pipe wakes
         # it.
+        # A full pipe is no fault: what is in it wakes select as well.
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in STOPPING:
             if signal.getsignal(number) is signal.SIG_IGN:
@@ -50,6 +51,7 @@ class Signals:
             # Once the terminal is closed its next SIGHUP says nothing new.
             again = number == signal.SIGHUP and number in self.stops
             signal.signal(number, signal.SIG_IGN if again else handler)
+        # Before its pipe is closed: a signal in between would be written into what gets that number next.
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._read)
         os.close(self._write)

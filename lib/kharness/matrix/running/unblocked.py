@@ -35,7 +35,7 @@ class Unblocked:
     def flush(self) -> None:
         """Hand over what is taken."""
         while self._waiting and select.select([], [self._stream], [], 0)[1]:
-            # A pipe that has room has room for so much.
+            # A pipe that has room has room for so much; more may block all the same (select(2), pipe(7)).
             piece = self._waiting[: select.PIPE_BUF]
             written = len(piece)
             if self._terminal is None:
@@ -65,7 +65,9 @@ class Unblocked:
 
 
 def _opened_again(stream: TextIO) -> int | None:
-    """A terminal as a file of our own: others who have it open keep writes that wait."""
+    """Open a terminal once more: O_NONBLOCK belongs to the open file, which make and the shell share with us
+    (fcntl(2)), and whose writes would fail, too.
+    """
     try:
         return os.open(os.ttyname(stream.fileno()), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:  # of another container

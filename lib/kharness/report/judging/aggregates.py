@@ -96,6 +96,7 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
 
 def interquartile_mean(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean of the middle half of each row: a quarter of the runs is cut at either end."""
+    # rounded down, as scipy.stats.trim_mean does, which rliable uses
     cut = int(0.25 * scores.shape[-1])
     mean: NDArray[np.float64] = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut].mean(axis=-1)
     return mean

@@ -254,6 +254,8 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
         less_mean = rest - rest.sum(axis=0) / len(left)
         squares = np.einsum("ij,ij->i", less_mean, less_mean)
         place = int(squares.argmax())
+        # The mean of k rows has this one in it, so its square is (k-1)/k of its variance; and k/(k-1) of it
+        # is what the sum of squares loses with the row.
         most.append(float(squares[place]) / degrees * len(left) / (len(left) - 1))
         of_others.append(float(squares.sum()) - most[-1] * degrees)
         out.append(left.pop(place))

@@ -43,6 +43,7 @@ class Looks:
         """Return the last look that so many seeds allow; None before the first."""
         if seeds < self.first:
             return None
+        # bit_length() - 1 is the whole part of the binary logarithm: the doublings that fit
         return self.first if self.fixed else self.first * 2 ** ((seeds // self.first).bit_length() - 1)
 
     def up_to(self, look: int) -> list[int]:

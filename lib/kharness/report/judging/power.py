@@ -218,6 +218,7 @@ def smallest(chances: Chances) -> float:
     if chances.earlier:
         return float(np.quantile(chances.just_found[-1], POWER))
     least, errors = chances.bounds
+    # four standard errors above what is just shown nearly every mean is beyond it, far more than POWER
     highest = float((least + 4 * errors).max())
     return crossing(lambda size: chances.power(size) - POWER, 0.0, highest)
 
