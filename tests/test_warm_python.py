@@ -22,7 +22,7 @@ import json, os, signal, subprocess, sys, tempfile
 import monitoring.errors
 
 def seen():
-    """What a process can see of how it was started."""
+    """Arguments, environment and files by which a process can see how it was started."""
     opened = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     return {
         "argv": sys.argv,
@@ -99,7 +99,7 @@ def test_whoever_needs_the_same_modules_shares_a_server() -> None:
 
 @pytest.fixture
 def other_lib(root: Path, tmp_path: Path) -> Path:
-    """Of another checkout, with all that lies beside the packages of this one."""
+    """Library of another checkout, with all modules that lie beside the packages of this one."""
     package = tmp_path / "checkout" / "lib" / "monitoring"
     package.mkdir(parents=True)
     for module in (root / "lib").glob("*.py"):
@@ -150,7 +150,7 @@ for variable in ("OTHER", "OWN_FOLDER"):
 
 
 def test_a_server_that_is_a_fork_of_another_goes_by_its_own_variables() -> None:
-    """What it starts with another of these begins anew, though the outer one does not read it."""
+    """A variable that only the forked server reads makes its children start anew."""
     outer = WarmPython("calendar")
     inner = WarmPython("sched", read=("OWN_",)).forked_from(outer)
     done = inner.run(["-c", STARTS])

@@ -58,7 +58,7 @@ class WarmPython:
         return self
 
     def start(self, arguments: Sequence[object], *, leads: bool = False, **options: Any) -> StartedPython:
-        """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text.
+        """Start Python as `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text.
 
         One that `leads` has a session of its own, controlled by the terminal that its input is.
         """
@@ -78,7 +78,7 @@ class WarmPython:
     def run(
         self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 600, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """What `subprocess.run` does, with all output captured unless it is said where it goes."""
+        """Run Python as `subprocess.run` does, with all output captured unless options say where it goes."""
         pipes = {"stdin": subprocess.PIPE} if input is not None else {}
         pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = self.start(arguments, **{**pipes, **options})

@@ -159,7 +159,7 @@ def is_followed(python_path: str) -> bool:
 
 
 class Children:
-    """What a program of ours starts: the interpreter by a fork that goes on, all else by exec."""
+    """Starts the children of a program: Python by a fork that goes on, all else by exec."""
 
     def __init__(self, read: Sequence[str], environment: Mapping[str, str]) -> None:
         """`read` are beginnings of the names of variables that are read before any program runs."""
@@ -177,7 +177,7 @@ class Children:
         os.execve = self.execve  # type: ignore[assignment]
 
     def fork_exec(self, *given: Any) -> int:
-        """As `_posixsubprocess.fork_exec`, by which subprocess.Popen starts everything."""
+        """Stand in for `_posixsubprocess.fork_exec`, by which subprocess.Popen starts everything."""
         arguments, executables, _, kept, directory, variables, stdin, _, _, stdout, _, stderr = given[:12]
         _, errors, _, session, group, gid, gids, uid, umask, prepare, *_ = given[12:]
         environment = dict(os.environ)
@@ -206,7 +206,7 @@ class Children:
         return child
 
     def posix_spawn(self, path: Any, arguments: Any, environment: Any, **options: Any) -> int:
-        """As os.posix_spawn, by which agents and samplers are started."""
+        """Stand in for os.posix_spawn, by which agents and samplers are started."""
         known = options.keys() <= {"file_actions", "setsid", "setsigmask"}
         if not known or not self._forks(path, arguments, dict(environment), None):
             return self._spawn(path, arguments, environment, **options)
@@ -226,7 +226,7 @@ class Children:
         return child
 
     def execve(self, path: Any, arguments: Any, environment: Any) -> NoReturn:
-        """As os.execve, by which the command `kharness` becomes the script of a target."""
+        """Stand in for os.execve, by which the command `kharness` becomes the script of a target."""
         global mask
         if not self._forks(path, arguments, dict(environment), None):
             self._replace(path, arguments, environment)
@@ -290,7 +290,7 @@ CHDIR = "noexec:chdir" if "noexec:chdir" in _KNOWN else "noexec"
 
 @contextlib.contextmanager
 def telling_failures(errors: int) -> Iterator[None]:
-    """As a child of subprocess tells its parent that it cannot call exec."""
+    """Tell the parent that exec failed, in the words of subprocess's own children."""
     try:
         yield
     except OSError as error:
@@ -376,7 +376,7 @@ def look_through_modules() -> None:
 
 of_checkouts: dict[str, str] = {}
 of_others: dict[str, dict[str, str]] = {}
-"""Of this server's own library, those of other checkouts: of a name that is read a page is copied, too."""
+"""Modules of other checkouts by library, without its own: of a name that is read a page is copied, too."""
 last_of_all = ""
 
 
@@ -404,7 +404,7 @@ def forget_modules() -> None:
 
 
 def set_threads(number: str) -> None:
-    """As torch does when it is loaded."""
+    """Set the number of threads, which torch does itself when it is loaded."""
     if number.isdigit() and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(number))
 
