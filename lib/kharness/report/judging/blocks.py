@@ -344,6 +344,7 @@ def _farthest(
             apart[~window] = -np.inf
             place = apart.argmax(axis=1)
             farthest = apart[each, place]
+            # |row - mean| is at most |row| + |mean|, and no later row is longer than the one at `end`
             if end >= len(rows) or (farthest >= (math.sqrt(squares[end]) + np.sqrt(shifts)) ** 2).all():
                 break
             width *= 2
@@ -506,6 +507,7 @@ def _vary_unlike(table: NDArray[np.float64]) -> bool:
         return True
     rows = len(own)
     statistic = rows * degrees * math.log(own.mean()) - degrees * float(np.log(own).sum())
+    # the rows have equal degrees, so that the sum of 1/f less 1/(sum of f) is (k - 1/k)/f
     correction = 1 + (rows - 1 / rows) / (3 * (rows - 1) * degrees)
     return chi_square_p(statistic / correction, rows - 1) < ALIKE_LEVEL
 
