@@ -68,7 +68,7 @@ print(time.perf_counter() - started, *cpu, used.ru_maxrss / 1024)
 """
 WARM = """
 from kharness.report.report import write_report
-from kharness.report.graphs import _paper, _panels
+from kharness.report.graphs import _paper, _pictures
 from kharness.report.judging import statistics
 from scipy import optimize, special
 from matplotlib import backends, figure

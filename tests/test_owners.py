@@ -36,7 +36,7 @@ NO_STATUSES = {
 # Numbers from sysexits.h on are unlike any other number of the code.
 FIRST_OWN_CODE = 64
 NO_EXIT_CODES = {
-    ("kharness.report.graphs.time_per_step", 75): "a percentile",
+    ("kharness.report.plots.cost_plots", 75): "a percentile",
     ("kharness.report.judging.statistics", 69): "points of a grid",
     ("monitoring.samplers._xid", 74): "an Xid",
 }

@@ -78,13 +78,17 @@ class Strand:
     label: str
     color: int
     kind: str
-    """`mean`, `run`, `unfinished`, `points` for dots alone, or `other` for what is only compared with."""
+    """`mean`, `run`, `unfinished`, `other` for what is only compared with, `point` and `point beaten`."""
     xs: Sequence[float]
     ys: Sequence[float]
     """NaN is a gap."""
     lows: Sequence[float] = ()
     highs: Sequence[float] = ()
     dots: bool = False
+    titles: Sequence[str] = ()
+    """The text of each point, where points stand alone."""
+    turn: tuple[int, int] = (0, 1)
+    """Which of how many equal lines it is."""
 
 
 SIZE = 1000
@@ -103,9 +107,13 @@ class Scale:
 
     def at(self, value: float) -> int:
         """Return the place of a value, 0 at the low end; a value beyond an end stands on it."""
+        return round(SIZE * self.share(value))
+
+    def share(self, value: float) -> float:
+        """Return the same as a share of the axis."""
         low, high, this = (_along(self.kind, one, self.floor) for one in (self.low, self.high, value))
         share = (this - low) / (high - low) if high > low else 0.5
-        return round(SIZE * min(max(share, 0.0), 1.0))
+        return min(max(share, 0.0), 1.0) if share == share else share
 
     @property
     def floor(self) -> float:

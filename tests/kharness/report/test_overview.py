@@ -9,8 +9,8 @@ from typing import Any
 
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import headline
-from kharness.report.overview.verdict_rows import verdict_picture
 from kharness.report.paper.appendix import bibliography
+from kharness.report.plots.verdict_rows import verdict_picture
 from kharness.report.summary import Summary, collect
 
 from .conftest import Make

@@ -9,9 +9,10 @@ import pytest
 
 from kharness.report.curves import Strand, scale_of
 from kharness.report.judging.pareto import Front
-from kharness.report.plots.cost_plots import MarkedRow, PlotMark, price, time_per_step, time_to_target
+from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
 from kharness.report.plots.matrix_plots import plots_of_matrix, strands_of_matrix
 from kharness.report.plots.plot import plot_of
+from kharness.report.plots.rows import MarkedRow, PlotMark
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
 from kharness.report.report import write_everything
 from kharness.report.summary import collect
@@ -153,7 +154,6 @@ def test_a_price_has_a_point_per_variant_and_names_the_front() -> None:
         unmeasured=[],
     )
     plot = price(front)
-    assert plot is not None
     assert [(path.look, path.title) for path in plot.paths] == [
         ("point beaten", "adam: 80, 500"),
         ("point", "sgd: 90, 400"),
@@ -164,7 +164,6 @@ def test_a_price_has_a_point_per_variant_and_names_the_front() -> None:
     assert tops[1] - tops[0] >= 7.5
     assert plot.x_label == "CPU memory (MB)"
     wide = price(replace(front, points={**front.points, "lion": (0.9, 4050.0)}))
-    assert wide is not None
     assert wide.x_label == "CPU memory (MB), log scale"
     assert plot.alt == (
         "test accuracy (%) by CPU memory (MB): on the front sgd, lion, 1 of 3 are shown to be beaten."

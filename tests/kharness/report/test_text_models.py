@@ -68,9 +68,9 @@ def test_without_times_the_way_to_the_target_is_drawn_in_steps(summary: Summary)
     for journal in summary.directory.glob("*/metrics.jsonl"):
         journal.write_text(journal.read_text().replace("sec_per_step", "not_recorded"))
     (untimed,) = time_to_target.draw(collect(summary.directory)).axes
-    assert [axes.get_xlabel() for axes in timed.axes] == ["training time until the target (s)"]
-    assert untimed.get_xlabel() == "steps until the target"
-    assert [text.get_text() for text in untimed.texts] == ["20", " 1 of 4", "30", "median"]
+    assert [axes.get_xlabel() for axes in timed.axes] == ["Time to target (s)"]
+    assert untimed.get_xlabel() == "Steps to target"
+    assert [text.get_text() for text in untimed.texts] == ["20", "30, 1 of 4 never"]
 
 
 def test_what_the_models_wrote_is_on_the_page(summary: Summary) -> None:

@@ -7,9 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kharness.report.curves import Curve
 from kharness.report.graphs._canvas import canvas_class
-from kharness.report.graphs._curves import _band
 
 
 @pytest.mark.parametrize(
@@ -26,9 +24,3 @@ def test_words_have_the_place_that_matplotlib_gives_them(words: str, look: dict[
         ink = np.argwhere(np.asarray(figure.canvas.buffer_rgba())[..., 0] < 200)  # type: ignore[attr-defined]
         edges.append([*ink.min(axis=0), *ink.max(axis=0)])
     np.testing.assert_allclose(edges[1], edges[0], atol=3)
-
-
-def test_the_area_of_many_curves_is_from_the_lowest_value_to_the_highest() -> None:
-    curves = [Curve("", "", True, 1, [1, 2, 4], values) for values in ([3.0, 2.0, 1.0], [1.0, 5.0, 0.5])]
-    assert _band(curves) == ([1, 2, 4, 4, 2, 1], [1.0, 2.0, 0.5, 1.0, 5.0, 3.0])
-    assert _band([*curves, Curve("", "", True, 1, [1, 2], [0.0, 0.0])]) is None

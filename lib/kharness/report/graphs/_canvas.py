@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.font_manager import FontProperties
     from PIL.ImageFont import FreeTypeFont
 
-# Okabe and Ito 2008 ("Color Universal Design"), without yellow, which is lost on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-INK, SOFT, GRID, BACKDROP, ALARM = "#222222", "#6b6b6b", "#e6e6e6", "#cfcfcf", "#A23B00"
+# The page's, by day.
+_COLORS = dict(
+    reversed(re.findall(r"--(\w+): (#\w+);", (Path(__file__).parents[1] / "page/report.css").read_text()))
+)
+PALETTE = tuple(_COLORS[f"c{number}"] for number in range(6))
+INK, SOFT, GRID, GOOD, ALARM = (_COLORS[name] for name in ("ink", "soft", "line", "good", "bad"))
+BACKDROP = "#cfcfcf"
 # Color is never the only difference.
 MARKERS = ("o", "s", "^", "D", "v", "P")
 

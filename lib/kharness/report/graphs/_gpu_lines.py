@@ -4,78 +4,50 @@ line.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kharness.report.collection import CellResult
 from kharness.report.gpu.columns import GpuCurve
-from kharness.report.gpu.history import GpuRecording
 from kharness.report.graphs._canvas import MAX_TOGETHER, PALETTE, SOFT
+from kharness.report.plots.gpu_samples import (
+    MIB_PER_GIB,
+    Sampled,
+    TimeUnit,
+    memory_limit,
+    point_rows,
+    sampled,
+    time_unit,
+    without_samples,
+)
 from kharness.report.summary import Summary
+
+__all__ = [
+    "MIB_PER_GIB",
+    "Sampled",
+    "TimeUnit",
+    "applies",
+    "colors",
+    "legend_width",
+    "many_variants",
+    "mark_gone",
+    "memory_limit",
+    "plot_run",
+    "point_rows",
+    "sampled",
+    "time_unit",
+    "variant_legend",
+    "variants_of",
+    "without_samples",
+]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MIB_PER_GIB = 1024
-
-Cell = str | int | float | None
-
-# Of what there is at least so much must be in use, or the axis ends above what is used.
-SHOWN_SHARE = 0.3
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """A run that has GPU samples."""
-
-    variant: str
-    cell: CellResult
-
-    @property
-    def history(self) -> GpuRecording:
-        return self.cell.gpus
-
-
-@dataclass(frozen=True)
-class TimeUnit:
-    """Unit of the time axis, such that no tick needs more than three digits."""
-
-    seconds: float
-    label: str
-
 
 def applies(summary: Summary) -> bool:
     """GPU graphs are drawn where a run has GPU samples: others need no picture that says so."""
     return any(cell.gpus for cell in summary.cells)
-
-
-def sampled(summary: Summary) -> list[Sampled]:
-    """Return the runs with samples by variant, in the order of the plan."""
-    return [
-        Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells if cell.gpus
-    ]
-
-
-def without_samples(summary: Summary) -> list[str]:
-    return [cell.name for cell in summary.cells if not cell.gpus]
-
-
-def point_rows(about: Sequence[Cell], curve: GpuCurve) -> Iterator[Sequence[Cell]]:
-    """Rows of a CSV, one per drawn point: what it is `about`, seconds, mean and peak; a gap is null."""
-    for second, *values in zip(curve.seconds, curve.means, curve.peaks, strict=True):
-        yield [*about, second, *(None if math.isnan(value) else value for value in values)]
-
-
-def time_unit(runs: Sequence[Sampled]) -> TimeUnit:
-    longest = max((run.history.seconds for run in runs), default=0.0)
-    if longest < 300:
-        return TimeUnit(1, "seconds since the run's first sample")
-    if longest < 300 * 60:
-        return TimeUnit(60, "minutes since the run's first sample")
-    return TimeUnit(3600, "hours since the run's first sample")
 
 
 def colors(labels: Sequence[str]) -> Mapping[str, str]:
@@ -123,13 +95,6 @@ def legend_width(runs: Sequence[Sampled]) -> float:
     if len(labels) < 2 or len(labels) > MAX_TOGETHER:
         return 0.0
     return 0.7 + 0.075 * (max(map(len, labels)) + 6)
-
-
-def memory_limit(peak_mb: float, total_mb: float | None) -> tuple[float, bool]:
-    """Where the memory axis ends, in GiB, and whether what there is lies on it."""
-    if total_mb and peak_mb >= SHOWN_SHARE * total_mb:
-        return 1.06 * total_mb / MIB_PER_GIB, True
-    return 1.25 * peak_mb / MIB_PER_GIB or 1.0, False
 
 
 def mark_gone(axes: Axes, seconds: float, unit: TimeUnit, height: float) -> None:

@@ -3,7 +3,5 @@
 from kharness.report.curves import VALIDATION_ACCURACY
 from kharness.report.graphs._curves import CurveGraph
 
-GRAPH = CurveGraph(
-    VALIDATION_ACCURACY, "Validation accuracy", "validation accuracy (%)", "val_accuracy_percent"
-)
+GRAPH = CurveGraph(VALIDATION_ACCURACY, "val_accuracy_percent")
 numbers, draw = GRAPH.numbers, GRAPH.draw

@@ -16,7 +16,7 @@ from kharness.report.curves import Kind, Strand
 from kharness.report.importance import importances
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.overview.next_runs import Suggestion
-from kharness.report.plots.plot import Plot, plot_of, with_points
+from kharness.report.plots.plot import Plot, plot_of
 from kharness.report.summary import Summary
 from kharness.runs.files import LEADERBOARD_JSON
 from kharness.runs.matrix_plan import short_value
@@ -119,12 +119,11 @@ def _history(known: Sequence[tuple[int, CellResult, float]], metric: Metric, *, 
     places, values = [place for place, _, _ in known], [value * metric.scale for _, _, value in known]
     best = list(itertools.accumulate(values, min if is_down else max))
     asked: Kind = "log" if is_down else "linear"
-    line = Strand("best so far", 1, "mean", places, best)
-    points = Strand("", -1, "points", places, values)
-    plot = plot_of("history", metric.label, [points, line], x_label="trial", scale=asked)
-    plot = replace(plot, title=f"{metric.label} of each trial")
     titles = [f"{cell.name}: {number_words(value, metric)}" for _, cell, value in known]
-    return with_points(plot, points, titles)
+    line = Strand("best so far", 1, "mean", places, best)
+    points = Strand("", 0, "point", places, values, titles=titles)
+    plot = plot_of("history", metric.label, [line, points], x_label="trial", scale=asked)
+    return replace(plot, title=f"{metric.label} of each trial", in_words=plot.alt)
 
 
 def _mattered(known: Sequence[tuple[int, CellResult, float]], symbols: Sequence[str]) -> Table | None:

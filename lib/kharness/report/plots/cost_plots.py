@@ -1,78 +1,89 @@
-"""Plots of cost, drawn by the page: time per step, time to the target, quality against its price."""
+"""Plots of cost: time per step, time to the target, quality against its price."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from kharness.report.curves import SCALE_WORDS, SIZE, Scale, scale_of
-from kharness.report.graphs.time_per_step import Spread, ends_of, spreads_of
-from kharness.report.graphs.time_to_target import unit_of
+from kharness.report.curves import SCALE_WORDS, Scale, Strand, scale_of
+from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.pareto import Front
-from kharness.report.judging.profiles import VariantTimes
+from kharness.report.judging.profiles import R_MAX, Profile, RunTime, VariantTimes, WorkloadTimes
 from kharness.report.metrics import metric_named
-from kharness.report.plots.plot import Plot, PlotPath, without_neighbors
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, in_turns, plot_of
+from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
 from kharness.report.summary import Summary
 from kharness.runs.status import COMPLETE
 from monitoring.counts import counted
 
-MOST_ROWS = 20
-"""Rows of a picture; the CSV of its graph has all."""
+_FRONT = "Named, or in blue: on the front, nothing is shown to beat it; gray: beaten. Means of complete runs."
 # Points that have their names beside them; of a front of more, the best.
 _MOST_NAMED, _NAMED_OF_MANY = 8, 3
 # Percent of the frame: points that are as near as this have their names moved apart.
 _NAME_HEIGHT, _NAME_WIDTH = 7.5, 30.0
 
 
-@dataclass(frozen=True)
-class PlotMark:
-    """A dot, or a bar of some width, in percent of the axis; `look` is its CSS class."""
-
-    look: str
-    left: float
-    width: float = 0.0
+METRIC = "sec_per_step"
+QUANTILES = (5, 25, 50, 75, 95)
+# Of several runs: where their lower and their upper quantiles end, the outer ones first.
+_ENDS = (("thin", 0, 4), ("thick", 1, 3))
 
 
 @dataclass(frozen=True)
-class MarkedRow:
-    """One variant: its marks, and its number in words."""
+class Spread:
+    """Milliseconds per step of one run."""
 
-    name: str
-    marks: Sequence[PlotMark]
-    words: str
-
-
-@dataclass(frozen=True)
-class RowPlot:
-    """Rows on one axis that begins at zero."""
-
-    title: str
-    caption: str
-    rows: Sequence[MarkedRow]
-    ticks: Sequence[tuple[float, str]]
-    quantity: str = ""
-    """Label of the axis, where the title says something else."""
-    legend: Sequence[tuple[str, int]] = ()
-    """Texts with their colors."""
+    variant: str
+    run: str
+    status: str
+    num_steps: int
+    quantiles: Sequence[float]
+    """At QUANTILES."""
+    highest: float
 
 
-def time_per_step(summary: Summary) -> list[RowPlot]:
+def spreads_of(summary: Summary) -> list[Spread]:
+    """Return the spread of each run that recorded the time of its steps."""
+    if METRIC not in summary.drawn:
+        summary.drawn[METRIC] = _measured(summary)
+    found: list[Spread] = summary.drawn[METRIC]
+    return found
+
+
+def _measured(summary: Summary) -> list[Spread]:
+    import numpy as np
+
+    found = []
+    for variant in summary.variants:
+        for cell in variant.cells:
+            seconds = cell.run.metric("step", METRIC).values
+            if seconds:
+                values = np.asarray(seconds) * 1000
+                quantiles = [float(q) for q in np.percentile(values, QUANTILES)]
+                highest = float(values.max())
+                found.append(
+                    Spread(variant.label, cell.name, cell.run.status, len(values), quantiles, highest)
+                )
+    return found
+
+
+def time_per_step(summary: Summary, most: int = MOST_ROWS) -> list[RowPlot]:
     """Return the spread of the step time of each variant, the fastest first; nothing without one."""
     of_variant: dict[str, list[Spread]] = {}
     for one in spreads_of(summary):
         of_variant.setdefault(one.variant, []).append(one)
     medians = {name: statistics.median(one.quantiles[2] for one in own) for name, own in of_variant.items()}
-    shown = sorted(medians, key=lambda name: medians[name])[:MOST_ROWS]
+    shown = sorted(medians, key=lambda name: medians[name])[:most]
     if not shown:
         return []
     axis = Scale("linear", 0.0, 1.02 * max(one.quantiles[-1] for name in shown for one in of_variant[name]))
     rows = []
     for name in shown:
         own = of_variant[name]
-        lows, highs = ends_of(own)
-        bars = [bar(look, low, high, axis) for look, low, high in zip(_BARS, lows, highs, strict=True)]
+        quantiles = list(zip(*(one.quantiles for one in own), strict=True))
+        bars = [bar(look, min(quantiles[low]), max(quantiles[high]), axis) for look, low, high in _ENDS]
         dots = [
             PlotMark("point" if one.status == COMPLETE else "point hollow", percent(one.quantiles[2], axis))
             for one in own
@@ -82,10 +93,42 @@ def time_per_step(summary: Summary) -> list[RowPlot]:
     return [RowPlot("Time per step (ms)", caption + _left_out(shown, medians, summary), rows, axis.ticks(5))]
 
 
-_BARS = ("thin", "thick")
+@dataclass(frozen=True)
+class TargetUnit:
+    """The unit in which the time to the target is measured: seconds or steps."""
+
+    title: str
+    of_run: Callable[[RunTime], float | None]
+    median: Callable[[VariantTimes], float | None]
+
+    def of_runs(self, variant: VariantTimes) -> Sequence[float]:
+        return [found for run in variant.runs if run.reached and (found := self.of_run(run)) is not None]
+
+    def words(self, median: float | None) -> str:
+        if median is None:
+            return "-"
+        if not math.isfinite(median):
+            return "never"
+        if self is STEPS:
+            return f"{median:,.0f}"
+        return f"{median:,.1f} s" if median >= 10 else f"{median:.2f} s"
 
 
-def time_to_target(summary: Summary) -> list[RowPlot]:
+SECONDS = TargetUnit("Time to target (s)", lambda run: run.seconds, lambda of: of.median_seconds)
+STEPS = TargetUnit("Steps to target", lambda run: run.step, lambda of: of.median_step)
+
+
+def unit_of(summary: Summary) -> tuple[TargetUnit, list[WorkloadTimes]]:
+    """Return seconds, or steps where no time counts, and the workloads on which a run reached its target."""
+    unit = next((unit for unit in (SECONDS, STEPS) if _reached(summary, unit)), SECONDS)
+    return unit, _reached(summary, unit)
+
+
+def _reached(summary: Summary, unit: TargetUnit) -> list[WorkloadTimes]:
+    return [one for one in summary.conclusions.times if any(unit.of_runs(v) for v in one.variants)]
+
+
+def time_to_target(summary: Summary, most: int = MOST_ROWS) -> list[RowPlot]:
     """Return when runs reached the target, the fastest variant first; a picture per workload."""
     found = []
     unit, times = unit_of(summary)
@@ -93,7 +136,7 @@ def time_to_target(summary: Summary) -> list[RowPlot]:
         medians = {variant.variant: unit.median(variant) for variant in one.variants}
         known = {name: median for name, median in medians.items() if median is not None}
         ordered = sorted(one.variants, key=lambda variant: known.get(variant.variant, math.inf))
-        shown = ordered[:MOST_ROWS]
+        shown = ordered[:most]
         highest = max(time for variant in one.variants for time in unit.of_runs(variant))
         axis = Scale("linear", 0.0, 1.12 * highest)
         rows = []
@@ -129,21 +172,59 @@ def _left_out(shown: Sequence[object], whole: Collection[object], summary: Summa
     return f". The {len(shown)} fastest of {many}." if len(shown) < len(whole) else "."
 
 
-def bar(look: str, low: float, high: float, axis: Scale) -> PlotMark:
-    """Return a bar from one value to another."""
-    left = percent(low, axis)
-    return PlotMark(look, left, round(percent(high, axis) - left, 1))
+def profile(conclusions: Conclusions) -> list[Plot]:
+    """Return the share of workloads on which each variant is within a factor of the fastest.
+
+    Of a single workload nothing: there it says no more than the times to the target.
+    """
+    found = [one for one in conclusions.profiles if len(one.ratios) > 1]
+    if not found:
+        return []
+    best = sorted(found, key=lambda one: -one.score)
+    strands = [Strand("", -1, "other", *_rises(one)) for one in best[MOST_IN_COLOR:]]
+    strands += [
+        Strand(f"{one.variant} {one.score:.3f}", i, "mean", *_rises(one))
+        for i, one in enumerate(best[:MOST_IN_COLOR])
+    ]
+    others = counted(len(best) - MOST_IN_COLOR, "other")
+    drawn, equal = in_turns(strands)
+    plot = plot_of(
+        "performance_profile",
+        "Performance profile",
+        drawn,
+        x_label="time to target, as a multiple of the fastest variant's",
+        scale=Scale("linear", 0.0, 1.05),
+        said=[
+            f"Over {len(best[0].ratios)} workloads. Number: area under the line, 1 for the fastest on all.",
+            *([f"Gray: {others}."] if len(best) > MOST_IN_COLOR else []),
+            *equal,
+        ],
+    )
+    return [replace(plot, quantity="share of workloads")]
 
 
-def percent(value: float, axis: Scale) -> float:
-    """Return the place of a value in percent of its axis."""
-    return axis.at(value) / (SIZE / 100)
+def _rises(one: Profile) -> tuple[list[float], list[float]]:
+    """Return the exact corners of rho: it rises at each workload's ratio."""
+    xs, ys = [1.0], [0.0]
+    for done, ratio in enumerate(sorted(ratio for ratio in one.ratios.values() if ratio <= R_MAX), start=1):
+        xs += [ratio, ratio]
+        ys += [ys[-1], done / len(one.ratios)]
+    return [*xs, R_MAX], [*ys, ys[-1]]
 
 
-def price(front: Front) -> Plot | None:
+def prices(fronts: Sequence[Front]) -> Sequence[Plot]:
+    """Return quality over each kind of cost that was measured; of several workloads each is named."""
+    several = len({front.workload for front in fronts}) > 1
+    return [
+        replace(plot, title=f"{plot.title}, {front.workload}") if several else plot
+        for front in fronts
+        if front.points
+        for plot in [price(front)]
+    ]
+
+
+def price(front: Front) -> Plot:
     """Return quality over one kind of cost, a point per variant; those on the front are filled and named."""
-    if not front.points:
-        return None
     quality, cost = metric_named(front.quality), metric_named(front.cost)
     at = {name: (paid * cost.scale, good * quality.scale) for name, (good, paid) in front.points.items()}
     paid = [x for x, _ in at.values()]
@@ -151,32 +232,41 @@ def price(front: Front) -> Plot | None:
     x = scale_of(paid, "log") if wide else Scale("linear", 0.0, 1.1 * max(paid) or 1.0)
     y = scale_of([value for _, value in at.values()])
     members = [name for name in front.points if name in front.members]
-    ordered = [*(name for name in at if name not in front.members), *members]  # the front is drawn above
-    paths = [
-        PlotPath(
-            "point" if name in front.members else "point beaten",
-            f"M{x.at(at[name][0])} {SIZE - y.at(at[name][1])}h0",
-            title=f"{name}: {at[name][1]:.4g}, {at[name][0]:.4g}",
-        )
-        for name in ordered
-    ]
     best = sorted(members, key=lambda name: at[name][1], reverse=bool(quality.higher_is_better))
     named = best if len(best) <= _MOST_NAMED else best[:_NAMED_OF_MANY]
     beaten = f", {len(front.dominated)} of {len(at)} are shown to be beaten" if front.dominated else ""
+    title = f"{quality.label} by {cost.label}"
+    # The front is drawn above the others.
+    looks = [("point beaten", [name for name in at if name not in members]), ("point", members)]
+    stairs = _stairs([at[name] for name in members], higher_is_better=bool(quality.higher_is_better))
+    missing = f"not measured: {len(front.unmeasured)} of {len(front.unmeasured) + len(at)} variants"
     return Plot(
         name="pareto_front",
-        title=f"{quality.label} by {cost.label}",
+        title=title,
         x_label=", ".join(filter(None, (cost.label, SCALE_WORDS[x.kind]))),
-        alt=f"{quality.label} by {cost.label}: on the front {', '.join(named)}{beaten}.",
-        paths=paths,
-        x_ticks=without_neighbors(x.ticks()),
-        y_ticks=[(100 - place, text) for place, text in y.ticks(7)],
-        ends=[],
-        legend=[],
-        names=_placed([(x.at(at[name][0]) / 10, 100 - y.at(at[name][1]) / 10, name) for name in named]),
+        strands=[*stairs, *(_points(look, {name: at[name] for name in names}) for look, names in looks)],
         x=x,
         y=y,
+        said=[_FRONT],
+        quantity=missing if front.unmeasured else "",
+        names=_placed([(x.at(at[name][0]) / 10, 100 - y.at(at[name][1]) / 10, name) for name in named]),
+        in_words=f"{title}: on the front {', '.join(named)}{beaten}.",
     )
+
+
+def _points(look: str, at: Mapping[str, tuple[float, float]]) -> Strand:
+    titles = [f"{name}: {good:.4g}, {paid:.4g}" for name, (paid, good) in at.items()]
+    return Strand("", 0, look, [x for x, _ in at.values()], [y for _, y in at.values()], titles=titles)
+
+
+def _stairs(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[Strand]:
+    """Return a line through the front, the cheapest first: what each price buys at best."""
+    sign, xs, ys = 1 if higher_is_better else -1, list[float](), list[float]()
+    for cost, quality in sorted(points):
+        if not ys or sign * quality > sign * ys[-1]:
+            xs += [cost] * (2 if ys else 1)
+            ys += [*ys[-1:], quality]
+    return [Strand("", 0, "run", xs, ys)] if len(xs) > 1 else []
 
 
 def _placed(wanted: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:

@@ -11,9 +11,9 @@ from kharness.report.curves import Kind, Scale, Strand
 from kharness.report.gpu.balance import FAR, seconds_lost, seconds_waited, verdict, wait_for_slow
 from kharness.report.gpu.columns import MAX_POINTS, GpuCurve
 from kharness.report.gpu.history import GpuRecording, GpuSeries
-from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, TimeUnit, memory_limit, sampled, time_unit
-from kharness.report.plots.cost_plots import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
+from kharness.report.plots.gpu_samples import MIB_PER_GIB, Sampled, TimeUnit, memory_limit, sampled, time_unit
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
+from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
 
@@ -88,7 +88,7 @@ def _over_time(cell: CellResult, quantity: Quantity) -> Plot | None:
         said=[note for note, holds in notes.items() if holds],
     )
     return replace(
-        plot, quantity=quantity.axis, alt=f"{quantity.axis} over time. {title}. {'; '.join(ranges)}."
+        plot, quantity=quantity.axis, in_words=f"{quantity.axis} over time. {title}. {'; '.join(ranges)}."
     )
 
 
@@ -499,5 +499,5 @@ def _memory_over_time(summary: Summary) -> Plot | None:
     top = 1.05 * max(value for one in strands for value in (*one.ys, *one.highs) if value == value)
     plot = plot_of("gpu_memory", title, strands, x_label=unit.label, scale=Scale("linear", 0.0, top or 1.0))
     return replace(
-        plot, quantity="Memory in use on all GPUs of a run (GiB)", alt=f"{title}. Over time: {plot.alt}"
+        plot, quantity="Memory in use on all GPUs of a run (GiB)", in_words=f"{title}. Over time: {plot.alt}"
     )

@@ -18,7 +18,7 @@ from kharness.report.curves import (
     Strand,
 )
 from kharness.report.metrics import metric_named
-from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
+from kharness.report.plots.plot import MOST_IN_COLOR, Plot, in_turns, plot_of, range_of
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 from kharness.runs.budget import spent
@@ -28,7 +28,6 @@ from monitoring.counts import counted
 _FEWEST_FOR_AREA = 3
 
 _AREAS = "Lines are means over seeds; areas reach from the lowest run to the highest."
-_FINE = "Of long runs a point is the mean of several steps."
 
 
 _Along = Callable[[float], float]
@@ -55,7 +54,7 @@ def plots_of_matrix(summary: Summary) -> Sequence[Plot]:
     """
     labels, chosen = _in_color(summary)
     metrics = _metrics(summary)
-    plots = [_plot(summary, metric, labels, chosen) for metric in metrics]
+    plots = [_plot(summary, metric, _curves(summary, metric), labels, chosen) for metric in metrics]
     validations = [metric for metric in metrics if metric.name in ("validation_accuracy", "validation_loss")]
     drawn = [metric for metric in validations if _curves(summary, metric)[0]]
     if drawn:
@@ -187,7 +186,7 @@ def _plot_over(
     if not strands or (len(ends) < 2 and not axis.always):
         return None
     plot = plot_of(metric.name, metric.title, strands, x_label=axis.label, scale=metric.kind)
-    return replace(plot, title=f"{metric.title}, {axis.words}")
+    return replace(plot, title=f"{metric.title}, {axis.words}", in_words=plot.alt)
 
 
 def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], int]:
@@ -196,22 +195,45 @@ def _curves(summary: Summary, metric: PlottedMetric) -> tuple[Sequence[Curve], i
     return (found if any(len(one.steps) > 1 for one in found) else []), size
 
 
-def _plot(summary: Summary, metric: PlottedMetric, in_color: Sequence[str], chosen: str) -> Plot | None:
-    found, size = _curves(summary, metric)
+def plot_of_metric(summary: Summary, metric: PlottedMetric) -> Plot | None:
+    """Return the curves of all runs, also where each is a single point; None where no run has any."""
+    return _plot(summary, metric, metric.curves(summary), *_in_color(summary))
+
+
+def _plot(
+    summary: Summary,
+    metric: PlottedMetric,
+    drawn: tuple[Sequence[Curve], int],
+    in_color: Sequence[str],
+    chosen: str,
+) -> Plot | None:
+    found, size = drawn
     if not found:
         return None
     labels = [label for label in in_color if any(one.variant == label for one in found)]
     # a variant's color is the same in each plot, also where another has no line
-    strands = [one for label in labels for one in _strands(found, label, in_color.index(label), metric)]
-    said = [_AREAS] if any(one.lows for one in strands) else []
-    said += [_FINE] if size > 1 else []
+    strands, equal = in_turns(
+        [one for label in labels for one in _strands(found, label, in_color.index(label), metric)]
+    )
+    said = [_AREAS] if any(one.lows for one in strands) and size == 1 else []
+    if size > 1:
+        said.append(
+            f"A point is the mean of {size} steps; areas reach from their lowest value to the highest."
+        )
     behind = _behind([one for one in found if one.variant not in labels]) if chosen else []
     if behind:
         gray = "their range" if behind[0].lows else "a line each"
         said.append(f"In color: {chosen}; of the others {gray} in gray.")
+    if any(one.kind == "unfinished" for one in strands):
+        said.append("Dotted: a run that did not complete.")
     several = len(summary.variants) > 1
     return plot_of(
-        metric.name, metric.title, [*behind, *strands], scale=metric.kind, said=said, names_one=several
+        metric.name,
+        metric.title,
+        [*behind, *strands],
+        scale=metric.kind,
+        said=[*said, *equal],
+        names_one=several,
     )
 
 
@@ -223,31 +245,28 @@ def _behind(others: Sequence[Curve]) -> Sequence[Strand]:
 
 
 def _strands(found: Sequence[Curve], label: str, color: int, metric: PlottedMetric) -> list[Strand]:
-    """Return a variant's area or runs, then its mean; runs that are not complete stay lines of their own."""
+    """Return a variant's area or runs, then its mean; runs that are not complete stay lines of their own.
+
+    The area has every value: also those of the steps that a point is the mean of.
+    """
     own = [one for one in found if one.variant == label]
     means = [one for one in own if not one.run]
     runs = [one for one in own if one.run and one.complete]
     strands = []
-    as_area = bool(means) and len(runs) >= _FEWEST_FOR_AREA
-    if as_area:
-        low, high = _range(runs, means[0])
-        strands.append(Strand(label, color, "area", means[0].steps, (), low, high))
-    elif len(runs) > 1 or not means:
+    few = len(runs) < _FEWEST_FOR_AREA
+    for one in means:
+        if not few or any(list(run.lows) != list(run.highs) for run in runs):
+            strands.append(Strand(label, color, "area", one.steps, (), one.lows, one.highs))
+    if few and (len(runs) > 1 or not means):
         strands += [_strand(one, color, "run") for one in runs]
-    strands += [_strand(one, color, "unfinished") for one in own if one.run and not one.complete]
+    for one in own:
+        if one.run and not one.complete:
+            strands.append(_strand(one, color, "unfinished"))
+            if list(one.lows) != list(one.highs):
+                strands.append(Strand(label, color, "area", one.steps, (), one.lows, one.highs))
     strands += [replace(_strand(one, color, "mean"), dots=metric.dots) for one in means]
     return strands
 
 
 def _strand(one: Curve, color: int, kind: str) -> Strand:
     return Strand(one.variant, color, kind, one.steps, one.values)
-
-
-def _range(runs: Sequence[Curve], mean: Curve) -> tuple[list[float], list[float]]:
-    """Return the lowest and the highest run at each point of the mean."""
-    at = [dict(zip(one.steps, one.values, strict=True)) for one in runs]
-    values = [[of[step] for of in at if step in of] for step in mean.steps]
-    return (
-        [min(some, default=value) for some, value in zip(values, mean.values, strict=True)],
-        [max(some, default=value) for some, value in zip(values, mean.values, strict=True)],
-    )

@@ -1,10 +1,11 @@
-"""A plot as a page draws it: paths in a frame, and words around it that keep their size."""
+"""A plot as data and words, and as paths of a page: they stretch with the frame, and its words do not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from kharness.report.curves import SCALE_WORDS, SIZE, Kind, Scale, Strand, scale_of
 
@@ -27,30 +28,68 @@ class PlotPath:
     label: str = ""
     title: str = ""
     """Text under the pointer."""
+    style: str = ""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Everything that the template needs; places are in percent of the frame."""
+    """Lines, areas and points in one frame with all of its words: drawn by the page and as a PNG."""
 
     name: str
     title: str
     x_label: str
-    alt: str
-    paths: Sequence[PlotPath]
-    x_ticks: Sequence[tuple[float, str]]
-    y_ticks: Sequence[tuple[float, str]]
-    ends: Sequence[tuple[float, str, int]]
-    """Labels at the ends of lines: place from the top, text and color."""
-    legend: Sequence[tuple[str, int]]
+    strands: Sequence[Strand]
     x: Scale
     y: Scale
-    names: Sequence[tuple[float, float, str]] = ()
-    """Words beside points: place from the left and from the top."""
-    said: Sequence[str] = field(default_factory=list)
+    said: Sequence[str] = ()
     """Notes below it."""
     quantity: str = ""
     """Words that the title lacks: a scale of logarithms, or what is drawn."""
+    names: Sequence[tuple[float, float, str]] = ()
+    """Words beside points: place in percent from the left and from the top."""
+    names_one: bool = False
+    """Whether a single line is named, too: one of several that could be there."""
+    in_words: str = ""
+    """Alternative text, where it is not where the lines end."""
+
+    @cached_property
+    def lines(self) -> Sequence[Strand]:
+        """One strand of each label, the mean if there is one, in the order of the labels."""
+        named = [one for one in self.strands if one.kind != "other" and one.label]
+        of_label = {one.label: one for one in sorted(named, key=lambda one: one.kind == "mean")}
+        return [of_label[label] for label in dict.fromkeys(one.label for one in named)]
+
+    @cached_property
+    def legend(self) -> Sequence[tuple[str, int]]:
+        """Labels with their colors; none for a single line."""
+        few = len(self.lines) < (1 if self.names_one else 2)
+        return [] if few else [(one.label, one.color) for one in self.lines]
+
+    @cached_property
+    def ends(self) -> Sequence[tuple[float, str, int]]:
+        """Labels at the ends of lines: place in percent from the top, text and color."""
+        return _ends(self.lines, self.y) if self.legend else []
+
+    @property
+    def alt(self) -> str:
+        """Alternative text."""
+        lines = self.lines or [one for one in self.strands if one.ys]
+        return self.in_words or _alt(self.title, self.x_label, lines)
+
+    @property
+    def paths(self) -> Sequence[PlotPath]:
+        """Outlines in thousandths of the frame."""
+        return [path for one in self.strands for path in _paths(one, self.x, self.y)]
+
+    @property
+    def x_ticks(self) -> Sequence[tuple[float, str]]:
+        """Places in percent from the left."""
+        return without_neighbors(self.x.ticks())
+
+    @property
+    def y_ticks(self) -> Sequence[tuple[float, str]]:
+        """Places in percent from the top."""
+        return [(100 - at, text) for at, text in self.y.ticks(7)]
 
 
 def plot_of(
@@ -63,45 +102,18 @@ def plot_of(
     said: Sequence[str] = (),
     names_one: bool = False,
 ) -> Plot:
-    """Draw strands in one frame; of a scale that is only named the ends are those of the data.
-
-    A single line needs no name, unless it is one of several that could be there (`names_one`).
-    """
-    fewest = 1 if names_one else 2
+    """Return strands in one frame; of a scale that is only named the ends are those of the data."""
     values = [value for one in strands for value in (*one.ys, *one.lows, *one.highs) if value == value]
     y = scale if isinstance(scale, Scale) else scale_of(values, scale)
     xs = [value for one in strands if one.xs for value in (one.xs[0], one.xs[-1])]
     x = Scale("linear", min(xs), max(xs)) if max(xs) > min(xs) else scale_of(xs)
-    named = [one for one in strands if one.kind != "other" and one.label]
-    lines = {one.label: one for one in sorted(named, key=lambda one: one.kind == "mean")}
-    shown = list(dict.fromkeys(one.label for one in named))
-    return Plot(
-        name=name,
-        title=title,
-        x_label=x_label,
-        alt=_alt(title, x_label, [lines[label] for label in shown] or [one for one in strands if one.ys]),
-        paths=[path for one in strands for path in _paths(one, x, y)],
-        x_ticks=without_neighbors(x.ticks()),
-        y_ticks=[(100 - at, text) for at, text in y.ticks(7)],
-        ends=_ends([lines[label] for label in shown], y) if len(shown) >= fewest else [],
-        legend=[(lines[label].label, lines[label].color) for label in shown if len(shown) >= fewest],
-        x=x,
-        y=y,
-        said=said,
-        quantity=SCALE_WORDS[y.kind],
-    )
-
-
-def with_points(plot: Plot, points: Strand, titles: Sequence[str]) -> Plot:
-    """Return a plot with a dot for each point of a strand that it was made of, each with its title."""
-    at = zip(points.xs, points.ys, titles, strict=True)
-    dots = [PlotPath("point", f"M{plot.x.at(x)} {SIZE - plot.y.at(y)}h0", title=title) for x, y, title in at]
-    return replace(plot, paths=[*plot.paths, *dots])
+    return Plot(name, title, x_label, strands, x, y, said, SCALE_WORDS[y.kind], names_one=names_one)
 
 
 def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
-    if one.kind == "points":
-        return []
+    if one.titles:
+        at = zip(one.xs, one.ys, one.titles, strict=True)
+        return [PlotPath(one.kind, f"M{x.at(a)} {SIZE - y.at(b)}h0", title=title) for a, b, title in at]
     color = "other" if one.kind == "other" else f"c{one.color}"
     found = []
     if any(low < high for low, high in zip(one.lows, one.highs, strict=True)):
@@ -111,7 +123,8 @@ def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
     parts = _points(one.xs, one.ys, x, y) if one.ys else []
     if parts:
         label = one.label if one.kind == "mean" else ""
-        found.append(PlotPath(f"{one.kind} {color}", "".join(map(_outline, parts)), label))
+        style = _striped(one.turn) if one.turn[1] > 1 else ""
+        found.append(PlotPath(f"{one.kind} {color}", "".join(map(_outline, parts)), label, style=style))
         dots = "".join(f"M{a} {b}h0" for part in parts if one.dots or len(part) == 1 for a, b in part)
         if dots:
             found.append(PlotPath(f"dots {one.kind} {color}", dots))
@@ -127,6 +140,33 @@ def _points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> lis
         else:
             parts[-1].append((x.at(a), SIZE - y.at(b)))
     return [part for part in parts if part]
+
+
+# Widths of a line: a stripe of it where others are equal.
+_STRIPE = 5.0
+
+
+def in_turns(strands: Sequence[Strand]) -> tuple[Sequence[Strand], Sequence[str]]:
+    """Return the strands with equal lines in stripes, so that the last hides no other; and words for them."""
+    equal: dict[object, list[Strand]] = {}
+    for one in strands:
+        if one.kind == "mean":
+            equal.setdefault((tuple(one.xs), tuple(one.ys)), []).append(one)
+    turns = {id(one): (i, len(some)) for some in equal.values() for i, one in enumerate(some)}
+    names = ["; ".join(one.label for one in some) for some in equal.values() if len(some) > 1]
+    found = [replace(one, turn=turns.get(id(one), one.turn)) for one in strands]
+    return found, [f"Striped: exactly equal lines ({', '.join(names)})."] if names else []
+
+
+def stripes(turn: tuple[int, int]) -> tuple[float, float, float]:
+    """Return offset, stripe and gap in widths of a line: together equal lines fill what one alone would."""
+    number, of = turn
+    return -number * _STRIPE % (of * _STRIPE), _STRIPE, (of - 1) * _STRIPE
+
+
+def _striped(turn: tuple[int, int]) -> str:
+    offset, stripe, gap = (2.2 * one for one in stripes(turn))
+    return f"stroke-dasharray:{stripe:g} {gap:g};stroke-dashoffset:{offset:g};stroke-linecap:butt"
 
 
 def range_of(strands: Sequence[Strand]) -> Sequence[Strand]:

@@ -25,12 +25,12 @@ from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import Headline, headline
 from kharness.report.overview.sweep_facts import sweep_facts
-from kharness.report.overview.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
-from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
+from kharness.report.plots.cost_plots import prices, profile, time_per_step, time_to_target
 from kharness.report.plots.gpu_plots import gpu_plots
 from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import Plot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
+from kharness.report.plots.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines
 from kharness.report.writing.conclusion_files import with_texts
@@ -121,7 +121,7 @@ def html_parts(summary: Summary) -> Iterable[str]:
             title=summary.title,
             plots=plots,
             shared_legend=_shared_legend(plots),
-            curve_notes=list(dict.fromkeys(said for plot in plots for said in plot.said)),
+            curve_notes=_notes(plots),
             has_csv=bool(summary.plan) and not summary.is_comparison,
             numbers=part("numbers", partial(last_numbers, series), None) if series else None,
             checkpoints=checkpoints,
@@ -185,7 +185,8 @@ def _judged(
             [],
         ),
         "prices": part("prices", partial(_prices, summary.conclusions), {}),
-        "price_plots": part("prices", partial(_price_plots, summary.conclusions), []),
+        "price_plots": (plots := part("prices", partial(_price_plots, summary.conclusions), [])),
+        "price_notes": _notes(plots),
     }
 
 
@@ -196,7 +197,7 @@ def _of_gpus(summary: Summary, plots: Sequence[object]) -> Mapping[str, object]:
         "gpu_explanation": GPU_EXPLANATION,
         "said_of_gpus": part("GPUs", partial(said_of_gpus, summary), []),
         "gpu_plots": plots,
-        "gpu_notes": list(dict.fromkeys(said for one in plots if isinstance(one, Plot) for said in one.said)),
+        "gpu_notes": _notes([one for one in plots if isinstance(one, Plot)]),
     }
 
 
@@ -222,6 +223,10 @@ def _shared_legend(plots: Sequence[Plot]) -> Sequence[tuple[str, int]]:
     """Return the legend that all of several plots have below them; empty where they differ, or have none."""
     legends = {tuple(plot.legend) for plot in plots}
     return plots[0].legend if len(plots) > 1 and len(legends) == 1 and not plots[0].ends else []
+
+
+def _notes(plots: Sequence[Plot]) -> Sequence[str]:
+    return list(dict.fromkeys(said for plot in plots for said in plot.said))
 
 
 def _emphasised(text: str) -> str:
@@ -272,9 +277,9 @@ def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
 
 
 def _price_plots(conclusions: Conclusions) -> Sequence[Plot]:
-    """Return quality over each cost that says something of some workload."""
+    """Return quality over each cost that says something of some workload, and the profile over all."""
     telling = filter(say_something, conclusions.fronts_of.values())
-    return [plot for fronts in telling for front in fronts if (plot := price(front))]
+    return [*prices([front for fronts in telling for front in fronts]), *profile(conclusions)]
 
 
 def _all_verdicts(by_metric: Sequence[Conclusions]) -> Sequence[VerdictPicture]:

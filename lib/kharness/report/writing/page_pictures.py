@@ -19,9 +19,10 @@ from kharness.runs.files import GRAPHS, PREDICTIONS
 # Drawn by the page itself, as far as runs have the numbers.
 _OF_CURVES = frozenset({"training_loss", "validation_accuracy", "validation_loss"})
 # What compares variants: the page draws it itself, or a single run has none of it.
-_OF_VARIANTS = frozenset({"differences", "pareto_front", "time_per_step", "time_to_target"})
-_PROFILE = "performance_profile"
-_PLACES = ("curves", "comparison_pictures", "gpu_pictures")
+_OF_VARIANTS = frozenset(
+    {"differences", "pareto_front", "performance_profile", "time_per_step", "time_to_target"}
+)
+_PLACES = ("curves", "gpu_pictures")
 NO_PICTURES: Mapping[str, Sequence[PagePicture]] = {name: [] for name in _PLACES}
 
 
@@ -55,12 +56,10 @@ def pictures(
         return NO_PICTURES
     found: dict[str, list[PagePicture]] = {name: [] for name in _PLACES}
     left_out = _OF_VARIANTS | (_OF_CURVES if drawn else frozenset())
-    left_out |= frozenset() if summary.plan else {_PROFILE}
     left_out |= GPUS_DRAWN if draws_gpus else frozenset()
     for path in sorted((summary.directory / GRAPHS).glob("*.png")):
         if shows_numbers(path) and path.stem not in left_out:
-            place = "gpu_pictures" if path.stem in gpu_graphs() else "curves"
-            found["comparison_pictures" if path.stem == _PROFILE else place].append(_picture(path))
+            found["gpu_pictures" if path.stem in gpu_graphs() else "curves"].append(_picture(path))
     return found
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kharness.report.gpu.columns import MAX_POINTS
-from kharness.report.plots.cost_plots import MarkedRow, PlotMark, RowPlot
 from kharness.report.plots.gpu_plots import gpu_plots
 from kharness.report.plots.plot import Plot
+from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html
 

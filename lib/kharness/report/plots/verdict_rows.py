@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kharness.report.graphs.differences import axis_of
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison, Verdict
 from kharness.report.judging.sentences import difference_words, interval_words, signed, unit_words
@@ -41,11 +41,10 @@ class VerdictPicture:
     metric: str
     baseline: str
     caption: str
-    """The axis in words: unit, and which way is better."""
+    """The axis in words: unit, which way is better, and whether some rows are left out."""
     zero: float
     ticks: Sequence[tuple[float, str]]
     rows: Sequence[VerdictRow]
-    left_out: int
 
 
 def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture | None:
@@ -58,17 +57,40 @@ def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture 
         first = sorted(known, key=lambda one: (one.verdict not in _DECIDED, -abs(one.difference or 0.0)))
         kept = {id(one) for one in first[:most]}
         rows = [one for one in known if id(one) in kept]
-    low, high = axis_of(rows, margin=0.08)
+    low, high = _axis_of(rows)
     metric = part.metric
+    largest = f"; the {len(rows)} largest of {len(known)}" if len(rows) < len(known) else ""
     return VerdictPicture(
         metric=metric.title,
         baseline=part.baseline,
-        caption=_caption(metric, part.baseline),
+        caption=_caption(metric, part.baseline) + largest,
         zero=_percent(0.0, low, high),
         ticks=[(_percent(at, low, high), signed(at, metric)) for at in _ticks(low, high)],
         rows=[_row(one, low, high) for one in rows],
-        left_out=len(known) - len(rows),
     )
+
+
+def _limit_of(rows: Sequence[Comparison]) -> float:
+    """Return how far from zero intervals are drawn: to where all begin, as far as most need.
+
+    One variant with two seeds may have an interval a hundred times as long as the others.
+    """
+    differences = [abs(one.difference or 0.0) for one in rows]
+    ends = [max(abs(one.interval.low), abs(one.interval.high)) for one in rows if one.interval]
+    # The interval of several looks may lie beyond the difference over all seeds.
+    differences += [abs(one.interval.nearest_zero) for one in rows if one.interval]
+    return max(1.15 * max(differences), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
+
+
+def _axis_of(rows: Sequence[Comparison]) -> tuple[float, float]:
+    """Return both ends of an axis: zero, differences, intervals up to the limit, and a margin."""
+    limit = _limit_of(rows)
+    reached = [0.0, *(one.difference or 0.0 for one in rows)]
+    for one in rows:
+        if one.interval:
+            reached += [max(one.interval.low, -limit), min(one.interval.high, limit)]
+    beyond = 0.08 * (max(reached) - min(reached)) or 1.0
+    return min(reached) - beyond, max(reached) + beyond
 
 
 def _row(one: Comparison, low: float, high: float) -> VerdictRow:

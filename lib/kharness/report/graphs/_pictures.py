@@ -1,0 +1,270 @@
+"""Plots and rows of a report as one figure: the same lines, marks, words and places as on its page."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kharness.report.curves import SCALE_WORDS, Scale, Strand
+from kharness.report.graphs._canvas import (
+    ALARM,
+    BACKDROP,
+    GOOD,
+    HEAD,
+    INK,
+    LEFT,
+    MARKERS,
+    PALETTE,
+    SOFT,
+    canvas,
+    dress_rows,
+    folded,
+    notes,
+    nothing_to_draw,
+)
+from kharness.report.plots.plot import Plot, stripes
+from kharness.report.plots.rows import RowPlot
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Picture = Plot | RowPlot
+
+MOST_ROWS = 120
+"""Rows of a picture: more are a table, and that is the CSV."""
+
+# Inches: a frame, a row of rows, a line of words, and a letter of them.
+_WIDTH, _HEIGHT = 6.6, 3.6
+_ROW, _LINE, _LETTER = 0.27, 0.165, 0.074
+_LABEL = 40
+"""Characters of a line of a name."""
+
+_LINES: Mapping[str, Mapping[str, Any]] = {
+    "mean": {"lw": 2.2, "zorder": 4, "solid_capstyle": "round"},
+    "run": {"lw": 1.0, "zorder": 3, "alpha": 0.55},
+    "unfinished": {"lw": 1.3, "zorder": 3, "ls": (0, (1, 1.5))},
+    "other": {"lw": 0.8, "zorder": 1},
+    "point": {"ls": "", "marker": "o", "ms": 8, "mec": "white", "zorder": 5},
+    "point beaten": {"ls": "", "marker": "o", "ms": 6, "mfc": "white", "mec": SOFT, "zorder": 4},
+}
+_TONES = {"good": GOOD, "bad": ALARM, "soft": SOFT}
+_DOTS: Mapping[str, Mapping[str, Any]] = {
+    "point": {"marker": "o", "ms": 6},
+    "point soft": {"marker": "o", "ms": 6, "alpha": 0.55, "mec": "none"},
+    "point hollow": {"marker": "o", "ms": 6, "mfc": "white"},
+    "missed": {"marker": "x", "ms": 6, "mew": 1.5, "color": ALARM},
+    **{f"dot {tone}": {"marker": "o", "ms": 8, "color": color} for tone, color in _TONES.items()},
+    **{
+        f"dot {tone} hollow": {"marker": "o", "ms": 8, "color": color, "mfc": "white"}
+        for tone, color in _TONES.items()
+    },
+    **{f"left {tone}": {"marker": "<", "ms": 7, "color": color} for tone, color in _TONES.items()},
+    **{f"right {tone}": {"marker": ">", "ms": 7, "color": color} for tone, color in _TONES.items()},
+}
+_BARS: Mapping[str, Mapping[str, Any]] = {
+    "thin": {"height": 0.05, "alpha": 0.8},
+    "thick": {"height": 0.34, "alpha": 0.4},
+    **{f"interval {tone}": {"height": 0.22, "alpha": 0.45, "color": color} for tone, color in _TONES.items()},
+    "stack waits": {"height": 0.62, "hatch": "////", "fill": False, "ec": SOFT},
+    **{f"stack c{number}": {"height": 0.62, "color": color} for number, color in enumerate(PALETTE)},
+}
+_UPRIGHT: Mapping[str, tuple[float, Mapping[str, Any]]] = {
+    "median": (0.32, {"lw": 2.4, "color": PALETTE[0], "zorder": 4}),
+    "zero": (0.5, {"lw": 1.0, "color": INK, "zorder": 1}),
+    "limit": (0.5, {"lw": 1.2, "color": SOFT, "ls": (0, (3, 2)), "zorder": 1}),
+}
+
+
+def figure_of(
+    summary: Summary,
+    title: str,
+    pictures: Sequence[Picture],
+    *,
+    nothing: str,
+    without: Sequence[str] = (),
+    said: Sequence[str] = (),
+) -> Figure:
+    """Return the pictures below one another, plots alone side by side; of none one that says `nothing`.
+
+    `without` are the names of runs that have no numbers, `said` is what else a reader must not overlook.
+    """
+    if not pictures:
+        return nothing_to_draw(title, summary.title, summary, nothing)
+    columns = 2 if len(pictures) > 1 and all(isinstance(one, Plot) for one in pictures) else 1
+    left, right = max(map(_left, pictures)), max(map(_right, pictures))
+    across = left + _WIDTH + right
+    letters = int((across - LEFT) / _LETTER)
+    heads = [_wrapped(_heading(one, title), int(letters / 1.15)) for one in pictures]
+    feet = [_wrapped("" if isinstance(one, Plot) else one.caption, letters) for one in pictures]
+    above = [
+        _LINE * len(head) + (0.3 if isinstance(one, RowPlot) and one.legend else 0.08)
+        for one, head in zip(pictures, heads, strict=True)
+    ]
+    heights = [_height(one) for one in pictures]
+    places = [
+        up + tall + 0.42 + _LINE * len(foot) for up, tall, foot in zip(above, heights, feet, strict=True)
+    ]
+    rows = [max(places[i : i + columns]) for i in range(0, len(places), columns)]
+    lines = dict.fromkeys(one for plot in pictures if isinstance(plot, Plot) for one in plot.said)
+    subtitle = "\n".join([summary.title, *_wrapped("  ".join(lines), columns * letters)])
+    head = 0.16 * (subtitle.count("\n") - 1)
+    figure = canvas(
+        columns * across, sum(rows) + head - 0.5, title, subtitle, [*notes(summary, without), *said]
+    )
+    full = figure.get_figheight()
+    for i, one in enumerate(pictures):
+        top = full - HEAD - head - sum(rows[: i // columns]) - above[i]
+        from_left = left + i % columns * across
+        axes = figure.add_axes(
+            (
+                from_left / (columns * across),
+                (top - heights[i]) / full,
+                _WIDTH / (columns * across),
+                heights[i] / full,
+            )
+        )
+        if isinstance(one, Plot):
+            _draw_plot(axes, one, _beside(one, title))
+        else:
+            _draw_rows(axes, one)
+        axes.set_xlabel(_label(one, title))
+        at = LEFT + i % columns * across
+        below = {"fontsize": 8.5, "va": "top", "color": SOFT, "linespacing": 1.35}
+        figure.text(at / (columns * across), (top - heights[i] - 0.45) / full, "\n".join(feet[i]), **below)
+        figure.text(
+            at / (columns * across),
+            (top + above[i]) / full,
+            "\n".join(heads[i]),
+            fontsize=10.5,
+            va="top",
+            color=INK,
+            linespacing=1.2,
+        )
+    return figure
+
+
+def _heading(one: Picture, title: str) -> str:
+    """Return the title, where that of the figure is not the same."""
+    return "" if one.title.startswith(title) else one.title
+
+
+def _label(one: Picture, title: str) -> str:
+    """Return the words of the lower axis."""
+    if isinstance(one, Plot):
+        return one.x_label
+    return one.quantity or ("" if _heading(one, title) else one.title)
+
+
+def _beside(one: Plot, title: str) -> str:
+    """Return the words of the upright axis."""
+    if one.quantity not in SCALE_WORDS.values():
+        return one.quantity
+    return ", ".join(filter(None, ("" if _heading(one, title) else one.title, one.quantity)))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [line for part in text.split("\n") for line in textwrap.wrap(part, width)]
+
+
+def _height(one: Picture) -> float:
+    return _HEIGHT if isinstance(one, Plot) else 0.2 + _ROW * len(one.rows)
+
+
+def _left(one: Picture) -> float:
+    """Return inches for what is left of a frame."""
+    return 1.0 if isinstance(one, Plot) else 0.4 + _LETTER * 1.06 * max(len(row.name) for row in one.rows)
+
+
+def _right(one: Picture) -> float:
+    """Return inches for what is right of it."""
+    if isinstance(one, RowPlot):
+        return 0.3 + _LETTER * max(len(row.words) for row in one.rows)
+    words = [text for _, text, _ in one.ends] or [
+        line for text, _ in one.legend for line in folded(text, _LABEL).split("\n")
+    ]
+    return 0.3 + (0.4 + _LETTER * max(map(len, words)) if words else 0.0)
+
+
+def _draw_plot(axes: Axes, plot: Plot, y_label: str) -> None:
+    from matplotlib.lines import Line2D
+
+    for one in plot.strands:
+        _draw_strand(axes, one, plot.x, plot.y)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xticks([at / 100 for at, _ in plot.x_ticks], [text for _, text in plot.x_ticks])
+    axes.set_yticks([1 - at / 100 for at, _ in plot.y_ticks], [text for _, text in plot.y_ticks])
+    axes.set_ylabel(y_label)
+    for left, top, text in plot.names:
+        before = left > 55
+        axes.annotate(
+            text,
+            (left / 100, 1 - top / 100),
+            xytext=(-8 if before else 8, 0),
+            textcoords="offset points",
+            ha="right" if before else "left",
+            va="center",
+            color=PALETTE[0],
+        )
+    for top, text, color in plot.ends:
+        axes.text(1.015, 1 - top / 100, text, color=PALETTE[color], va="center", fontweight="bold")
+    if plot.legend and not plot.ends:
+        handles = [
+            Line2D([], [], color=PALETTE[color], lw=2.4, label=folded(text, _LABEL))
+            for text, color in plot.legend
+        ]
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
+
+
+def _draw_strand(axes: Axes, one: Strand, x: Scale, y: Scale) -> None:
+    color = BACKDROP if one.kind == "other" else PALETTE[one.color]
+    xs = [x.share(value) for value in one.xs]
+    if one.lows:
+        lows, highs = ([y.share(value) for value in ends] for ends in (one.lows, one.highs))
+        axes.fill_between(xs, lows, highs, color=color, alpha=0.17, lw=0, zorder=2)
+    if not one.ys:
+        return
+    ys = [y.share(value) for value in one.ys]
+    look = {"color": color, "clip_on": False, **_LINES[one.kind]}
+    if one.turn[1] > 1:
+        offset, *dashes = stripes(one.turn)
+        look |= {"ls": (offset, dashes), "dash_capstyle": "butt"}
+    axes.plot(xs, ys, **look)
+    known = [value == value for value in [float("nan"), *one.ys, float("nan")]]
+    alone = [i for i in range(len(ys)) if known[i : i + 3] == [False, True, False]]
+    if not one.titles and (shown := range(len(ys)) if one.dots else alone):
+        at = [[values[i] for i in shown] for values in (xs, ys)]
+        axes.plot(*at, MARKERS[one.color], color=color, ms=5, zorder=4, clip_on=False)
+    if one.kind == "unfinished":
+        axes.plot(xs[-1:], ys[-1:], "x", color=color, ms=6, mew=1.5, zorder=5, clip_on=False)
+
+
+def _draw_rows(axes: Axes, picture: RowPlot) -> None:
+    from matplotlib.patches import Patch
+
+    looks: dict[str, list[tuple[int, float, float]]] = {}
+    for y, row in enumerate(picture.rows):
+        axes.text(102, y, row.words, va="center", fontsize=8.5, color=INK)
+        for mark in row.marks:
+            looks.setdefault(mark.look, []).append((y, mark.left, mark.width))
+    # All of a look at once: a hundred variants are four hundred calls else.
+    for look, marks in looks.items():
+        ys, lefts, widths = zip(*marks, strict=True)
+        if look in _DOTS:
+            axes.plot(
+                lefts, ys, **{"ls": "", "color": PALETTE[0], "zorder": 4, "clip_on": False, **_DOTS[look]}
+            )
+        elif look in _UPRIGHT:
+            half, own = _UPRIGHT[look]
+            axes.vlines(lefts, [y - half for y in ys], [y + half for y in ys], **own)
+        else:
+            axes.barh(ys, widths, left=lefts, **{"color": PALETTE[0], "lw": 0, "zorder": 2, **_BARS[look]})
+    dress_rows(axes, [row.name for row in picture.rows])
+    axes.set_xlim(0, 100)
+    axes.set_xticks([at for at, _ in picture.ticks], [text for _, text in picture.ticks])
+    if picture.legend:
+        handles = [Patch(color=PALETTE[color], label=text) for text, color in picture.legend]
+        axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2)

@@ -1,0 +1,72 @@
+"""GPU samples of the runs of a report: which runs have any, and the axes of their time and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kharness.report.collection import CellResult
+from kharness.report.gpu.columns import GpuCurve
+from kharness.report.gpu.history import GpuRecording
+from kharness.report.summary import Summary
+
+MIB_PER_GIB = 1024
+
+Cell = str | int | float | None
+
+# Of what there is at least so much must be in use, or the axis ends above what is used.
+SHOWN_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A run that has GPU samples."""
+
+    variant: str
+    cell: CellResult
+
+    @property
+    def history(self) -> GpuRecording:
+        return self.cell.gpus
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """Unit of the time axis, such that no tick needs more than three digits."""
+
+    seconds: float
+    label: str
+
+
+def sampled(summary: Summary) -> list[Sampled]:
+    """Return the runs with samples by variant, in the order of the plan."""
+    return [
+        Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells if cell.gpus
+    ]
+
+
+def without_samples(summary: Summary) -> list[str]:
+    return [cell.name for cell in summary.cells if not cell.gpus]
+
+
+def point_rows(about: Sequence[Cell], curve: GpuCurve) -> Iterator[Sequence[Cell]]:
+    """Rows of a CSV, one per drawn point: what it is `about`, seconds, mean and peak; a gap is null."""
+    for second, *values in zip(curve.seconds, curve.means, curve.peaks, strict=True):
+        yield [*about, second, *(None if math.isnan(value) else value for value in values)]
+
+
+def time_unit(runs: Sequence[Sampled]) -> TimeUnit:
+    longest = max((run.history.seconds for run in runs), default=0.0)
+    if longest < 300:
+        return TimeUnit(1, "seconds since the run's first sample")
+    if longest < 300 * 60:
+        return TimeUnit(60, "minutes since the run's first sample")
+    return TimeUnit(3600, "hours since the run's first sample")
+
+
+def memory_limit(peak_mb: float, total_mb: float | None) -> tuple[float, bool]:
+    """Where the memory axis ends, in GiB, and whether what there is lies on it."""
+    if total_mb and peak_mb >= SHOWN_SHARE * total_mb:
+        return 1.06 * total_mb / MIB_PER_GIB, True
+    return 1.25 * peak_mb / MIB_PER_GIB or 1.0, False
