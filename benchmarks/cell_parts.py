@@ -92,7 +92,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         from kharness.training import loop
         from kharness.training.forkserver.forked import become, run_script
         from kharness.training.setup import Setup
-        from kharness.training.steps.kept import KeptSteps
+        from kharness.training.steps.training import Training
         from monitoring.agent.process import AgentProcess
 
         about: dict[str, Any] = {
@@ -107,7 +107,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         parts: dict[str, float] = {}
         inner = [
             *((loop, name, "run") for name in ("write_files", "Run")),
-            *((loop, "parse", "parse"), (Setup, "__init__", "prepare"), (KeptSteps, "save", "save")),
+            *((loop, "parse", "parse"), (Setup, "__init__", "prepare"), (Training, "save", "save")),
         ]
         run_command = errors.run_command
 

@@ -31,7 +31,11 @@ from kharness.training.loop import Training, open_training
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
+    """Train what the configuration says; kharness.training.steps.training has a step from top to bottom.
+
+    The same lines run for --dry-run and a trial of automatic settings (a few measured steps, then the first
+    batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
+    """
     with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
         model, splits, options = training.model, training.data, training.options
         if training.evaluation_is_due:  # before the first step

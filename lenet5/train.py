@@ -30,7 +30,11 @@ from lenet5.model import LeNet5
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
+    """Train what the configuration says; kharness.training.steps.training has a step from top to bottom.
+
+    The same lines run for --dry-run and a trial of automatic settings (a few measured steps, then the first
+    batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
+    """
     with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
         splits, turns = training.data, training.world.turns
         for indices in training.steps():

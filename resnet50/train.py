@@ -30,7 +30,11 @@ from resnet50.model import build_model
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; kharness.training.steps.training lists what a step does."""
+    """Train what the configuration says; kharness.training.steps.training has a step from top to bottom.
+
+    The same lines run for --dry-run and a trial of automatic settings (a few measured steps, then the first
+    batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
+    """
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
         splits, options, turns = training.data, training.options, training.world.turns
         smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.MICRO_BATCH_SIZE or options.BATCH_SIZE

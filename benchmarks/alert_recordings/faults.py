@@ -12,7 +12,6 @@ from torch import Tensor
 
 from benchmarks.alert_recordings.settings import Fault
 from kharness.training.steps.training import Training
-from kharness.training.steps.update import GuardedUpdate
 from monitoring.telemetry import pace
 
 
@@ -55,7 +54,7 @@ def inject(faults: Sequence[Fault], *, steps: int, seed: int, by_work: bool = Tr
     if by_work:
         vars(pace)["time"] = clock
     slow = _Slowness(clock, [fault for fault in faults if fault.kind.startswith("slow")], steps)
-    whole, add, apply = Training.batch, GuardedUpdate.add, GuardedUpdate.apply
+    whole, add, apply = Training.batch, Training.accumulate, Training.update
     now = 0
 
     def batch(self: Training[Any], split: Any, indices: Tensor) -> Any:
@@ -70,21 +69,24 @@ def inject(faults: Sequence[Fault], *, steps: int, seed: int, by_work: bool = Tr
                 inputs, targets = _spoiled(fault, inputs, targets, indices, noise)
         return inputs, targets
 
-    def added(self: GuardedUpdate, loss: Tensor, **named: Any) -> None:
+    def added(self: Training[Any], loss: Tensor, **named: Any) -> None:
         broken = any(fault.kind == "nan" and now in fault for fault in faults)
         add(self, loss * float("nan") if broken else loss, **named)
 
-    def applied(self: GuardedUpdate, step: int, *given: Any, **named: Any) -> Any:
+    def applied(
+        self: Training[Any], loss: Tensor | None = None, *, report: Tensor | None = None, **named: Any
+    ) -> None:
+        if loss is not None:
+            self.accumulate(loss, report=report)
         for fault in faults:
-            if fault.kind in ("explosion", "vanishing") and step in fault:
-                for weight in self._weights:
-                    if weight.grad is not None:
-                        weight.grad.mul_(fault.size)
-        return apply(self, step, *given, **named)
+            if fault.kind in ("explosion", "vanishing") and self.step + 1 in fault:
+                for gradient in self.gradients().values():
+                    gradient.mul_(fault.size)
+        apply(self, **named)
 
     _replace(Training, "batch", batch)
-    _replace(GuardedUpdate, "add", added)
-    _replace(GuardedUpdate, "apply", applied)
+    _replace(Training, "accumulate", added)
+    _replace(Training, "update", applied)
     return clock
 
 

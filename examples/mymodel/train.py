@@ -64,7 +64,11 @@ class Data:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what the configuration says; the loop records, saves and stops."""
+    """Train what the configuration says; the loop records, saves and stops.
+
+    The same lines run for --dry-run and a trial of automatic settings (a few measured steps, then the first
+    batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
+    """
     with open_training(argv, root=ROOT, model=MODEL, about=__doc__, prepare=prepare) as training:
         for indices in training.steps():
             where, spiral = training.batch(training.data.train, indices)

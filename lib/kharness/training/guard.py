@@ -122,13 +122,21 @@ class FiniteWatch:
     """
 
     def __init__(
-        self, record: Callable[..., object], *, max_skips: int = 0, skips: int = 0, pool: DevicePool = POOL
+        self,
+        record: Callable[..., object],
+        name: str = "",
+        *,
+        max_skips: int = 0,
+        skips: int = 0,
+        pool: DevicePool = POOL,
     ) -> None:
         """`record(step, train_loss=…, grad_norm=…)` is called with the bad values, and what is known of them.
 
-        `skips` is how many steps were skipped just before the first one.
+        Those of an optimizer apart have its `name`: NAME_loss, NAME_grad_norm. `skips` is how many steps were
+        skipped just before the first one.
         """
         self._record = record
+        self._names = (f"{name}_loss", f"{name}_grad_norm") if name else ("train_loss", "grad_norm")
         self._max_skips = max_skips
         self.skips = skips
         """Steps in a row that were not finite, up to the latest: above 0 that one is to be skipped."""
@@ -170,7 +178,7 @@ class FiniteWatch:
         self.skips += 1
         if self.skips <= self._max_skips:
             about["skipped"] = True
-        self._record(step, train_loss=loss, grad_norm=grad_norm, **about)
+        self._record(step, **dict(zip(self._names, (loss, grad_norm), strict=True)), **about)
         if self.skips <= self._max_skips:
             print(f"step {step}: loss {loss}, gradient norm {grad_norm}: skipped, weights stay as they are")
             return

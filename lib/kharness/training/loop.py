@@ -24,6 +24,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from kharness.config.errors import is_launched, reported_once
 from kharness.config.generate import write_files
@@ -35,7 +36,7 @@ from kharness.runs.latest import shown
 from kharness.runs.rundir import has_plan, link_latest, numbered
 from kharness.training.autotune.search import Search, agreed, decided
 from kharness.training.autotune.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
-from kharness.training.checkpoint import Checkpoints, restore
+from kharness.training.checkpoint import restore
 from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import check_gpus, uses_gpu
 from kharness.training.distributed.launch import launch, note_ready
@@ -47,11 +48,9 @@ from kharness.training.needs import check_common
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.inspected import InspectedSteps, load_weights, report, step_indices
-from kharness.training.steps.kept import CheckedSteps, KeptSteps
-from kharness.training.steps.parts import StepParts
+from kharness.training.steps.checked import CheckedTraining
+from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
 from kharness.training.steps.training import Training
-from kharness.training.steps.update import SampleLosses
 from monitoring import Run
 from monitoring.follower import enabled_followers
 from monitoring.gpu.options import configured_gpu_monitor, configured_machine_monitor
@@ -145,8 +144,8 @@ def _tried(
         alone = World(local_rank=world.local_rank, local_size=world.local_size)
         setup = build(options, world=alone)
         steps = StepOnRequest(setup, trial, room, ranks=world.size)
-        with _scratch_run(setup, trial.folder, root=root, phases=steps) as (parts, _):
-            yield Training(setup, parts, CheckedSteps(setup, parts, steps))
+        with _begun(setup, trial.folder, None, root=root, phases=steps) as training:
+            yield cast("Training[DataT]", CheckedTraining(training, steps))
 
 
 def _opened(
@@ -165,11 +164,9 @@ def _opened(
     if origin.state:
         restore(origin.state, setup.parts())
     world.wait()  # rank 0 writes into the directory from here on, and no rank may look at it any more
-    with (
-        StopOnSignal() as stop,
-        open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
-    ):
+    with _begun(setup, directory, origin, root=root) as training, training.under_way():
         note_ready(os.environ)
+        run = training.run
         by_launcher = _by_launcher(run.directory)
         if world.is_main and not by_launcher:
             kept.keep_in(run.directory / OUTPUT_LOG)
@@ -180,16 +177,32 @@ def _opened(
             print(f"[telemetry] run_name={run.name}")
             print(f"[telemetry] Logging to {shown(run.directory / JOURNAL)} (and {METRICS_CSV})")
         sys.stdout.flush()
+        yield training
+
+
+@contextmanager
+def _begun(
+    setup: Setup[DataT],
+    directory: Path | None,
+    origin: ResumePoint | None,
+    *,
+    root: Path,
+    phases: Phases | None = None,
+) -> Iterator[Training[DataT]]:
+    """A training from its origin on, whose start is recorded; without one in a folder that nobody keeps."""
+    options, world = setup.options, setup.world if origin else ALONE
+    with (
+        StopOnSignal() as stop,
+        open_run(
+            options, directory, root=root, identity=setup.identity(), world=world, is_followed=bool(origin)
+        ) as run,
+    ):
+        origin = origin or ResumePoint(Lineage())
         checkpoints = origin.begin(
             run, options, model=setup.described_model(), training=setup.plan(), is_main=world.is_main
         )
-        step = origin.state["global_step"] if origin.state else 0
-        timed = (origin.state or {}).get("timers", ())
-        with world.named_ends(), named_causes():
-            parts = StepParts(setup, run, stop, step=step, changes=origin.changes, timed=timed)
-            training = Training(setup, parts, KeptSteps(setup, parts, checkpoints, step=step))
-            with training.profiled(), parts.bar.shown():
-                yield training
+        with setup.world.named_ends(), named_causes():
+            yield Training(setup, run, stop, checkpoints, origin=origin, phases=phases)
 
 
 def _by_launcher(directory: Path) -> bool:
@@ -205,33 +218,16 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
     check = ModelCheck(setup)
     with (
         tempfile.TemporaryDirectory(prefix="kharness-check-") as folder,
-        _scratch_run(setup, Path(folder), root=root, phases=check) as (parts, checkpoints),
+        _begun(setup, Path(folder), None, root=root, phases=check) as training,
     ):
-        steps = CheckedSteps(setup, parts, check)
         with suppress(EnoughMeasured):
-            yield Training(setup, parts, steps)
+            yield cast("Training[DataT]", CheckedTraining(training, check))
         before = time.perf_counter()
-        steps.end(checkpoints)
+        training.save()
+        training.run.finish(steps_done=training.step)
         check.saved(time.perf_counter() - before)
     print(check.found())
     sys.exit(0)
-
-
-@contextmanager
-def _scratch_run(
-    setup: Setup[DataT], folder: Path, *, root: Path, phases: Phases | None = None
-) -> Iterator[tuple[StepParts, Checkpoints]]:
-    """The parts of a training whose run is in a folder that nobody keeps."""
-    options = setup.options
-    with (
-        StopOnSignal() as stop,
-        open_run(options, folder, root=root, identity=setup.identity(), is_followed=False) as run,
-    ):
-        checkpoints = ResumePoint(Lineage()).begin(
-            run, options, model=setup.described_model(), training=setup.plan()
-        )
-        with setup.world.named_ends(), named_causes():
-            yield StepParts(setup, run, stop, phases=phases), checkpoints
 
 
 def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> Iterator[Training[DataT]]:
@@ -244,15 +240,14 @@ def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> It
     print(f"step {step} of {directory}; losses by weights: {load_weights(setup, directory)}")
     with (
         tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
-        _scratch_run(setup, Path(folder), root=root) as (parts, _),
+        _begun(setup, Path(folder), None, root=root) as training,
     ):
-        parts.update = losses = SampleLosses(setup, parts.agreement, parts.phases, parts.run.log_step)
-        steps = InspectedSteps(setup, parts, losses, ranks=ranks if isinstance(ranks, int) else 1)
+        inspected = InspectedTraining(training, setup, ranks=ranks if isinstance(ranks, int) else 1)
         with suppress(EnoughMeasured):
-            yield Training(setup, parts, steps)
+            yield cast("Training[DataT]", inspected)
     open_tokenizer = getattr(setup.data, "open_tokenizer", None)
     decode = open_tokenizer().decode if open_tokenizer else None
-    print("\n".join(report(steps.samples, run=directory, step=step, decode=decode)))
+    print("\n".join(report(inspected.samples, run=directory, step=step, decode=decode)))
     sys.exit(0)
 
 

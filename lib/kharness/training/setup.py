@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from kharness.config.assignment import AUTO
 from kharness.config.options import Options
@@ -42,6 +42,16 @@ class Data(Protocol):
     @property
     def sha256(self) -> str:
         """Which data they are, over the content of their files."""
+
+
+BatchT = TypeVar("BatchT", covariant=True)
+
+
+class Split(Protocol[BatchT]):
+    """A part of the data."""
+
+    def batch(self, indices: Tensor, /) -> BatchT:
+        """Return the model's inputs and targets for the given indices."""
 
 
 @runtime_checkable

@@ -23,7 +23,6 @@ from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import NonFiniteError, TrainingError
 from kharness.training.loop import OwnOptimizers, Training, open_training
 from kharness.training.optimizers._own import BuildOptimizers
-from kharness.training.steps.training import WaitCheck
 from monitoring import read_records
 
 PLAIN_SGD = (
@@ -183,8 +182,8 @@ def test_a_step_is_checked_for_waiting_up_to_its_record(
 
     def step(training: Training[Points], indices: Tensor) -> None:
         if training.step == 0:
-            training._waits = WaitCheck(torch.device("cuda"), is_on=True)
-            training._waits.begin()
+            training._checks_waiting = True
+            training._check_waiting(True)
         before = modes[-1]
         plain(training, indices)
         seen.append((before, modes[-1]))

@@ -156,7 +156,6 @@ class StepControl:
         self,
         setup: Setup[Any],
         run: Run,
-        agreement: StepAgreement,
         stop: StopOnSignal,
         *,
         profile: Callable[[int], None],
@@ -172,9 +171,14 @@ class StepControl:
         """Whether an evaluation was requested after this step."""
         self.saves_for = ""
         """Who requested a checkpoint after this step."""
-        self.stops = False
-        """Whether this step is to be the last of this attempt."""
-        self._run, self._agreement, self._stop, self._is_main = run, agreement, stop, is_main
+        self.agreement = StepAgreement(
+            setup.world,
+            stop,
+            is_out_of_time=lambda: bool(setup.options.MAX_TIME) and not setup.seconds_left(),
+            between_rounds=BETWEEN_ROUNDS if setup.device.is_gpu else 0.0,
+        )
+        self._run, self._stop, self._is_main = run, stop, is_main
+        self._is_last = False
         self._profile = profile
         self._log_every = int(setup.options.LOG_EVERY)
         self._replays: dict[int, list[ControlRequest]] = {}
@@ -184,8 +188,9 @@ class StepControl:
         self._unanswered: list[tuple[str, _Submitted]] = []
 
     @property
-    def lr_factor(self) -> float:
-        return self.settings.lr_factor
+    def stops(self) -> bool:
+        """Whether this step is the last of this attempt: all ranks know the request, or the signal."""
+        return self.agreement.stop_is_requested or self._is_last
 
     def records(self, step: int) -> bool:
         """Whether a step has a record, if it is not the last."""
@@ -197,13 +202,13 @@ class StepControl:
         if self._file is None:
             return
         for request in self._replays.pop(step, ()):
-            self._agreement.submit(_Submitted(request, is_replayed=True))
+            self.agreement.submit(_Submitted(request, is_replayed=True))
         for found in self._file.requests():
-            self._agreement.submit(_Submitted(found))
+            self.agreement.submit(_Submitted(found))
 
     def apply(self, step: int) -> None:
         """Apply what was submitted on rank 0, in the `step`-th step, after its exchange."""
-        for submitted in self._agreement.requests:
+        for submitted in self.agreement.requests:
             assert isinstance(submitted, _Submitted)
             request = submitted.request
             if isinstance(request, RefusedRequest):
@@ -239,7 +244,7 @@ class StepControl:
         elif name == "checkpoint":
             self.saves_for = request.source
         elif name == "stop":
-            self.stops = True
+            self._is_last = True
             self._stop.requested = self._stop.requested or request.source
         if not self._is_main:
             return

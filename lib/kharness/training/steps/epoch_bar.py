@@ -36,14 +36,9 @@ class NoBar:
 class EpochBar(NoBar):
     """Drawn within `shown`; a step costs a look at the clock, and what is printed takes the bar's line."""
 
-    def __init__(
-        self, stream: TextIO, journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int
-    ) -> None:
-        """Show a training of so many epochs and steps; `step` steps are done."""
-        self._stream, self._journal, self._batches = stream, journal, batches
-        self._bars = Bars.of(
-            num_epochs=num_epochs, steps_per_epoch=batches.steps_per_epoch, num_steps=num_steps
-        )
+    def __init__(self, stream: TextIO, journal: Path, batches: Batches, bars: Bars, *, step: int) -> None:
+        """Show a training of these bars; `step` steps are done."""
+        self._stream, self._journal, self._batches, self._bars = stream, journal, batches, bars
         self._initial = batches.position if self._bars.num_epochs else step
         self._drawn = False
         self._began = self._now = 0.0
@@ -113,12 +108,15 @@ class _Clearing:
         return getattr(self._stream, name)
 
 
-def open_bar(journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int) -> NoBar:
+def open_bar(journal: Path, batches: Batches, bars: Bars, *, step: int) -> NoBar:
     """A bar where standard output is a terminal that can move its cursor, and tqdm is there."""
     stream = getattr(sys.stdout, "shown", sys.stdout)
-    if not can_have_bar(stream):
-        return NoBar()
-    return EpochBar(stream, journal, batches, step=step, num_epochs=num_epochs, num_steps=num_steps)
+    return EpochBar(stream, journal, batches, bars, step=step) if can_have_bar(stream) else NoBar()
+
+
+def metrics_line(metrics: Mapping[str, float]) -> str:
+    """Metrics as a line of a terminal has them."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def epoch_block(journal: Path, *, loss: float | None, learning_rate: float, epoch: float) -> str:

@@ -15,10 +15,8 @@ from kharness.runs.files import CHECKPOINTS, INSPECTED
 from kharness.training.checkpoint import checkpoint_files, load, position, restore_model
 from kharness.training.errors import CheckpointError, TrainingError
 from kharness.training.model_check import EnoughMeasured
-from kharness.training.setup import DataT, Setup
-from kharness.training.steps.kept import Purpose
-from kharness.training.steps.parts import StepParts
-from kharness.training.steps.update import SampleLosses
+from kharness.training.setup import DataT, Setup, Split
+from kharness.training.steps.training import Training
 from monitoring.journal.atomic_file import write_atomically
 
 COLUMNS = 8
@@ -41,30 +39,49 @@ class Sample:
     loss: float
 
 
-class InspectedSteps(Purpose):
-    """Steps of one sample each, of the step INSPECT_STEP; no weight changes."""
+class InspectedTraining:
+    """Takes the step INSPECT_STEP sample by sample, and notes the loss of each; no weight changes.
 
-    def __init__(self, setup: Setup[Any], parts: StepParts, update: SampleLosses, *, ranks: int) -> None:
+    All else is what the Training does that it has, whose run is in a folder that nobody keeps.
+    """
+
+    evaluation_is_due = False
+
+    def __init__(self, training: Training[Any], setup: Setup[Any], *, ranks: int) -> None:
         """`ranks` is how many processes shared the step."""
-        super().__init__(setup, parts)
         self.samples: list[Sample] = []
-        self._update, self._ranks = update, ranks
+        self._training, self._setup, self._ranks = training, setup, ranks
         self._inputs = self._targets = torch.empty(0)
+        self._loss = 0.0
 
-    def batches(self) -> Iterator[Tensor]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._training, name)
+
+    def steps(self) -> Iterator[Tensor]:
         batch = step_indices(self._setup, self._setup.options.INSPECT_STEP)
         for rank, part in enumerate(batch.tensor_split(self._ranks)):
             for index in part.split(1):
                 self._setup.model.eval()
-                yield index
+                self._loss = 0.0
+                yield self._training.begin_step(index)
                 inputs, targets = self._inputs[0].cpu(), self._targets[0].cpu()
-                self.samples.append(Sample(int(index), rank, inputs, targets, self._update.loss))
-
-    def took(self, batch: tuple[Tensor, Tensor]) -> None:
-        self._inputs, self._targets = batch
-
-    def end_steps(self) -> None:
+                self.samples.append(Sample(int(index), rank, inputs, targets, self._loss))
         raise EnoughMeasured
+
+    def batch(self, split: Split[tuple[Tensor, Tensor]], indices: Tensor) -> tuple[Tensor, Tensor]:
+        self._inputs, self._targets = self._training.batch(split, indices)
+        return self._inputs, self._targets
+
+    def accumulate(
+        self, loss: Tensor, *, share: float = 1.0, report: Tensor | None = None, **how: object
+    ) -> None:
+        self._loss += share * (loss if report is None else report).item()
+
+    def update(self, loss: Tensor | None = None, *, report: Tensor | None = None, **how: object) -> None:
+        if loss is not None:
+            self.accumulate(loss, report=report)
+
+    def update_apart(self, name: str, loss: Tensor, **how: object) -> None: ...
 
 
 def step_indices(setup: Setup[DataT], step: int) -> Tensor:

@@ -1,214 +1,215 @@
-"""The steps of a training, as a train.py calls them.
+"""The steps of a training, as a train.py calls them: one class, which reads in the order of a step.
 
-In each step, in this order (docs/training.md says why, change-the-training.md what can be changed):
-
-    steps()       the schedule's learning rate, requests of `make control`; gives the indices
+    steps()       requests of `make control`, the schedule's learning rate; gives the indices
     batch()       reads the samples
     accumulate()  backward; update(loss) does it for a step of one part
     gradients()   the place between backward and update: averaged over processes, not yet clipped
-    update()      norm, check that loss and norm are finite, clipping, the optimizer's step, pruning, averages
-                  (all in GuardedUpdate), then the step's record
+    update()      norm, check that loss and norm are finite, clipping, optimizer, pruning, averages, record
     evaluated()   where `evaluation_is_due`
-    steps()       the end of an epoch, a checkpoint, a request to stop (KeptSteps)
+    steps()       the end of an epoch, a checkpoint, a request to stop
 
-What the steps are for is the `Purpose` of a Training: KeptSteps of a training, CheckedSteps of `--dry-run`
-and of a trial of automatic settings, InspectedSteps of `make inspect-batch`. A train.py need not know which.
+docs/training.md says why in this order, docs/change-the-training.md what can be changed. CheckedTraining
+(`--dry-run`, a trial of automatic settings) and InspectedTraining (`make inspect-batch`) stand around one.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from kharness.runs.files import PREDICTIONS
-from kharness.training.distributed.model import unsynchronized
-from kharness.training.distributed.world import World
+from kharness.config.output import say
+from kharness.config.places import asked_path
+from kharness.runs.bar_line import Bars
+from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
+from kharness.runs.files import PREDICTIONS, WEIGHTS
+from kharness.training.checkpoint import Checkpoints, training_state
+from kharness.training.distributed.model import ShardedModel, distributed_model, unsynchronized
+from kharness.training.due import Every
 from kharness.training.errors import TrainingError
-from kharness.training.setup import DataT, Setup
-from kharness.training.steps.kept import Purpose, shown
-from kharness.training.steps.parts import StepParts
-from kharness.training.steps.update import Updated
+from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples, StopOnSignal
+from kharness.training.resume import HASHED, ResumePoint, log_checkpoint
+from kharness.training.saving.hashed import state_sha256
+from kharness.training.saving.sharded import full, is_sharded
+from kharness.training.schedules import set_learning_rate
+from kharness.training.setup import BatchT, DataT, Setup, Split
+from kharness.training.steps.control import AlertedSteps, StepControl
+from kharness.training.steps.epoch_bar import epoch_block, metrics_line, open_bar
+from kharness.training.steps.own_metrics import OwnMetrics, Value
+from kharness.training.steps.telemetry import StepTelemetry
+from monitoring import Run
+from monitoring.follower import upload_commands
 from monitoring.journal.atomic_file import write_atomically
-
-BatchT = TypeVar("BatchT", covariant=True)
-
-
-class Split(Protocol[BatchT]):
-    """A part of the data."""
-
-    def batch(self, indices: Tensor, /) -> BatchT:
-        """Return the model's inputs and targets for the given indices."""
-
-
-Value = float | Tensor
-"""A number, or a tensor of one element, which stays on its device."""
-
-
-class OwnMetrics:
-    """Means of what was recorded in the current step: over its micro-batches by their share, and over ranks.
-
-    Nothing waits for a device: the sums of tensors are tensors, which the run's journal takes as they are.
-    """
-
-    def __init__(self, world: World, device: torch.device) -> None:
-        self._world, self._device = world, device
-        self._sums: dict[str, Value] = {}
-
-    def begin(self) -> None:
-        """A step begins."""
-        if self._sums:
-            self._sums = {}
-
-    def add(self, metrics: dict[str, Value], *, weight: float) -> None:
-        """Add values that count `weight` in the mean; TrainingError for one that is no single number."""
-        for name, value in metrics.items():
-            if isinstance(value, Tensor):
-                if value.numel() != 1:
-                    raise TrainingError(
-                        f"record({name}=…): a tensor of shape {tuple(value.shape)} is no single number",
-                        hint=f"record its mean: training.record({name}=value.mean())",
-                    )
-                value = value.detach().reshape(())
-            elif not isinstance(value, (int, float)):
-                raise TrainingError(
-                    f"record({name}=…): {type(value).__name__} is no number",
-                    hint="record numbers, or tensors of one element",
-                )
-            weighted = value * weight if weight != 1 else value
-            self._sums[name] = self._sums[name] + weighted if name in self._sums else weighted
-
-    def read(self, record: dict[str, Any]) -> dict[str, Value]:
-        """The step's means, for a record that has the fields of `record`; waits for the other ranks.
-
-        TrainingError where a field has the name of one of them, or a rank recorded others than this one.
-        """
-        if taken := sorted(self._sums.keys() & record.keys()):
-            raise TrainingError(
-                f"record({taken[0]}=…): each step record has a {taken[0]} already",
-                hint=f"choose another name, such as own_{taken[0]}",
-            )
-        if self._world.size == 1 or not (names := self._agreed_names()):
-            return self._sums
-        on_device = any(isinstance(value, Tensor) and value.is_cuda for value in self._sums.values())
-        device = self._device if on_device else torch.device("cpu")
-        own = torch.stack(
-            [torch.as_tensor(self._sums[name], dtype=torch.float64, device=device) for name in names]
-        )
-        return dict(zip(names, self._world.gathered(own).mean(0), strict=True))
-
-    def _agreed_names(self) -> list[str]:
-        """The names in one order; two numbers of each rank, which no device has to deliver, go around."""
-        names = sorted(self._sums)
-        own = torch.tensor([len(names), zlib.crc32("\n".join(names).encode())])
-        if (self._world.gathered(own) != own).any():
-            raise TrainingError(
-                f"rank {self._world.rank} recorded {', '.join(names) or 'nothing'}, another something else",
-                hint="have every process record the same names in the same steps",
-            )
-        return names
-
-
-class WaitCheck:
-    """With CUDA_SYNC_CHECK: between `begin` and `end` whatever waits for a CUDA GPU raises RuntimeError.
-
-    By torch.cuda.set_sync_debug_mode, which knows the operations of torch that wait. A step is checked up to
-    its record; evaluations and checkpoints, which follow it, wait and may.
-    """
-
-    def __init__(self, device: torch.device, *, is_on: bool) -> None:
-        self._is_on = is_on and device.type == "cuda"
-
-    def begin(self) -> None:
-        if self._is_on:
-            torch.cuda.set_sync_debug_mode("error")
-
-    def end(self) -> None:
-        if self._is_on:
-            torch.cuda.set_sync_debug_mode("default")
+from monitoring.journal.end_status import COMPLETE, INTERRUPTED
+from monitoring.journal.files import JOURNAL, PROFILER
+from monitoring.telemetry.pace import open_pace
+from monitoring.telemetry.phases import Phases, open_phases
+from monitoring.telemetry.profiler import TorchProfiler, configured_profiler
 
 
 class Training(Generic[DataT]):
     """A training under way. Each step of `steps` calls `update` once, and `evaluated` where that is due."""
 
-    def __init__(self, setup: Setup[DataT], parts: StepParts, purpose: Purpose) -> None:
-        self.options, self.data = setup.options, setup.data
+    # The current step:
+    _batch = torch.empty(0, dtype=torch.int64)
+    _factor = 1.0  # weight of this rank's mean loss in that of the step, times the number of ranks
+    _share = 1.0  # of the micro-batch in the samples of this rank
+    _loss: Tensor | None = None
+    _rate = 0.0
+    _moved: Mapping[str, float] = {}  # options of the optimizer that a schedule moves
+    _validation: Mapping[str, float] = {}
+    # The end record:
+    _samples: Mapping[str, Any] = {}
+    _outcome: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        setup: Setup[DataT],
+        run: Run,
+        stop: StopOnSignal,
+        checkpoints: Checkpoints,
+        *,
+        origin: ResumePoint,
+        phases: Phases | None = None,
+    ) -> None:
+        """`phases` measure the steps by themselves, so that no other telemetry does."""
+        options, world, device = setup.options, setup.world, setup.device.torch
+        resumed = origin.state or {}
+        self.options, self.data = options, setup.data
+        self.run = run
+        """Its directory and journal."""
+        self.stop = stop
+        """Whether a signal requested a stop."""
+        self.world = world
+        """The processes of the training."""
+        self.step = self._first_step = int(resumed.get("global_step", 0))
+        """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
-        self.model = parts.model
-        """The model that steps and evaluations call; in several processes it averages gradients."""
         self.optimizer = setup.optimizer
         """The one of OPTIMIZER; what you set in its `param_groups` in a step holds from its update on."""
         self.module = setup.model
         """The model itself, for forward passes whose gradients `gradients_of` or `update_apart` takes."""
-        self.models = {"": self.model if parts.is_shared else setup.model}
+        apart = setup.trained_apart()
+        self._phases = phases or open_phases(device)
+        self.model = distributed_model(
+            setup.model, world, device, self._phases, apart=apart, find_unused=bool(options.DDP_FIND_UNUSED)
+        )
+        """The model that steps and evaluations call; in several processes it averages gradients."""
+        self._is_shared = isinstance(self.model, ShardedModel)  # with PARALLEL=fsdp
+        self.models = {"": self.model if self._is_shared else setup.model}
         """Models to evaluate, by the prefix of their metrics: the model, and as `ema_` its moving average."""
         if setup.average is not None:
             self.models["ema_"] = setup.average.model
-        self._setup, self._parts, self._purpose = setup, parts, purpose
-        self._update, self._phases, self._telemetry = parts.update, parts.phases, parts.telemetry
-        self._own, self._share = OwnMetrics(setup.world, setup.device.torch), 1.0
-        self._waits = WaitCheck(setup.device.torch, is_on=bool(self.options.CUDA_SYNC_CHECK))
-        self._batch = torch.empty(0, dtype=torch.int64)
-        self._samples: dict[str, Any] = {}
+        self._setup, self._checkpoints = setup, checkpoints
+        self._profiler = TorchProfiler(
+            run.directory / asked_path("PROFILER_SAVE_DIR", options.PROFILER_SAVE_DIR or PROFILER),
+            configured_profiler(options.values),
+            rank=world.rank,
+            attempt=run.attempt,
+            device=device.type,
+        )
+        self._control = StepControl(setup, run, stop, profile=self._profiler.request, changes=origin.changes)
+        self._alerted = AlertedSteps(setup, run)
+        self._pace = open_pace(device)
+        self._telemetry = StepTelemetry(
+            setup,
+            directory=None if phases else run.directory,
+            timed=resumed.get("timers", ()),
+            counted=self._restart_clocks,
+        )
+        self._bars = Bars.of(
+            num_epochs=options.NUM_EPOCHS,
+            steps_per_epoch=setup.batches.steps_per_epoch,
+            num_steps=self.num_steps,
+        )
+        self._bar = open_bar(run.directory / JOURNAL, setup.batches, self._bars, step=self.step)
+        self._weights = [w for w in setup.model.parameters() if w.requires_grad and w not in apart]
+        skips = options.GUARD_MAX_SKIPS
+        self._watch = FiniteWatch(run.log_step, max_skips=skips, skips=setup.progress.skips)
+        self._watches = {name: FiniteWatch(run.log_step, name, max_skips=skips) for name in setup.apart}
+        self._before_step = Buffers(setup.model if skips else None)
+        self._evaluations = Every(epochs=1, steps=options.EVAL_INTERVAL)
+        self._saves = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
+        self._checks_waiting = bool(options.CUDA_SYNC_CHECK) and device.type == "cuda"
+        self._own = OwnMetrics(world, device)
         setup.progress.start_clocks()
 
-    @property
-    def step(self) -> int:
-        """Updates done, over all attempts."""
-        return self._purpose.step
-
-    @property
-    def world(self) -> World:
-        """The processes of the training."""
-        return self._purpose.world
+    def _restart_clocks(self) -> None:
+        """Leave out of the step's times what was done until now."""
+        self._pace.restart()
+        self._phases.begin()
 
     @contextmanager
-    def profiled(self) -> Iterator[None]:
-        """Within it the profiler keeps what it has, however the training ends."""
+    def under_way(self) -> Iterator[None]:
+        """Within it a terminal has a bar, and the profiler keeps what it has, however the training ends."""
         try:
-            yield
+            with self._bar.shown():
+                yield
         except torch.OutOfMemoryError:
-            self._parts.profiler.out_of_memory()
+            self._profiler.out_of_memory()
             raise
         finally:
-            self._waits.end()
-            self._parts.profiler.close()
+            self._check_waiting(False)
+            self._profiler.close()
 
     def steps(self) -> Iterator[Tensor]:
         """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
 
         Of several ranks each gets its part of the batch.
         """
-        parts, world = self._parts, self._setup.world
-        parts.pace.restart()
-        for batch in self._purpose.batches():
-            self._batch, before = batch, self.step
-            parts.profiler.begin_step(before + 1)
-            indices, factor = world.part(batch)
-            parts.control.look(before + 1)
-            parts.alerted.look(before)
-            self._waits.begin()
-            # an average that an optimizer keeps of the weights leaves the model: it is trained again
-            self._update.begin(before, lr_factor=parts.control.lr_factor, factor=factor)
-            self._own.begin()
-            self._phases.begin()
-            self._telemetry.begin_step(before + 1)
-            yield indices
-            if self.step != before + 1:
+        self._pace.restart()
+        batches = iter(self._setup.batches)
+        while not self._is_over:
+            step = self.step + 1
+            yield self.begin_step(next(batches))
+            if self.step != step:
                 raise RuntimeError("each step of a training calls update() once")
-            if not self._purpose.end_step():
+            self._end_step()
+            if self._control.stops:
                 break
-        self._purpose.end_steps()
+        self._end()
+        if not self._is_over:
+            stopped_by = self.stop.requested
+            self.run.finish(INTERRUPTED, cause=STOPPED, reason=stopped_by, **self._outcome)
+            print(f"stopped by {stopped_by} after step {self.step}; everything is saved")
+            self._print_uploads()
+            sys.exit(EXIT_STOPPED)
+
+    @property
+    def _is_over(self) -> bool:
+        """All steps are done, or MAX_TIME is used up."""
+        return self.step == self.num_steps or self._control.agreement.out_of_time
+
+    def begin_step(self, batch: Tensor) -> Tensor:
+        """Begin a step of these samples, of all ranks; returns those of this one."""
+        setup, control, before = self._setup, self._control, self.step
+        self._batch = batch
+        self._profiler.begin_step(before + 1)
+        indices, self._factor = setup.world.part(batch)
+        control.look(before + 1)
+        self._alerted.look(before)
+        self._check_waiting(True)
+        setup.weights.to_train()  # an average that an optimizer keeps of the weights leaves the model
+        self._rate = setup.schedule(before) * control.settings.lr_factor
+        for optimizer in (setup.optimizer, *setup.apart.values()):
+            set_learning_rate(optimizer, self._rate)
+            optimizer.zero_grad()
+        self._moved = setup.option_schedules.set(before)
+        self._before_step.keep()
+        self._own.begin()
+        self._phases.begin()
+        self._telemetry.begin_step(before + 1)
+        return indices
 
     def batch(self, split: Split[BatchT], indices: Tensor) -> BatchT:
         """The samples of a step, or of a part of it; the time that it takes is the step's `data_seconds`."""
         found = split.batch(indices)
-        self._purpose.took(found)
         self._phases.end("data_seconds")
         return found
 
@@ -219,7 +220,7 @@ class Training(Generic[DataT]):
         """
         size = self.options.MICRO_BATCH_SIZE or len(self._batch)
         parts = [(part, len(part) / len(indices)) for part in indices.split(size)]
-        if self._parts.is_shared:
+        if self._is_shared:
             most = math.ceil(math.ceil(len(self._batch) / self.world.size) / size)
             parts += [(indices[:1], 0.0)] * (most - len(parts))
         *others, last = parts
@@ -237,7 +238,7 @@ class Training(Generic[DataT]):
         They are means: over micro-batches by their share (within `micro_batches`), and over all processes,
         which record the same names. TrainingError for a name that each step record has.
         """
-        self._own.add(metrics, weight=self._share * self._update.factor)
+        self._own.add(metrics, weight=self._share * self._factor)
 
     def accumulate(
         self,
@@ -258,7 +259,24 @@ class Training(Generic[DataT]):
         auxiliary loss: it becomes `train_loss`, while the gradients are those of `loss`. `gradients` take
         the place of the loss's own: what you made of those that `gradients_of` gave.
         """
-        self._update.add(loss, share=share, report=report, gradients=gradients)
+        share *= self._factor
+        if report is not None:
+            # The guard judges what is recorded: a finite report must not hide a loss that is not.
+            report = torch.where(loss.detach().isfinite(), report.detach(), loss.detach())
+        loss = loss if share == 1 else loss * share
+        self._phases.end("forward_seconds")
+        if gradients is None:
+            loss.backward()
+        else:
+            # Averaged over ranks already: the factor, which makes up for unequal parts, is taken out.
+            own_share = share / self._factor if self._factor else 0.0
+            for name, weight in self.module.named_parameters():
+                if (gradient := gradients.get(name)) is not None:
+                    gradient = gradient * own_share
+                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+        self._phases.end("backward_seconds")
+        reported = loss.detach() if report is None else report * share
+        self._loss = reported if self._loss is None else self._loss + reported
 
     def gradients_of(self, *losses: Tensor) -> list[dict[str, Tensor]]:
         """The gradients of each loss alone, by the parameters' names, averaged over all processes.
@@ -267,8 +285,20 @@ class Training(Generic[DataT]):
         one backward pass that it averages. TrainingError with PARALLEL=fsdp.
         """
         named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
-        found = self._update.gradients_of(losses, list(named.values()))
+        found = (self._gradients_of(loss, list(named.values())) for loss in losses)
         return [dict(zip(named, gradients, strict=True)) for gradients in found]
+
+    def _gradients_of(self, loss: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        if any(map(is_sharded, weights)):
+            raise TrainingError(
+                "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
+                hint="train with PARALLEL=ddp",
+            )
+        scaled = loss if self._factor == 1 else loss * self._factor
+        own = torch.autograd.grad(
+            scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return self._setup.world.averaged(list(own))
 
     def update_apart(self, name: str, loss: Tensor, *, clip_norm: float | None = None) -> None:
         """Update what an optimizer apart (OwnOptimizers) trains, by a loss of its own; as often as you like.
@@ -276,7 +306,18 @@ class Training(Generic[DataT]):
         The loss is of `training.module`. Its gradients are averaged over all processes; NonFiniteError as
         `update` has it.
         """
-        self._update.apply_apart(self.step + 1, name, loss, clip_norm=clip_norm)
+        optimizer, watch = self._setup.apart[name], self._watches[name]
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        gradients = self._gradients_of(loss, weights)
+        norm = get_total_norm(gradients)
+        watch.look(self.step + 1, loss.detach() + 0 * norm, norm)
+        if not watch.skips:
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient
+            if clip_norm is not None:
+                clip_grads_with_norm_(weights, clip_norm, norm)
+            optimizer.step()
+            optimizer.zero_grad()
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the step's mean loss by name, between the last `accumulate` and `update`.
@@ -285,7 +326,7 @@ class Training(Generic[DataT]):
         them in place: the check that they are finite, their recorded norm, `clip_norm` and the optimizer come
         after that. A parameter that the loss does not depend on has none.
         """
-        named = self._setup.model.named_parameters()
+        named = self.module.named_parameters()
         return {name: weight.grad for name, weight in named if weight.grad is not None}
 
     def update(
@@ -295,37 +336,82 @@ class Training(Generic[DataT]):
 
         `clip_norm` scales gradients of a greater total norm down to it; the record has the norm before.
         `report` is what `accumulate` has it for. NonFiniteError before the update where the loss or the norm
-        is not finite, on a GPU a few steps later.
+        is not finite, on a GPU a few steps later; first GUARD_MAX_SKIPS such steps in a row are skipped.
+
+        Where the order of calls matters: the record has the gradients as they came, so clipping follows the
+        verdict. Pruned weights and averages follow the update, which moves the former too (momentum, weight
+        decay); both are part of its phase.
         """
         if loss is not None:
             self.accumulate(loss, report=report)
-        parts = self._parts
-        updated = self._update.apply(self.step + 1, self._batch, clip_norm=clip_norm)
-        self._purpose.step += 1
+        setup, step = self._setup, self.step + 1
+        loss, samples = self._of_all_ranks()
+        # torch.nn.utils.clip_grad_norm_ in its two halves, so that the norm is judged between them.
+        norm = full(get_total_norm([weight.grad for weight in self._weights if weight.grad is not None]))
+        train_loss, grad_norm = self._watch.look(step, loss, norm, samples)
+        setup.progress.skips = self._watch.skips
+        if self._watch.skips:
+            self._before_step.put_back()  # statistics of batch norm, which the forward pass has changed
+        else:
+            if clip_norm is not None:
+                clip_grads_with_norm_(self._weights, clip_norm, norm)
+            setup.optimizer.step()
+        setup.pruner.after_step(step)
+        if setup.average is not None:
+            setup.average.update()
+            setup.pruner.after_average(setup.average.model)
+        self._phases.end("optimizer_seconds")
+        self.step = step
         self._telemetry.end_step()
-        parts.control.apply(self.step)
-        parts.pace.step(len(self._batch))
-        if not updated.is_skipped:
-            self._setup.progress.add(updated.loss, len(self._batch))
-            if self._purpose.has_record:
-                self._log_step(updated)
-        parts.bar.step(self.step)
-        self._waits.end()
+        self._control.apply(step)
+        self._pace.step(len(self._batch))
+        if not self._watch.skips:
+            setup.progress.add(loss, len(self._batch))
+            if self._has_record:
+                self._log_step(train_loss, grad_norm)
+        self._bar.step(step)
+        self._check_waiting(False)
         if self.evaluation_is_due:
-            self._update.wait()  # its metrics would be those of weights that are NaN already
-            self._setup.weights.to_evaluate()
-            # Each rank has its own statistics of batch norm until a step begins; rank 0's are evaluated.
-            self._setup.world.overwrite([b for model in self.models.values() for b in model.buffers()])
+            self.begin_evaluation()
 
-    def turns(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-        """This process's chunks of an evaluation, each with how many of its samples count.
+    def _of_all_ranks(self) -> tuple[Tensor, StepSamples]:
+        """The loss of the batch, by each rank's own part of it, and which samples these are."""
+        own, self._loss = self._loss, None
+        assert own is not None, "update() needs a loss, or accumulate() before it"
+        world = self._setup.world
+        if world.size == 1:
+            self._control.agreement.exchange(own)
+            return own, StepSamples([self._batch])
+        self._phases.own_work_done()
+        losses = self._control.agreement.exchange(own)
+        self._phases.leave_out()
+        return losses.mean(), StepSamples(world.parts(self._batch), losses)
 
-        Processes that share the model (PARALLEL=fsdp) call it equally often: one for which no chunk is left
-        repeats another's, of which none counts.
+    @property
+    def _has_record(self) -> bool:
+        """Whether the latest step has one; FiniteWatch records those that are not finite."""
+        if self._telemetry.wants_record or (self.step == 1 and self.options.LOGGING_FIRST_STEP):
+            return True
+        strategy = self.options.LOGGING_STRATEGY or "steps"
+        if strategy == "steps":
+            return self._is_over or self._control.records(self.step)
+        return strategy == "epoch" and self._ended_epoch is not None
+
+    def _log_step(self, train_loss: Scalar, grad_norm: Scalar) -> None:
+        measured: dict[str, Any] = {"train_loss": train_loss, "lr": self._rate, "grad_norm": grad_norm}
+        measured |= {**self._pace.read(), **self._phases.read(), **self._moved}
+        measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
+        measured |= self._telemetry.measured(self.step, measured)
+        measured |= self._own.read(measured)
+        self.run.log_step(self.step, measured)
+
+    def _check_waiting(self, is_on: bool) -> None:
+        """With CUDA_SYNC_CHECK whatever waits for a GPU raises RuntimeError up to the step's record.
+
+        By torch.cuda.set_sync_debug_mode. Evaluations and checkpoints, which follow, wait and may.
         """
-        if self._parts.is_shared:
-            return self.world.rounds(chunks)
-        return ((chunk, len(chunk)) for chunk in self.world.turns(chunks))
+        if self._checks_waiting:
+            torch.cuda.set_sync_debug_mode("error" if is_on else "default")
 
     @property
     def evaluation_is_due(self) -> bool:
@@ -334,14 +420,141 @@ class Training(Generic[DataT]):
         Before the first step, in a run that does not resume: whether EVAL_FIRST wants the first weights
         evaluated. A checkpoint is written after the evaluation of its step: who resumes from it has that.
         """
-        return self._purpose.evaluation_is_due
+        if self.step == self._first_step:
+            return self.step == 0 and bool(self.options.EVAL_FIRST)
+        if self._control.evaluates:
+            return True
+        return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
+
+    def begin_evaluation(self) -> None:
+        """Have in the model what is to be evaluated; `update` does so where an evaluation is due."""
+        self._wait()  # its metrics would be those of weights that are NaN already
+        self._setup.weights.to_evaluate()
+        # Each rank has its own statistics of batch norm until a step begins; rank 0's are evaluated.
+        self._setup.world.overwrite([b for model in self.models.values() for b in model.buffers()])
+
+    def turns(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+        """This process's chunks of an evaluation, each with how many of its samples count.
+
+        Processes that share the model (PARALLEL=fsdp) call it equally often: one for which no chunk is left
+        repeats another's, of which none counts.
+        """
+        if self._is_shared:
+            return self.world.rounds(chunks)
+        return ((chunk, len(chunk)) for chunk in self.world.turns(chunks))
 
     def evaluated(self, split: str, **metrics: float) -> None:
         """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best.
 
         That of the first weights, which nobody has trained, decides nothing.
         """
-        self._purpose.evaluated(split, metrics)
+        metrics = self.world.of_main(metrics)  # for what follows, all ranks have to agree
+        named = self._log_eval(split, metrics)
+        if self.step == 0:
+            say(f"step 0/{self.num_steps}  {metrics_line(named)}")
+        elif split == "val":
+            self._validation = named
+
+    def _log_eval(self, split: str, metrics: Mapping[str, float]) -> dict[str, float]:
+        named = {f"{split}_{name}": value for name, value in metrics.items()}
+        if self.world.is_main:
+            self.run.log_eval(self.step, split=split, **named)
+        return named
+
+    @property
+    def _ended_epoch(self) -> int | None:
+        """The epoch (from 1) that the latest step ended; the last of all steps ends the epoch it is in."""
+        batches = self._setup.batches
+        if batches.position == 0:
+            return batches.epoch
+        return batches.epoch + 1 if self._is_over else None
+
+    def _end_step(self) -> None:
+        """Record an epoch that ends, then write a checkpoint, which so comes after its evaluation and epoch.
+
+        A request to stop is looked at after that, so that no step is lost or done twice.
+        """
+        epoch, validation, self._validation = self._ended_epoch, self._validation, {}
+        if epoch:
+            self._end_epoch(epoch, validation)
+        elif validation:
+            say(f"step {self.step}/{self.num_steps}  {metrics_line(validation)}")
+        if "val_accuracy" in validation:
+            self._setup.progress.note_accuracy(validation["val_accuracy"])
+        loss = validation.get("val_loss")
+        is_best = loss is not None and self._checkpoints.improves(loss, step=self.step)
+        requested = self._control.saves_for or None
+        if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves) or requested:
+            self.save(best=is_best, reason=requested)
+        if epoch or validation or self._checkpoints.last_step == self.step:
+            self._pace.restart()  # the time of evaluating and saving belongs to no step
+
+    def _end_epoch(self, epoch: int, validation: Mapping[str, float]) -> None:
+        setup, progress = self._setup, self._setup.progress
+        train_loss = progress.train_loss()
+        measured = {"epoch_seconds": progress.epoch_clock.seconds, **setup.pruner.measured()}
+        if self.world.is_main:
+            self.run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
+        self._bar.end_epoch(self.step)
+        of = f"/{self._bars.num_epochs}" if self._bars.num_epochs else ""
+        place = f"epoch {epoch}{of}  step {self.step}"
+        if setup.batches.position:
+            place = f"step {self.step}/{self.num_steps}"
+        say(f"{place}  {metrics_line({'loss': train_loss, **validation})}  {measured['epoch_seconds']:.1f} s")
+        if self.world.is_main and self.step == self.num_steps:
+            done, journal = self.step / setup.batches.steps_per_epoch, self.run.directory / JOURNAL
+            print(epoch_block(journal, loss=train_loss, learning_rate=self._rate, epoch=done), flush=True)
+        progress.end_epoch()
+
+    def save(self, *, best: bool = False, reason: str | None = None) -> None:
+        """Write a checkpoint from which a later attempt resumes bit for bit."""
+        setup, run, checkpoints = self._setup, self.run, self._checkpoints
+        self._wait()  # no checkpoint is of spoiled weights
+        setup.weights.to_evaluate()
+        state = training_state(
+            setup.parts(),
+            schedule=setup.schedule.described,
+            journal_seq=run.last_seq(),
+            attempt=run.attempt,
+            config=dict(self.options.values),
+            **self._telemetry.state(),
+        )
+        if self._is_shared:
+            state["sha256"] = {name: state_sha256(state[name]) for name in HASHED}
+        elif not setup.world.is_main:
+            checkpoints.last_step = self.step
+            return
+        path = checkpoints.save(self.step, state, best=best)
+        if setup.world.is_main:
+            log_checkpoint(run, self.step, path, state, best=best, reason=reason)
+            self._control.saved(self.step)
+
+    def _wait(self) -> None:
+        """Until every step so far is judged, which on a GPU is a few steps later."""
+        for watch in (self._watch, *self._watches.values()):
+            watch.wait()
+
+    def _end(self) -> None:
+        """Save what is not saved yet, and note what the end record has."""
+        setup, progress = self._setup, self._setup.progress
+        self._profiler.close()
+        self._alerted.look(self.step, at_once=True)
+        if self._checkpoints.last_step != self.step:
+            self.save(reason=None if self._is_over else self.stop.requested or None)
+        if self._is_shared:
+            self._checkpoints.save_weights(self.run.directory / WEIGHTS, setup.model)
+        self._control.end(self.step, ended=COMPLETE if self._is_over else INTERRUPTED)
+        best = self._checkpoints.best
+        self._outcome = {
+            "steps_done": self.step,
+            "training_seconds": progress.clock.seconds,
+            "training_cpu_seconds": progress.cpu_clock.seconds,
+            "best_val_loss": best.val_loss if best else None,
+            "best_val_accuracy": progress.best_accuracy,
+            **setup.counted(),
+            **self._telemetry.end(),
+            **setup.pruner.measured(),
+        }
 
     def note_samples(self, texts: Sequence[str]) -> None:
         """Have the end record hold what the trained model wrote, and print it."""
@@ -360,21 +573,24 @@ class Training(Generic[DataT]):
             return
         found: dict[str, object] = {"predictions": predictions} if predictions else {}
         if picture is not None:
-            write_atomically(self._parts.run.directory / PREDICTIONS, picture)
+            write_atomically(self.run.directory / PREDICTIONS, picture)
             found["pictures"] = {"predictions": PREDICTIONS}
         if measured or found:
-            self._parts.run.log_eval(self.step, split="inference", **measured, **found)
-            print(shown(measured))
+            self.run.log_eval(self.step, split="inference", **measured, **found)
+            print(metrics_line(measured))
 
     def finish(self, **metrics: float) -> int:
         """Record the end, with the metrics on the test set, at which nothing has looked before; returns 0."""
-        return self._purpose.finish(metrics, self._samples)
+        if not self._outcome:  # the steps were left before their end
+            self._end()
+        named: dict[str, Any] = self._log_eval("test", metrics) if metrics else {}
+        self.run.finish(**named, **self._outcome, **self._samples)
+        if named:
+            print(metrics_line(named))
+        self._print_uploads()
+        return 0
 
-    def _log_step(self, updated: Updated) -> None:
-        measured: dict[str, Any] = {"train_loss": updated.train_loss, "lr": self._update.rate}
-        measured |= {"grad_norm": updated.grad_norm, **self._parts.pace.read(), **self._phases.read()}
-        measured |= self._update.moved
-        measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
-        measured |= self._telemetry.measured(self.step, measured)
-        measured |= self._own.read(measured)
-        self._parts.run.log_step(self.step, measured)
+    def _print_uploads(self) -> None:
+        if self.world.is_main:
+            for tracker, command in upload_commands(self.run.directory).items():
+                say(f"{tracker}: this run is on this disk, not uploaded; to upload it:\n  {command}")

@@ -18,6 +18,7 @@ import pyte
 import pytest
 import torch
 
+from kharness.runs.bar_line import Bars
 from kharness.training.data import Batches
 from kharness.training.steps.epoch_bar import EpochBar, NoBar, open_bar
 from monitoring import Run
@@ -77,7 +78,9 @@ def shown(
     """A bar of epochs of four steps, and the batches to take."""
     batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(journal, batches, step=0, num_epochs=num_epochs, num_steps=num_steps)
+        bar = open_bar(
+            journal, batches, Bars.of(num_epochs=num_epochs, steps_per_epoch=4, num_steps=num_steps), step=0
+        )
         assert isinstance(bar, EpochBar)
         with bar.shown():
             yield bar, iter(batches)
@@ -115,7 +118,7 @@ def test_step_outside_of_a_training_draws_nothing(journal: Path, terminal: Termi
     """`make check-model` takes such a step; its pace would be measured from the clock's zero."""
     batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(journal, batches, step=0, num_epochs=3, num_steps=12)
+        bar = open_bar(journal, batches, Bars(3, 4, 12), step=0)
         bar.step(1)
     assert (type(bar), terminal.lines()) == (EpochBar, [])
 
@@ -192,7 +195,7 @@ def test_terminal_that_moves_no_cursor_has_no_bar(
     monkeypatch.setenv("TERM", term)
     batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(tmp_path, batches, step=0, num_epochs=1, num_steps=1)
+        bar = open_bar(tmp_path, batches, Bars(0, 4, 1), step=0)
     assert type(bar) is NoBar
     with terminal.attached(), bar.shown():
         bar.step(1)
