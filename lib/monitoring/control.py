@@ -76,6 +76,8 @@ class ControlRequest:
     """Word -> its value in the file, where another one is applied."""
     name: str = ""
     """Name of its file and hash of its content, by which records name it (`request`)."""
+    is_replayed: bool = False
+    """Whether a record of an earlier attempt has it, whose steps are done again."""
 
     @property
     def file(self) -> str:

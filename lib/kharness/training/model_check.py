@@ -263,7 +263,9 @@ class ModelCheck(MeasuredPhases):
             self._measured = measured_memory(setup.model, setup.optimizer, self._saved.num_bytes)
         self._steps.append(self._seconds)
         seconds = sum(sum(step.values()) for step in self._steps)
-        self.is_enough = seconds >= SECONDS or len(self._steps) == MOST_STEPS
+        is_enough = seconds >= SECONDS or len(self._steps) == MOST_STEPS
+        # Each rank has seconds of its own, and all take equally many steps.
+        self.is_enough = bool(max(setup.world.highest(int(is_enough))))
 
     def _before_forward(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Before the first of all, estimate it, and end where it does not fit."""

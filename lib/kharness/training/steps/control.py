@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from monitoring.journal.files import ALERTS
 from monitoring.journal.tail import RecordTail
 
 # Words that are answered once they are done, after the step's update.
-_LATER = frozenset({"checkpoint", "stop"})
+_LATER = ("checkpoint", "stop")
 
 
 BETWEEN_ROUNDS = 0.05
@@ -135,14 +134,6 @@ class StepAgreement:
         return bool(self._signal)
 
 
-@dataclass(frozen=True, eq=False)
-class _Submitted:
-    """A request that rank 0 has every rank apply."""
-
-    request: ControlRequest | RefusedRequest
-    is_replayed: bool = False
-
-
 class StepControl:
     """Requests to a training while it runs: each step calls `look`, then `apply`.
 
@@ -185,7 +176,7 @@ class StepControl:
         for change in changes if is_main else ():
             self._replays.setdefault(int(str(change["global_step"])), []).append(_recorded(change))
         self._file = ControlFile(run.directory) if is_main else None
-        self._unanswered: list[tuple[str, _Submitted]] = []
+        self._unanswered: dict[str, list[ControlRequest]] = {word: [] for word in _LATER}
 
     @property
     def stops(self) -> bool:
@@ -201,23 +192,19 @@ class StepControl:
         self.evaluates, self.saves_for = False, ""
         if self._file is None:
             return
-        for request in self._replays.pop(step, ()):
-            self.agreement.submit(_Submitted(request, is_replayed=True))
-        for found in self._file.requests():
-            self.agreement.submit(_Submitted(found))
+        for request in (*self._replays.pop(step, ()), *self._file.requests()):
+            self.agreement.submit(request)
 
     def apply(self, step: int) -> None:
         """Apply what was submitted on rank 0, in the `step`-th step, after its exchange."""
-        for submitted in self.agreement.requests:
-            assert isinstance(submitted, _Submitted)
-            request = submitted.request
+        for request in self.agreement.requests:
             if isinstance(request, RefusedRequest):
                 self._refused(step, request)
                 continue
+            assert isinstance(request, ControlRequest)
             for name, value in request.changes.items():
-                self._changed(step, name, value, submitted)
-            if not _LATER.intersection(request.changes):
-                self._answered(submitted)
+                self._changed(step, name, value, request)
+            self._answered(request)
 
     def saved(self, step: int) -> None:
         """Answer who requested the checkpoint that this step has written."""
@@ -229,10 +216,9 @@ class StepControl:
         for found in self._file.rest(f"the training has ended: {ended}") if self._file is not None else ():
             self._refused(step, found)
 
-    def _changed(self, step: int, name: str, value: Change, submitted: _Submitted) -> None:
-        request, settings = submitted.request, self.settings
+    def _changed(self, step: int, name: str, value: Change, request: ControlRequest) -> None:
+        settings = self.settings
         old: float | None = None
-        assert isinstance(request, ControlRequest)
         if name == "log_every":
             old, settings.log_every = settings.log_every or self._log_every, int(value)
         elif name == "lr_factor":
@@ -251,21 +237,17 @@ class StepControl:
         was = f", was {old}" if old is not None else ""
         print(f"step {step}: {name}={value}{was}, requested by {request.source}", flush=True)
         if name in _LATER:
-            self._unanswered.append((name, submitted))
+            self._unanswered[name].append(request)
         else:
-            self._log(step, name, submitted, old=old)
+            self._log(step, name, request, old=old)
 
     def _answer_later(self, name: str, step: int) -> None:
-        due = [submitted for word, submitted in self._unanswered if word == name]
-        self._unanswered = [one for one in self._unanswered if one[0] != name]
-        for submitted in due:
-            self._log(step, name, submitted)
-            if all(other is not submitted for _, other in self._unanswered):
-                self._answered(submitted)
+        due, self._unanswered[name] = self._unanswered[name], []
+        for request in due:
+            self._log(step, name, request)
+            self._answered(request)
 
-    def _log(self, step: int, name: str, submitted: _Submitted, *, old: float | None = None) -> None:
-        request = submitted.request
-        assert isinstance(request, ControlRequest)
+    def _log(self, step: int, name: str, request: ControlRequest, *, old: float | None = None) -> None:
         about = {"requested_value": request.requested[name]} if name in request.requested else {}
         self._run.log_control_change(
             step,
@@ -276,12 +258,14 @@ class StepControl:
             request_time=request.timestamp,
             request=request.name or None,
             **about,
-            **({"replayed": True} if submitted.is_replayed else {}),
+            **({"replayed": True} if request.is_replayed else {}),
         )
 
-    def _answered(self, submitted: _Submitted) -> None:
-        if self._file is not None and not submitted.is_replayed:
-            self._file.answered(submitted.request)
+    def _answered(self, request: ControlRequest) -> None:
+        """Have its file removed, once nothing of it is left to be done."""
+        is_done = all(request is not other for waiting in self._unanswered.values() for other in waiting)
+        if self._file is not None and is_done and not request.is_replayed:
+            self._file.answered(request)
 
     def _refused(self, step: int, request: RefusedRequest) -> None:
         if self._file is not None:
@@ -303,7 +287,7 @@ def _recorded(change: Record) -> ControlRequest:
     time = change.get("request_time")
     assert isinstance(new, (int, float))
     source, of = str(change.get("source")), str(change.get("request") or "")
-    return ControlRequest({name: new}, float(str(time or 0)), source, requested, of)
+    return ControlRequest({name: new}, float(str(time or 0)), source, requested, of, is_replayed=True)
 
 
 # Rules whose alerts begin at a step that its samples may explain.
