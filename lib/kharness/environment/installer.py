@@ -7,12 +7,15 @@ import fcntl
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from kharness.config.output import fitted
@@ -36,6 +39,9 @@ NAMED = re.compile(
 FETCHED = re.compile(r"[\d.]+/[\d.]+ [kMG]?B\b.*")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 UNPACKS = "Installing collected packages: "
+
+# Shown while it is found out which build of torch there is.
+LOOKS = "looking for torch"
 
 # What pip says of each package that is there, and of each try at an index that does not answer.
 SATISFIED, RETRIES = "Requirement already satisfied", "WARNING: Retrying "
@@ -109,18 +115,20 @@ class Installer:
     def offers(self, name: str, version: str) -> bool:
         """Whether the configured indexes and folders have exactly this version, local label included."""
         if self.uv:
-            command = [self.uv, "pip", "install", "--dry-run", "--no-deps", "--reinstall", "--quiet"]
-            command += ["--python", self._python, *self._index(), f"{name}==={version}"]
-            return (
-                subprocess.run(
-                    command, capture_output=True, check=False, env=self._for_installer()
-                ).returncode
-                == 0
-            )
+            return bool(self.uv_would_install("--no-deps", f"{name}==={version}"))
         command = [*self._pip(), "index", "versions", name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment)
+        done = watched(command, self._environment, LOOKS)
         listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
         return bool(listed) and version in re.split(r", *", listed[1] if listed else "")
+
+    def uv_would_install(self, *arguments: str) -> list[str]:
+        """Packages by name; none without uv, or where it does not find them or reach their index."""
+        if not self.uv:
+            return []
+        command = [self.uv, "pip", "install", "--dry-run", "--reinstall", "--color=never"]
+        command += ["--python", self._python, *self._index(), *arguments]
+        done = watched(command, self._for_installer(), LOOKS)
+        return [] if done.returncode else re.findall(r"^ \+ ([^\s=]+)==", done.stderr, re.MULTILINE)
 
     def _pip(self) -> list[str]:
         """pip with its options: that of the environment, else this Python's for the environment."""
@@ -170,22 +178,31 @@ class Installer:
         environment = {**self._for_installer(), "PIP_NO_INPUT": "1"}
         with subprocess.Popen(command, stdout=writer, stderr=writer, env=environment) as running:
             os.close(writer)
+            state, since = "", time.monotonic()
             for line in _parts(reader):
+                if not line:
+                    _show(state, since)
+                    continue
                 if FETCHED.search(line):
                     _show(FETCHED.findall(line)[0] if terminal else "")
                     continue
                 if line.startswith(SATISFIED):
                     continue
                 if line.startswith(RETRIES):
-                    _show("the index does not answer; trying again")
+                    state = "the index does not answer; trying again"
                     if last and last[-1].startswith(RETRIES):
                         last.pop()
                 last.append(f"{line}\n")
                 if names and (named := NAMED.match(line)):
                     _show("")
                     say(line_of(named[1] or named[3], named[2] or named[4]))
-                elif terminal and names and line.startswith(UNPACKS):
-                    _show(f"unpacking {len(line.split(','))} packages" if "," in line else "unpacking")
+                    state = ""
+                elif names and line.startswith(UNPACKS):
+                    state = f"unpacking {len(line.split(','))} packages" if "," in line else "unpacking"
+                else:
+                    continue
+                since = time.monotonic()
+                _show(state)
             _show("")
         if running.returncode != 0:
             sys.stderr.writelines(last)
@@ -201,10 +218,16 @@ def _terminal_like_ours() -> tuple[int, int]:
 
 
 def _parts(reader: int) -> Iterator[str]:
-    """Return lines, and the states of a bar that is drawn over itself, without colors; closes `reader`."""
+    """Return lines, and the states of a bar that is drawn over itself, without colors; closes `reader`.
+
+    An empty one for each second that nothing comes.
+    """
     left = ""
     with open(reader, "rb", buffering=0) as source:
         while True:
+            if not select.select([source], [], [], 1)[0]:
+                yield ""
+                continue
             try:
                 content = source.read(65536)
             except OSError:  # a terminal ends so where a pipe is empty
@@ -217,10 +240,30 @@ def _parts(reader: int) -> Iterator[str]:
         yield ESCAPES.sub("", left)
 
 
-def _show(state: str) -> None:
-    """Have it in the last line of a terminal until the next line or state comes."""
+def watched(
+    command: Sequence[Any], environment: Mapping[str, str] | None, state: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it with all that it prints kept; a terminal shows the state and its seconds."""
+    since = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        while True:
+            try:
+                output, errors = running.communicate(timeout=1)
+                break
+            except subprocess.TimeoutExpired:
+                _show(state, since)
+    _show("")
+    return subprocess.CompletedProcess(command, running.returncode, output, errors)
+
+
+def _show(state: str, since: float | None = None) -> None:
+    """Have it, and the seconds since then, in the last line of a terminal until the next line comes."""
     if sys.stdout.isatty():
-        sys.stdout.write(f"\r\x1b[2K  {state}" if state else "\r\x1b[2K")
+        seconds = f"{time.monotonic() - since:.0f} s" if since is not None else ""
+        shown = ", ".join(filter(None, (state, seconds)))
+        sys.stdout.write(f"\r\x1b[2K  {shown}" if shown else "\r\x1b[2K")
         sys.stdout.flush()
 
 

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kharness.environment.installer import Installer, say
+from kharness.environment.installer import Installer, say, watched
 from kharness.environment.locks import (
     FOLDER,
     ROOT,
@@ -122,7 +122,7 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
         packages = f"{len(pins)} packages" if len(pins) > 1 else next(iter(pins))
         say(f"setup: {installer.name} brings {packages} into {_shown(venv)}: {about(pins, sizes())}")
     build = torch.build(installer) if torch is not None else None
-    for line in torch.lines(build) if torch is not None and build is not None else []:
+    for line in torch.lines(build, installer) if torch is not None and build is not None else []:
         say(f"setup: {line}")
     for part in parts:
         if pins.keys() & pinned(lock_of(part)).keys():
@@ -136,7 +136,7 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
     if build is not None:
         say("setup: importing torch for the first time")
         # whatever it says, the first training says it again
-        subprocess.run([venv / "bin" / "python", "-P", "-c", FIRST_IMPORT], capture_output=True, check=False)
+        watched([venv / "bin" / "python", "-P", "-c", FIRST_IMPORT], None, "importing")
 
 
 def _shown(venv: Path) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kharness.environment.installer import HINT, Installer, line_of, say
+from kharness.environment.installer import Installer, line_of, say
 from kharness.environment.locks import (
     FOLDER,
     InstallError,
@@ -30,11 +30,8 @@ CHOICES = ("auto", "cpu", "cuda")
 # The builds that the default index has not are in one that PyTorch's page names.
 CPU_INDEX = 'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU'
 
-BY_UV = "--torch-backend=cpu"
-FROM_PYTORCH = (
-    "uv has this build from download.pytorch.org; TORCH_INDEX= names another index with it, and TORCH=cuda "
-    "takes the build of the default index"
-)
+# Many a company network reaches an index of its own, but not the one from which uv has each build.
+OF_UV = "uv gets none from download.pytorch.org"
 
 
 @dataclass(frozen=True)
@@ -102,23 +99,32 @@ class TorchChoice:
             known: Kind | None = "cpu" if self.index.rstrip("/").endswith("/cpu") else None
             option = "--index" if installer.uv else "--extra-index-url"
             return Build(known, (plain, f"{option}={self.index}"), False, "TORCH_INDEX names its index")
+        # exactly this version: one with a label, such as +cpu, is another build
+        exactly = f"torch==={self.version}"
         if kind == "cpu":
             if installer.offers("torch", f"{self.version}+cpu"):
-                return Build("cpu", (f"torch==={self.version}+cpu",), False, why)
-            if installer.uv:
-                return Build("cpu", (plain, BY_UV), False, why)
+                return Build("cpu", (f"{exactly}+cpu",), False, why)
+            by_uv = (plain, "--torch-backend=cpu")
+            if installer.uv_would_install("--no-deps", *by_uv):
+                return Build("cpu", by_uv, False, why)
+            nowhere = OF_UV if installer.uv else "pip's indexes have none"
             if self.chosen == "cpu":
                 raise InstallError(
-                    f"TORCH=cpu: pip's indexes have no build of torch {self.version} for a CPU alone",
-                    hint=f"{CPU_INDEX}; or install uv, which knows where it is",
+                    f"TORCH=cpu: no build of torch {self.version} for a CPU alone: {nowhere}",
+                    hint=_how_to_have_it(installer),
                 )
-            why += ", but pip's index has only this build"
-        if kind == "gpu" and self.chosen == "auto" and installer.uv:
-            return Build("gpu", (plain, "--torch-backend=auto"), False, why)
-        # exactly this version: one with a label, such as +cpu, is another build
-        return Build("gpu", (f"torch==={self.version}",), True, why)
+            brought = installer.uv_would_install(exactly)
+            if brought and not any(name.startswith("nvidia-") for name in brought):
+                return Build("cpu", (exactly,), False, why)  # an index may have it without the label
+            why += f", but {nowhere} for a CPU alone"
+        elif self.chosen == "auto" and installer.uv:
+            by_uv = (plain, "--torch-backend=auto")
+            if installer.uv_would_install("--no-deps", *by_uv):
+                return Build("gpu", by_uv, False, why)
+            why += f", but {OF_UV} for it"
+        return Build("gpu", (exactly,), True, why)
 
-    def lines(self, build: Build) -> list[str]:
+    def lines(self, build: Build, installer: Installer) -> list[str]:
         """Return what is installed, why, and how large it is."""
         known = sizes()
         names = ["torch+cpu"] if build.kind == "cpu" else ["torch", *pinned(lock_of("cuda"))]
@@ -131,8 +137,8 @@ class TorchChoice:
             )
         if build.kind == "gpu" and self.wanted() == "cpu":
             found.append(
-                f"to have the one for the CPU, {about(['torch+cpu'], known)}: Ctrl-C, then {CPU_INDEX}; "
-                "or install uv, which knows where it is"
+                f"to have the one for the CPU, {about(['torch+cpu'], known)}: Ctrl-C, then "
+                + _how_to_have_it(installer)
             )
         return found
 
@@ -152,8 +158,7 @@ class TorchChoice:
             installer.install_locked(FOLDER / "cuda.txt")
         # pip names what was asked for; which build an index gave is known afterwards
         of_index = bool(self.index) and build.kind == "cpu"
-        hint = FROM_PYTORCH if BY_UV in build.arguments else HINT
-        installer.install(build.arguments, "torch", names=not of_index, hint=hint)
+        installer.install(build.arguments, "torch", names=not of_index)
         if of_index:
             say(line_of("torch", installed(self._venv)["torch"]))
         if self.chosen == "cuda" and build_in(self._venv) == "cpu":
@@ -165,6 +170,10 @@ class TorchChoice:
     def keep(self) -> None:
         """Note the choice: what is installed later follows it."""
         self._file.write_text(json.dumps({"TORCH": self.chosen, "TORCH_INDEX": self.index}) + "\n")
+
+
+def _how_to_have_it(installer: Installer) -> str:
+    return CPU_INDEX if installer.uv else f"{CPU_INDEX}; or install uv, which knows where it is"
 
 
 def build_in(venv: Path) -> Kind | None:

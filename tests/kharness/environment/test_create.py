@@ -70,14 +70,15 @@ class Clone:
     def venv(self) -> Path:
         return self.root / ".venv"
 
-    def wheel(self, name: str, version: str, files: Mapping[str, str] = {}) -> str:
-        """Make one; its hash."""
+    def wheel(self, name: str, version: str, files: Mapping[str, str] = {}, needs: str = "") -> str:
+        """Make one, which may need another; its hash."""
         path = self.wheels / f"{name}-{version}-py3-none-any.whl"
         info = f"{name}-{version}.dist-info"
+        requires = f"Requires-Dist: {needs}\n" if needs else ""
         content = {
             f"{name}/__init__.py": "",
             **files,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         lines = []
@@ -92,7 +93,8 @@ class Clone:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def torch(self, version: str, cuda: str) -> None:
-        self.wheel("torch", version, {"torch/version.py": f"cuda: str | None = {cuda}\n"})
+        needs = "" if cuda == "None" else "nvidia_cublas==13.1"
+        self.wheel("torch", version, {"torch/version.py": f"cuda: str | None = {cuda}\n"}, needs)
 
     def lock(self, part: str, *packages: tuple[str, str]) -> None:
         """Pin packages, made here, as a part; a version may have a marker behind it."""
@@ -379,7 +381,7 @@ def test_without_a_cpu_build_set_up_says_how_to_have_one(clone: Clone) -> None:
     assert (code, errors) == (0, "")
     assert [line for line in lines if "to fetch" in line][1:] == [
         "setup: torch 2.13.0 with CUDA: about 2.7 GB to fetch, 4.7 GB on the disk (no driver of a GPU is "
-        "there, but pip's index has only this build)",
+        "there, but pip's indexes have none for a CPU alone)",
         "setup: to have the one for the CPU, about 192 MB to fetch, 699 MB on the disk: Ctrl-C, then "
         'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU; or install uv, which knows '
         "where it is",
@@ -387,15 +389,55 @@ def test_without_a_cpu_build_set_up_says_how_to_have_one(clone: Clone) -> None:
     assert clone.versions()["torch"] == "2.13.0"
 
 
-def test_a_cpu_build_that_no_index_has_is_refused_before_anything_is_fetched(clone: Clone) -> None:
+# As on many a company network: an index of its own, and nothing beyond.
+NO_WAY_OUT = {"HTTPS_PROXY": "http://127.0.0.1:9", "UV_HTTP_RETRIES": "0", "PIP_NO_INDEX": "0"}
+
+
+@WITH_UV
+@pytest.mark.parametrize("has_cuda", [True, False])
+def test_where_uv_reaches_no_index_of_pytorch_the_configured_one_has_torch(
+    clone: Clone, tmp_path: Path, has_cuda: bool
+) -> None:
     (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
-    code, _, errors = clone.create(".ready", "run", TORCH="cpu")
+    if not has_cuda:
+        clone.torch("2.13.0", "None")
+    (tmp_path / "own").mkdir()
+    with served(tmp_path / "own") as address:
+        code, lines, errors = clone.create(".ready", "run", by="uv", PIP_INDEX_URL=address, **NO_WAY_OUT)
+    assert (code, errors) == (0, "")
+    with_cuda = [
+        "setup: torch 2.13.0 with CUDA: about 2.7 GB to fetch, 4.7 GB on the disk (no driver of a GPU is "
+        "there, but uv gets none from download.pytorch.org for a CPU alone)",
+        "setup: to have the one for the CPU, about 192 MB to fetch, 699 MB on the disk: Ctrl-C, then "
+        'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU',
+    ]
+    on_cpu = [
+        "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk (no driver of a GPU is "
+        "there)",
+        "setup: TORCH=cuda takes the build with CUDA: about 2.7 GB to fetch, 4.7 GB on the disk",
+    ]
+    assert [line for line in lines if "to fetch" in line][1:] == (with_cuda if has_cuda else on_cpu)
+    assert ("nvidia_cublas" in clone.versions(), clone.versions()["torch"]) == (has_cuda, "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("by", "nowhere", "more"),
+    [
+        ("pip", "pip's indexes have none", "; or install uv, which knows where it is"),
+        pytest.param("uv", "uv gets none from download.pytorch.org", "", marks=WITH_UV),
+    ],
+)
+def test_a_cpu_build_that_no_index_has_is_refused_before_anything_is_fetched(
+    clone: Clone, by: str, nowhere: str, more: str
+) -> None:
+    (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
+    network = NO_WAY_OUT if by == "uv" else {}
+    code, _, errors = clone.create(".ready", "run", by=by, TORCH="cpu", **network)
     assert (code, errors.splitlines()) == (
         2,
         [
-            "error: TORCH=cpu: pip's indexes have no build of torch 2.13.0 for a CPU alone",
-            'hint: TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU; or install uv, '
-            "which knows where it is",
+            f"error: TORCH=cpu: no build of torch 2.13.0 for a CPU alone: {nowhere}",
+            f'hint: TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU{more}',
         ],
     )
     assert clone.versions() == {}
