@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, TextIO
 from kharness.config.output import in_columns
 from kharness.matrix.running.execute import ActiveRun, Outcome, end_of_journal
 from kharness.matrix.running.unblocked import Unblocked
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, can_have_bar
+from kharness.runs.bar_line import DRAW_EVERY, can_have_bar
 from kharness.runs.exit_codes import SAYS_STOPPED, SAYS_STOPPING
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch
@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # what reads journals is imported once a run is started, whic
 
 # Seconds that a run may take to begin without a word of it.
 SHORT = 1.0
+
+# The cursor rests below the bar: what the shell prints after a SIGKILL begins on a line of its own.
+WIPE = "\r\x1b[A\x1b[J"
 
 # What a training says of the signal by which the runner passes a request on; the signal was another one.
 _OF_STOP = re.compile(rf"\nSIGTERM: (?:{SAYS_STOPPING}\n|({SAYS_STOPPED}\n))".encode())
@@ -106,8 +109,6 @@ class PrintedRun:
 
     def __exit__(self, *_: object) -> None:
         self._show(self._copier.read(), draws=False)
-        if self._drawn:  # of a run that was killed: what comes next is a line of its own
-            self._output.write(b"\n")
         self._output.close()
         self._copier.__exit__()
 
@@ -139,7 +140,8 @@ class PrintedRun:
             is_late = now >= self._says_starting
             line = self._bar.line() or (self._starting if is_late else "")
             if line != self._drawn:
-                self._output.write(self._encoded(f"{CLEAR}{line}"))
+                wiping = WIPE if self._drawn else ""
+                self._output.write(self._encoded(f"{wiping}{line}\n" if line else wiping))
                 self._drawn = line
         self._output.flush()
 
@@ -158,7 +160,7 @@ class PrintedRun:
         drawn, self._drawn = self._drawn, ""
         if drawn:
             self._next = 0.0  # below what is printed now
-        return CLEAR if drawn else ""
+        return WIPE if drawn else ""
 
 
 class PrintedJob:

@@ -156,7 +156,7 @@ def test_a_terminal_shows_what_is_done_until_the_training_prints(
             view.look()
             prints = seen()
         ends = seen()
-    assert (waits, prints, ends) == (b"\r\x1b[Kstarting: data is read", b"\r\x1b[Ktraining\r\n", b"")
+    assert (waits, prints, ends) == (b"starting: data is read\r\n", b"\r\x1b[A\x1b[Jtraining\r\n", b"")
 
 
 def test_nothing_is_said_of_the_start_where_the_output_is_no_terminal(
@@ -171,16 +171,15 @@ def test_nothing_is_said_of_the_start_where_the_output_is_no_terminal(
     assert (tmp_path / "shown").read_text() == ""
 
 
-def test_the_bar_of_a_killed_training_is_a_whole_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bar_is_a_whole_line_whoever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner, which can clear nothing then, or the training."""
     with shown_run(tmp_path, monkeypatch, Signals()) as (view, seen):
         with view, training(tmp_path, num_steps=3) as (run, _):
             run.log_step(1, train_loss=2.5)
             view.look()
             bar = seen()
         end = seen()
-    assert (bar.startswith(b"\r\x1b[KTraining:  33%"), bar.endswith(b"\n"), end) == (True, False, b"\r\n")
+    assert (bar.startswith(b"Training:  33%"), bar.endswith(b"]\r\n"), end) == (True, True, b"")
 
 
 @pytest.mark.parametrize(
