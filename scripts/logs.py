@@ -13,7 +13,7 @@ from kharness.config.make import variables as make_variables
 from kharness.config.make.typed import typed_target
 from kharness.config.output import reader_is_gone
 from kharness.matrix.running.printed_run import Copier
-from kharness.matrix.selected_runs import Member, SelectedRuns, find, member_named
+from kharness.matrix.selected_runs import Member, asked_member, find
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.standing import standing
@@ -50,17 +50,6 @@ def is_under_way(member: Member) -> bool:
     directory = member.launch.directory
     status = standing(directory).status
     return status == RUNNING or (status == PENDING and (directory / STATUS_JSON).exists())
-
-
-def asked_member(found: SelectedRuns, name: str) -> Member:
-    """CELL=, or the only run there is; KharnessError names the nearest cells."""
-    if name:
-        return member_named(found, name)
-    meant = found.meant
-    if len(meant) == 1:
-        return meant[0]
-    names = ", ".join(member.name for member in meant[:3])
-    raise KharnessError("CELL is not given", hint=f"for example CELL={meant[0].name}; there are {names} …")
 
 
 if __name__ == "__main__":

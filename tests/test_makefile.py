@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -358,6 +359,20 @@ TWO_PLACES = (
             ["test_rerun", "TARGET=none"],
             "{root}/none does not exist\nhint: name a run or a matrix: TARGET=results/latest",
         ),
+        (
+            ["logs", "RUN={matrix}", "CELL=adma"],
+            "CELL=adma matches none of 2 names\nhint: perhaps optimizer-sgd_seed-1, optimizer-adam_seed-1",
+        ),
+        (
+            ["logs", "RUN={matrix}"],
+            "CELL is not given\nhint: for example CELL=optimizer-sgd_seed-1; there are "
+            "optimizer-sgd_seed-1, optimizer-adam_seed-1 …",
+        ),
+        (
+            ["status", "RUN={matrix}", "FILTER=OPTIMIZER=adma"],
+            "FILTER=OPTIMIZER=adma matches none of 2 cells\n"
+            "hint: the axes are OPTIMIZER; a cell is called optimizer-sgd_seed-1",
+        ),
         (["gputop", "RUN=/none"], "/none does not exist\nhint: name a run or a matrix: RUN=results/latest"),
         (["dashboard", "RUN=lib:/none"], "/none does not exist\nhint: name a folder of results: RUN=results"),
         (["compare"], TWO_PLACES),
@@ -384,9 +399,13 @@ TWO_PLACES = (
     ],
 )
 def test_what_is_not_there_installs_nothing(root: Path, tmp_path: Path, call: list[str], error: str) -> None:
+    matrix = tmp_path / "matrix"
+    matrix.mkdir()
+    cells = [{"name": f"optimizer-{name}_seed-1", "values": {"OPTIMIZER": name}} for name in ("sgd", "adam")]
+    (matrix / "matrix.json").write_text(json.dumps({"cells": cells}))
     output = [f"O={tmp_path}"] if call == ["status"] else []
-    done = make(root, f"VENV={tmp_path}/venv", *output, *call)
-    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    done = make(root, f"VENV={tmp_path}/venv", *output, *(word.format(matrix=matrix) for word in call))
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [matrix])
     said = error.replace("{root}", str(root)).replace("{tmp}", str(tmp_path))
     assert re.sub(r"make: \*\*\* .*\n", "", done.stderr) == f"error: {said}\n"
 

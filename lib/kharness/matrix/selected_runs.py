@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from kharness.config.make.typed import typed, typed_setting
 from kharness.config.output import say
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import settings_of_one
+from kharness.matrix.planning.asked_cells import asked_cell
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.runs.command import COMMAND_JSON, TAKES_NO_GPUS, command_launch, read_command
 from kharness.runs.errors import MatrixError
@@ -29,14 +29,8 @@ from kharness.runs.matrix_plan import (
 )
 from kharness.runs.rundir import has_plan
 from kharness.runs.status import COMPLETE, read_status
-from monitoring.counts import counted
 from monitoring.journal.files import RUN_JSON
 from monitoring.outside import MODEL_GIT
-
-# So many cells a hint names.
-MOST_NAMED = 4
-# From 0 to 1 (difflib): names below it have little in common.
-LEAST_ALIKE = 0.4
 
 
 @dataclass(frozen=True)
@@ -114,49 +108,10 @@ def complete_run(directory: Path, root: Path) -> Path:
     )
 
 
-def member_named(found: SelectedRuns, name: str) -> Member:
-    """The run of that name, or the only one that it is a part of; MatrixError names those that come near.
-
-    Of `adam` and `adamw` the word `adam` means the first.
-    """
+def asked_member(found: SelectedRuns, name: str) -> Member:
+    """The run that CELL= names, or the only one there is; MatrixError names the nearest."""
     members = {member.name: member for member in found.members}
-    if name in members:
-        return members[name]
-    held = [known for known in members if name and name.lower() in known.lower()]
-    whole = [known for known in held if _has_words(known, name)]
-    for fitting in (held, whole):
-        if len(fitting) == 1:
-            return members[fitting[0]]
-    if held:
-        shown = [*whole, *(known for known in held if known not in whole)]
-        raise MatrixError(
-            f"CELL={name} is in {counted(len(held), 'name')}", hint=f"say which: {_some(shown)}"
-        )
-    raise MatrixError(
-        f"CELL={name} matches none of {counted(len(members), 'name')}",
-        hint=f"perhaps {_some(_near(name, list(members)))}",
-    )
-
-
-def _near(name: str, known: Sequence[str]) -> Sequence[str]:
-    """Those with most of the words first, then the most alike; all if none is."""
-    import difflib
-
-    words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
-    alike = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
-    common = {one: sum(_has_words(one, word) for word in words) for one in known}
-    near = [one for one in known if common[one] or alike[one] > LEAST_ALIKE]
-    return sorted(near, key=lambda one: (-common[one], -alike[one])) or known
-
-
-def _has_words(name: str, words: str) -> bool:
-    """Whether the name has them as complete words: `adamw_seed-1` does not have `adam`."""
-    return re.search(rf"(?<![a-z0-9.]){re.escape(words.lower())}(?![a-z0-9.])", name.lower()) is not None
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return members[asked_cell(name, list(members), [member.name for member in found.meant])]
 
 
 def _matrix(directory: Path, root: Path, chosen: Filter) -> SelectedRuns:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kharness.matrix.planning.filter import Filter
-from kharness.matrix.selected_runs import Member, SelectedRuns, member_named
+from kharness.matrix.planning.asked_cells import asked_cell
 from kharness.runs.errors import MatrixError
-from kharness.runs.launch import Launch
 
 NAMES = [f"optimizer-{name}_seed-{seed}" for name in ("sgd", "adam", "adamw") for seed in (1, 2, 11)]
-
-
-def found(*names: str) -> SelectedRuns:
-    members = [Member(name, {}, Launch(name, Path(name), Path(), "m", {})) for name in names]
-    return SelectedRuns(Path(), members, Filter(), True, "matrix", {}, {})
 
 
 @pytest.mark.parametrize(
@@ -29,11 +20,11 @@ def found(*names: str) -> SelectedRuns:
     ],
 )
 def test_a_part_of_a_name_is_enough_where_one_cell_has_it(word: str, name: str) -> None:
-    assert member_named(found(*NAMES), word).name == name
+    assert asked_cell(word, NAMES, []) == name
 
 
 def test_a_whole_word_goes_before_a_part_of_one() -> None:
-    assert member_named(found("optimizer-adam", "optimizer-adamw"), "adam").name == "optimizer-adam"
+    assert asked_cell("adam", ["optimizer-adam", "optimizer-adamw"], []) == "optimizer-adam"
 
 
 @pytest.mark.parametrize(
@@ -66,5 +57,5 @@ def test_a_whole_word_goes_before_a_part_of_one() -> None:
 )
 def test_those_that_have_the_word_are_named_first(word: str, message: str, hint: str) -> None:
     with pytest.raises(MatrixError) as caught:
-        member_named(found(*NAMES), word)
+        asked_cell(word, NAMES, [])
     assert (str(caught.value), caught.value.hint) == (message, hint)
