@@ -21,6 +21,32 @@ from kharness.config.tree import CONFIG, Tree
 
 ORIGIN = Origin("menuconfig")
 
+# What else people type into the search: names in PyTorch and other trainers. A choice goes by a member.
+FOUND_BY = {
+    "AMP_AUTO": "autocast fp16",
+    "CHECKPOINT_EVERY": "resume_from_checkpoint save_steps save_strategy",
+    "CHECKPOINT_KEEP": "save_top_k",
+    "DETERMINISTIC": "reproducible reproducibility cudnn",
+    "DEVICE_AUTO": "accelerator",
+    "EMA_DECAY": "exponential average",
+    "ENABLE_TENSORBOARD": "report_to logger",
+    "ENABLE_WANDB": "report_to logger",
+    "EVAL_INTERVAL": "val_check_interval check_val_every_n_epoch eval_steps",
+    "GRADIENT_CLIP": "clip_grad_norm",
+    "LENET5_SHIFT": "augmentation",
+    "LOG_EVERY": "log_interval",
+    "MATMUL_TF32": "allow_tf32 float32_matmul_precision",
+    "MATRIX_EARLY_STOPPING": "patience pruner",
+    "MICRO_BATCH_SIZE": "gradient accumulation accumulate_grad_batches per_device_train_batch_size",
+    "NUM_GPUS": "world_size nproc_per_node multi-gpu",
+    "PARALLEL_DDP": "strategy distributed sharded",
+    "RESNET50_FLIP": "augmentation",
+    "RESNET50_READERS": "dataloader num_workers",
+    "RESNET50_RESIZED_CROP": "augmentation",
+    "SCHEDULE_COSINE": "lr_scheduler",
+    "SEED": "manual_seed seed_everything",
+}
+
 
 def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved: bool = False) -> None:
     """Let the user edit `directory/.config` from `base` on; a file that was refused opens to be fixed.
@@ -39,10 +65,10 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     # Its mark for a symbol that was not assigned would then mark nearly every one of a saved file.
     marked = menuconfig._node_str
     menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
-    for alias, name in ALIASES.items():
-        if name in tree.options:  # a tree of somebody else's may have others
-            for node in tree.kconf.syms[name].nodes:
-                node.prompt = node.prompt and (_Found(node.prompt[0], alias), node.prompt[1])
+    for name, words in [*FOUND_BY.items(), *((name, alias) for alias, name in ALIASES.items())]:
+        if symbol := tree.kconf.syms.get(name):  # a tree of somebody else's may have others
+            for node in (symbol.choice or symbol).nodes:
+                node.prompt = node.prompt and (_Found(node.prompt[0], words), node.prompt[1])
     # It knows numbers and ranges of Kconfig only: floats, lists and paths would be refused at saving.
     is_well_formed = menuconfig._check_valid
     menuconfig._check_valid = lambda symbol, text: (

@@ -16,6 +16,7 @@ import pyte
 import pytest
 
 from kharness.config.config_py import read_values
+from kharness.config.make.menu import FOUND_BY
 from kharness.config.tree import Assignment, Origin, Tree
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -332,6 +333,35 @@ def test_search_finds_an_option_by_the_short_name_that_people_use(root: Path, tm
     screen.press("n")
     screen.finish()
     assert list(tmp_path.iterdir()) == []
+
+
+WORDS = {
+    "grad accum": 'MICRO_BATCH_SIZE(=) "',
+    "scheduler": '<choice> "Learning rate schedule"',
+    "num_workers": 'RESNET50_READERS(=) "',
+    "autocast": '<choice> "Mixed precision"',
+    "max_grad_norm": 'GRADIENT_CLIP(=) "',
+}
+
+
+def test_search_finds_what_other_trainers_call_it(root: Path, tmp_path: Path) -> None:
+    screen = Screen(root, tmp_path)
+    screen.shows("What to train", "Advanced", "[D] Save minimal config")
+    screen.press("/")
+    screen.shows("Type text to narrow the search")
+    for words, found in WORDS.items():
+        screen.press(f"\x15{words}")  # Ctrl-U clears what was typed before
+        screen.shows(found)
+    screen.press("\x1b")
+    screen.shows("What to train", "Advanced", "[D] Save minimal config")
+    screen.press("q")
+    screen.shows("(Y)es  (N)o  (C)ancel")
+    screen.press("n")
+    screen.finish()
+
+
+def test_words_that_find_an_option_name_one(root: Path) -> None:
+    assert FOUND_BY.keys() - Tree.load(root).kconf.syms.keys() == set()
 
 
 def test_menu_ends_with_a_terminal_that_is_not_its_own(checkout: Path) -> None:
