@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from kharness.config.assignment import (
 from kharness.config.config_py import is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
-from kharness.config.errors import ConfigError, exit_code, reported_once
+from kharness.config.errors import RENDEZVOUS_FILE, ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
 from kharness.config.places import CONFIG_PY, TRAIN, asked_folder, is_outside, output, shown_from
 from kharness.config.record import read_record
@@ -203,16 +204,19 @@ def parse(
 ) -> tuple[Options, argparse.Namespace]:
     """The options of one training, flags on top of a configuration; says on stdout which one that is.
 
-    Not of a run directory that `is_named` already, by what started the training.
+    Not of a run directory that `is_named` already, by what started the training, nor as one of the processes
+    that NUM_GPUS has started: the one that starts them says it.
 
     With --run-dir it is that directory's `.config`, if it has one; else the root's, if its MODEL is this one;
     else the model's defaults. ConfigError for whatever cannot be taken.
     """
     found, arguments, source = _read(argv, root=root, model=model, prog=prog, description=description)
+    if RENDEZVOUS_FILE in os.environ:
+        return found, arguments
     if not (arguments.run_dir and is_named(arguments.run_dir)):
-        print(f"configuration: {source}{', then flags' if arguments.assignments else ''}")
+        print(f"configuration: {source}{', then flags' if arguments.assignments else ''}", flush=True)
     for note in found.notes():
-        print(f"note: {note}")
+        print(f"note: {note}", flush=True)
     return found, arguments
 
 
