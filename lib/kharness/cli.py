@@ -34,7 +34,7 @@ from kharness.config.make.typed import FRONT, use_kharness
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import GRAPHS
-from monitoring.errors import UserError, naming_package
+from monitoring.errors import UserError, folded, naming_package
 
 if TYPE_CHECKING:  # each command imports what it needs: `kharness --help` is there at once
     from kharness.runs.launch import Launch
@@ -59,6 +59,9 @@ TARGETS = {
 
 KHARNESS_TOML = "kharness.toml"
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+# Columns of `kharness ls` where nothing says how many there are: in a pipe, or a log.
+WIDTH_OF_A_LOG = 120
 
 # Targets whose script has another name.
 SCRIPTS = {"watch": "gputop"}
@@ -443,9 +446,10 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
         for line in json_lines(found, best=options.best):
             say(line)
         return 0
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size((WIDTH_OF_A_LOG, 0)).columns
     columns = [name for name in options.columns.split(",") if name]
-    say("\n".join(Listing(found, columns, width, options.best).lines()))
+    *table, last = Listing(found, columns, width, options.best).lines()
+    say("\n".join([*table, *folded(last, width)]))
     return 0
 
 
