@@ -94,7 +94,7 @@ def _ask(
     except ValueError:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise MatrixError(
-            f"{script} gives no answer: {last}", hint=f"run it by hand: python {script}"
+            f"{script} gives no answer: {last}", hint=f"run it by hand: {sys.executable} {script}"
         ) from None
     return answered
 

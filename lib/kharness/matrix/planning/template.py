@@ -61,7 +61,8 @@ class Template:
         known = list(axes)
         given = [*self._own, *options]
         if not self.words:
-            example = "matrix -a lr=1,2 -- python train.py --lr {lr}" if known else "run -- python train.py"
+            typed = f"{python_here()} train.py"
+            example = f"matrix -a lr=1,2 -- {typed} --lr {{lr}}" if known else f"run -- {typed}"
             raise MatrixError("there is no command", hint=f"kharness {example}")
         for name in self.names:
             if name not in (*known, *given):
@@ -95,11 +96,11 @@ class Template:
         program = self.words[0]
         if "{" not in program and shutil.which(cwd / program if "/" in program else program) is None:
             if not (cwd / program).is_file():
-                raise MatrixError(
-                    f"{program} is not found", hint="give the command as you would type it here"
-                )
+                is_python3 = program == "python" and shutil.which("python3")
+                hint = "write python3" if is_python3 else "give the command as you would type it here"
+                raise MatrixError(f"{program} is not found", hint=hint)
             if program.endswith(".py"):
-                raise MatrixError(f"{program} is no command", hint=f"write python {program}")
+                raise MatrixError(f"{program} is no command", hint=f"write {python_here()} {program}")
             path = program if "/" in program else f"./{program}"
             raise MatrixError(f"{program} is no command", hint=f"chmod +x {path}, then write {path}")
 
@@ -204,13 +205,19 @@ def _script(words: Sequence[str]) -> str | None:
     return None
 
 
+def python_here() -> str:
+    """The command of Python as one types it here: Debian has no `python` outside of an environment."""
+    return "python" if shutil.which("python") else "python3"
+
+
 def _refuse_multirun(script: Path, words: Sequence[str]) -> None:
     """MatrixError where Hydra would train several times in one run, whose steps would be taken for one's."""
     for word in {"-m", "--multirun"}.intersection(words):
         if b"hydra" in script.read_bytes():
             raise MatrixError(
                 f"{word} has Hydra train several times in one run",
-                hint="make them runs of a matrix: kharness matrix -a lr=0.1,0.3 -- python train.py lr={lr}",
+                hint="make them runs of a matrix: kharness matrix -a lr=0.1,0.3 -- "
+                f"{python_here()} train.py lr={{lr}}",
             )
 
 

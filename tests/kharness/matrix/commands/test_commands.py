@@ -15,8 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kharness import cli
 from kharness.report.overview.next_runs import matrix_command
 from kharness.report.summary import collect
+from kharness.runs.errors import MatrixError
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import read_records
 
@@ -345,7 +347,7 @@ REFUSED = [
     (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
     (["matrix", "-a", "lr=1,1", "--", "true", "{lr}"], "-a: LR has the value 1 twice", "list it once"),
     (["run", "--", "nothere"], "nothere is not found", "give the command as you would type it here"),
-    (["run", "--", "here.py"], "here.py is no command", "write python here.py"),
+    (["run", "--", "here.py"], "here.py is no command", "write python"),
     (["run", "--", "./here"], "./here is no command", "chmod +x ./here, then write ./here"),
     (["run", "--", "here"], "here is no command", "chmod +x ./here, then write ./here"),
     (
@@ -368,11 +370,11 @@ REFUSED = [
         "--detach: what runs on this machine ends with this command",
         "give --launcher slurm",
     ),
-    (["run"], "there is no command", "kharness run -- python train.py"),
+    (["run"], "there is no command", "kharness run -- python"),
     (
         ["matrix", "-a", "x=1"],
         "there is no command",
-        "kharness matrix -a lr=1,2 -- python train.py --lr {lr}",
+        "kharness matrix -a lr=1,2 -- python",
     ),
     (["mtrix", "-a", "x=1"], "unknown command 'mtrix'", "did you mean matrix?"),
     (["python3", "t.py"], "unknown command 'python3'", "kharness run -- python3 t.py"),
@@ -473,3 +475,23 @@ def test_refused_in_a_line_and_nothing_is_written(
     assert first == f"error: {error}"
     assert second.startswith(f"hint: {hint}")
     assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["here.py"], ("here.py is no command", "write python3 here.py")),
+        (["python", "here.py"], ("python is not found", "write python3")),
+        ([], ("there is no command", "kharness run -- python3 train.py")),
+    ],
+)
+def test_hints_name_the_python_that_is_there(
+    tmp_path: Path, words: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.py").touch()
+    (tmp_path / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MatrixError) as refused:
+        cli.main(["run", "--", *words])
+    assert (str(refused.value), refused.value.hint) == said

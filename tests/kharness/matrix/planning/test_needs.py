@@ -91,7 +91,7 @@ def test_needs_that_cannot_be_asked_are_named(checkout: Checkout) -> None:
         2,
         [
             f"error: {script} gives no answer: RuntimeError: a banana",
-            f"hint: run it by hand: python {script}",
+            f"hint: run it by hand: {sys.executable} {script}",
         ],
     )
 
