@@ -75,11 +75,11 @@ def _check_runs(target: str, name: str, variables: Mapping[str, str]) -> None:
             from kharness.matrix.planning.begin import refuse_unplanned
 
             refuse_unplanned(latest_link(variables, output))
-        place = asked_place(variables, output, name=name)
+        directory = asked_place(variables, output, name=name)
         if target != "continue":  # which may add the cells that it filters
             from kharness.matrix.planning.asked_cells import check_recorded
 
-            check_recorded(place, variables, takes_cell="CELL" in TARGETS[target].names)
+            check_recorded(directory, variables, takes_cell="CELL" in TARGETS[target].names)
 
 
 if __name__ == "__main__":
