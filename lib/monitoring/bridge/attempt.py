@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.bridge.recorder import REPORTED
+from monitoring.bridge.recorder import COPY_OF, INSTEAD_OF, REPORTED
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.lineage import counting_in
-from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
+from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
 
@@ -24,7 +24,8 @@ run and their result, which say nothing of where it goes on. And the mark of our
 # End of the name by which the Trainer's last log is known, of the whole training: its mean loss is no step's.
 SUMMARY = "train_runtime"
 # Names that say what a record is of, and count; they measure nothing.
-NO_MEASUREMENTS = ENVELOPE | COUNTS | {"split", "global_step"}
+BESIDE = COUNTS | {"split"}
+NO_MEASUREMENTS = ENVELOPE | BESIDE
 
 Kinds = set[tuple[str, str]]
 
@@ -55,6 +56,8 @@ class ProgramAttempt:
         """Metrics measured before this attempt -> their highest step; None until it is asked for."""
         self._gone: list[range] = []
         """The `seq` that it is known to do again."""
+        self._copied = range(0)
+        """The `seq` of what it has recorded once more."""
 
     @property
     def number(self) -> int:
@@ -68,7 +71,7 @@ class ProgramAttempt:
 
     def _begin(self, last_seq: int, reached: int | None) -> None:
         self._last_seq, self._reached = last_seq, reached
-        self._lowest, self._highest, self._gone = {}, None, []
+        self._lowest, self._highest, self._gone, self._copied = {}, None, [], range(0)
 
     def start_recorded(self) -> None:
         """Write the start record of a later attempt. RunDirectoryError if a full disk does not take it.
@@ -97,7 +100,11 @@ class ProgramAttempt:
         for record, _ in read_records(self._journal, begins):
             step = as_step(record.get("global_step"))
             if record["event"] == "start":
-                self._gone.append(superseded(record))
+                self._gone.append(gone := superseded(record))
+                self._copied = range(0) if self._copied.start in gone else self._copied
+            elif COPY_OF in _mark(record):
+                seq = int(str(record["seq"]))
+                self._copied = range(self._copied.start or seq, seq + 1)
             elif record["event"] == "step" and step is not None and self._reached is not None:
                 self._told_by("step", step, record)
 
@@ -110,9 +117,60 @@ class ProgramAttempt:
         """Record what the program has reported."""
         if self._reached is not None and event in MEASURING and global_step is not None:
             kinds = self._told_by(event, global_step, fields)
+            if kinds and event == "step":
+                if self._copied:  # a source that is late tells of an earlier step
+                    self._supersede(self._copied, _resumed(global_step - 1))
+                    self._copied = range(0)
+                self.restore(global_step)
             if kinds and global_step <= self._reached:
                 self._go_on_from(event, global_step, kinds)
         self._run.relay(event, global_step, at, fields)
+
+    def restore(self, step: int | None = None) -> None:
+        """Record once more what an attempt did again and lost: this one goes on behind it, at that step.
+
+        All that is known of it was measured by an earlier attempt. `step` is None for a program that had none
+        left to do.
+        """
+        if self._reached is None or (step is None and self._lowest):
+            return
+        if not (found := self._lost(step)):
+            return
+        last_seq = self._run.last_seq()
+        for record, lost in found:
+            copied = {name: value for name, value in _mark(record).items() if name != "place"}
+            fields = {name: record[name] for name in record.keys() - ENVELOPE if name in lost | BESIDE}
+            fields[REPORTED] = {**copied, COPY_OF: record["seq"]}
+            at = as_number(record["time"]) or time.time()
+            self._run.relay(str(record["event"]), as_step(record["global_step"]), at, fields)
+        self._copied = range(last_seq + 1, self._run.last_seq() + 1)
+
+    def _lost(self, until: int | None) -> list[tuple[Record, set[str]]]:
+        """Return records of earlier steps that do not count, and their metrics of which no later one does.
+
+        None of a source that has reported such a step since: what it did not report there is not lost.
+        """
+        starts = (record for record, _ in read_records(self._journal) if record["event"] == "start")
+        gone = [again for start in starts if (again := superseded(start))]
+        highest: dict[tuple[str, str], int] = {}
+        for record, kinds, step in _measured(self._journal) if gone else ():
+            if not any(record["seq"] in one for one in gone):
+                own = set() if INSTEAD_OF in _mark(record) else {_reporting(record)}
+                for kind in kinds | own:
+                    highest[kind] = max(step, highest.get(kind, step))
+        newest: dict[tuple[tuple[str, str], int], Record] = {}
+        for record, kinds, step in _measured(self._journal) if gone else ():
+            if until is not None and step >= until:
+                continue
+            # evaluations may be counted in epochs
+            if record["event"] == "eval" and step < (self._reached or 0):
+                continue
+            if step > highest.get(_reporting(record), -1):
+                newest |= {(kind, step): record for kind in kinds if step > highest.get(kind, -1)}
+        found: dict[int, tuple[Record, set[str]]] = {}
+        for ((_, name), _), record in newest.items():
+            found.setdefault(int(str(record["seq"])), (record, set()))[1].add(name)
+        return [found[seq] for seq in sorted(found)]
 
     def _told_by(self, event: str, step: int, fields: Mapping[str, object]) -> Kinds:
         """Return what a record measures if that tells where this attempt goes on.
@@ -153,13 +211,17 @@ class ProgramAttempt:
         for gone in again:
             if any(known.start <= gone.start and gone.stop <= known.stop for known in self._gone):
                 continue
-            self._gone.append(gone)
-            marked = {"first_seq": gone.start, "last_seq": gone.stop - 1}
-            if self._described is None:
-                self._run.start(**self._about, **resumed, supersedes=marked)
-            else:
-                about = {**self._described, **resumed, "supersedes": marked}
-                self._run.relay("start", None, time.time(), about)
+            self._supersede(gone, resumed)
+
+    def _supersede(self, gone: range, resumed: Mapping[str, Any]) -> None:
+        """Write that this attempt does these records again."""
+        self._gone.append(gone)
+        marked = {"first_seq": gone.start, "last_seq": gone.stop - 1}
+        if self._described is None:
+            self._run.start(**self._about, **resumed, supersedes=marked)
+        else:
+            about = {**self._described, **resumed, "supersedes": marked}
+            self._run.relay("start", None, time.time(), about)
 
     def _again(self, resumed_step: int, kept: set[int]) -> tuple[list[range], bool]:
         """Return the `seq` before this attempt that it does again, and whether that is all.
@@ -218,10 +280,32 @@ def _highest_step(journal: Path) -> int | None:
     return max((step for step in steps if step is not None), default=None)
 
 
-def _source(record: Record) -> int | None:
-    """Return the number of the source that has reported a record; None for the bridge's own."""
+def _measured(journal: Path) -> Iterator[tuple[Record, Kinds, int]]:
+    """Yield the records of steps and evaluations that sources have reported, with what they measure."""
+    for record, _ in read_records(journal):
+        step = as_step(record.get("global_step"))
+        if record["event"] in ("step", "eval") and step is not None and REPORTED in record:
+            yield record, _kinds(str(record["event"]), record), step
+
+
+def _source(record: Record) -> tuple[object, object] | None:
+    """Return the source that has reported a record, and what for; None for the bridge's own.
+
+    Of each of these the records are in the order of their steps.
+    """
+    mark = _mark(record)
+    return (mark.get("source"), mark.get(INSTEAD_OF)) if mark else None
+
+
+def _mark(record: Record) -> Mapping[str, object]:
     mark = record.get(REPORTED)
-    return as_step(mark.get("source")) if isinstance(mark, Mapping) else None
+    return mark if isinstance(mark, Mapping) else {}
+
+
+def _reporting(record: Record) -> tuple[str, str]:
+    """Return what is known of the kind of source that its metrics are recorded from, as if that were one."""
+    mark = _mark(record)
+    return "source", str(mark.get(INSTEAD_OF, mark.get("by")))
 
 
 def _kinds(event: str, fields: Mapping[str, object]) -> Kinds:

@@ -106,6 +106,9 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     bridge.drain(script.has_rest)
     said = bridge.last_line()  # before this process says something
     is_ended = script.end_rest()
+    bridge.settle(is_killed=code != 0)
+    if code == 0 and script.stopped_by is None:
+        bridge.attempt.restore()
     end_cut_off_line(watched.directory / OUTPUT_LOG)
     if is_ended:
         say("note: what the program had left running is ended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import time
@@ -30,6 +31,9 @@ LOOK_LATER, FIND_LATER = 5.0, 15.0
 # Seconds that the sources have after the program's end; and, where something may still write them (what the
 # program has left running, W&B's own process), without anything new before the end is believed.
 DRAIN, QUIET = 20.0, 1.0
+# Entries of a source in bridge.json: where the values of the newest attempt begin in it, and the metrics that
+# it reports as the source does that counts.
+BEGINS, ALIKE = "begins", "alike"
 # A complaint of a store that is just being made is none.
 TELL_COMPLAINT_AFTER = 5
 
@@ -56,6 +60,8 @@ class Bridge:
         """Stores that the program has not been seen to write yet."""
         kinds = {number: str(entry["kind"]) for number, entry in enumerate(earlier)}
         self.recorder = Recorder(attempt, kinds, self._is_expected)
+        for number, entry in enumerate(earlier):
+            self.recorder.left_out.know_alike(kinds[number], entry.get(ALIKE, ()))
         if attempt.number > 1:
             self.recorder.recover(watched.directory / journal_name(0))
         self._next_find = 0.0
@@ -92,13 +98,14 @@ class Bridge:
         self.watched = now
         for path in sorted(unclear):
             say(f"note: {path} is not read of the attempt before: another run was in this folder, too")
-        self._read()
-        self.recorder.record(time.time(), all_of_it=True)
+        self._read_left_out()
+        self.settle(is_killed=True)
         # what is appended to them from now on is this attempt's: output.log, files that the user named
         self._readers.clear()
 
     def begin(self) -> None:
         """Leave out what stands in the stores now: it is other programs', or in the journal."""
+        self.recorder.left_out.begin_attempt()
         self._standing = {path: one for path, one in self._stores.items() if one.is_shared}
         if not self.recorder.has_ended:
             for path, followed in self._followed():
@@ -108,6 +115,39 @@ class Bridge:
         # what an earlier attempt has printed and did not read ends in a line that was cut off
         if printed := self._stores.get(output := self.watched.directory / OUTPUT_LOG):
             self._standing[output] = replace(printed, place=printed.size)
+
+    def settle(self, *, is_killed: bool) -> None:
+        """Record what the sources that count have not kept of a killed program, once all of them are read.
+
+        Which values of the others are of attempts until this one, the next bridge must know.
+        """
+        if is_killed:
+            self._read()
+            self.recorder.record(time.time(), all_of_it=True)
+            for kind, steps in self.recorder.stand_in(time.time()).items():
+                say(f"note: {steps} steps are recorded from {kind}: the source that counts has not kept them")
+        if any(progress.left_out for _, progress in self._readers):
+            for source, progress in self._readers:
+                entry = self._listed[progress.number]
+                entry[BEGINS] = progress.read_to
+                entry[ALIKE] = self.recorder.left_out.alike(source.kind)
+            with contextlib.suppress(RunDirectoryError):
+                write_known(self._file, self._listed, self._before)
+
+    def _read_left_out(self) -> None:
+        """Take what sources that do not count had reported to the killed bridge, which kept it in memory."""
+        for source, progress in self._readers:
+            begins = self._listed[progress.number].get(BEGINS, 0)
+            if source.path in self._standing or begins >= progress.read_to:
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                if standing := self._before.get(source.path):
+                    begins = max(begins, standing.begin(source) or 0)
+                for reported in copy.copy(source).read(begins):
+                    if reported.place > progress.read_to:
+                        break
+                    if reported.event == "step":
+                        self.recorder.leave_out(progress, reported)
 
     def _keep_before(self) -> None:
         """Note what others have written, for a bridge that continues. RunDirectoryError if that cannot be."""

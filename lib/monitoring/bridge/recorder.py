@@ -2,7 +2,7 @@
 
 Each record says what it was reported by, in its field `reported`: `by` is the kind of source, `source` its
 number in bridge.json, `place` its position in there, and `read` when it was read. So the journal alone tells
-where to read on.
+where to read on. A record that stands in for one that was lost has no `place`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.bridge.left_out import LeftOut, LeftOutValue
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import MOST_NAMES, measured, record, recorded_name
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.records import ENVELOPE, Record, as_number, read_records
+from monitoring.journal.run_state import is_undecided
 
 REPORTED = "reported"
+# Fields of it: of a value that is not recorded from its usual source, the kind of that one; of a value of an
+# earlier attempt, the number of its first record.
+INSTEAD_OF, COPY_OF = "instead_of", "copy_of"
 
 # Seconds that a metric waits for a richer source that may report it too: where a search finds none, as stores
 # are made before the first value; where there is one or is to be one, for W&B's log is 0.5 s late; and while
@@ -90,6 +95,7 @@ class Recorder:
         """The last record before this attempt."""
         self._tested: dict[str, float] = {}
         """Last values on the test split, by name."""
+        self.left_out = LeftOut()
 
     def recover(self, journal: Path) -> None:
         """Find out what of the sources is in the journal already."""
@@ -97,8 +103,17 @@ class Recorder:
         for found, _ in read_records(journal):
             mark, self.last_seq = found.get(REPORTED), int(str(found["seq"]))
             self.has_ended = found.get("event") == "end" and mark is None
-            self._see(str(found.get("event")), as_step(found.get("global_step")), found)
+            step = as_step(found.get("global_step"))
+            self._see(str(found.get("event")), step, found)
+            if found.get("event") == "start" and is_undecided(found):
+                self.left_out.begin_attempt()
             if not isinstance(mark, dict) or not isinstance(number := mark.get("source"), int):
+                continue
+            if COPY_OF in mark:
+                continue
+            for name in found.keys() - ENVELOPE - {REPORTED}:
+                self.left_out.count(_metric(name), step, found[name])
+            if INSTEAD_OF in mark:
                 continue
             progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
             place, progress.seq = mark.get("place"), self.last_seq
@@ -197,9 +212,44 @@ class Recorder:
             if self._owners[metric] == progress.kind:
                 values[name] = value
                 progress.names[name] = None
+                self.left_out.count(metric, reported.step, value)
             else:
                 progress.left_out[name] = self._owners[metric]
+                self._leave(progress, reported, name)
         return values
+
+    def leave_out(self, progress: Followed, reported: Reported) -> None:
+        """Take what a killed bridge has read, as far as another source counts."""
+        for name in reported.values:
+            if self._owners.get(_metric(name), progress.kind) != progress.kind:
+                self._leave(progress, reported, name)
+
+    def _leave(self, progress: Followed, reported: Reported, name: str) -> None:
+        value, step = reported.values[name], reported.step
+        if step is not None and isinstance(value, (int, float)):
+            one = LeftOutValue(_metric(name), step, name, value, reported.place, reported.time)
+            self.left_out.leave(progress.number, progress.kind, one)
+
+    def stand_in(self, now: float) -> Mapping[str, int]:
+        """Record the steps that only sources which are left out have kept; how many of each kind of source.
+
+        The one that counts has been read to its end, and is written no more.
+        """
+        steps: dict[str, int] = {}
+        for progress in sorted(self.sources.values(), key=lambda one: -richness(one.kind)):
+            for group in list(self.left_out.rest(progress.number)):
+                owner, last = self._owners[group[0].metric], group[-1]
+                reported = Reported({one.name: one.value for one in group}, last.place, last.step, last.time)
+                mark = {"by": progress.kind, "source": progress.number, "read": now, INSTEAD_OF: owner}
+                told = now if last.time is None else last.time
+                for event, step, at, fields in self._records(progress, reported, reported.values, told):
+                    self._run.relay(event, step, at, {**fields, REPORTED: mark})
+                    self._see(event, step, fields)
+                    self.count += 1
+                for one in group:
+                    self.left_out.count(one.metric, one.step, one.value)
+                steps[progress.kind] = steps.get(progress.kind, 0) + 1
+        return steps
 
     def _write(self, progress: Followed) -> None:
         """Write the group of one step: its measurements on each split, then the rest with the new place."""

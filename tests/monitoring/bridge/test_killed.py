@@ -18,8 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from monitoring.bridge.recorder import COPY_OF, INSTEAD_OF
 from monitoring.journal.lineage import counting
-from monitoring.journal.records import read_records
+from monitoring.journal.records import Record, read_records
 
 from ...processes import is_gone
 from ...waiting import wait_until
@@ -110,8 +111,7 @@ def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm
         wait_until(functools.partial(has_ended, program))
     assert code == 0, (run_dir / "output.log").read_text()
     journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
-    recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
-    assert recorded == kind.stored(run_dir)
+    assert values(journal, "train_loss") == kind.stored(run_dir)
     count = [r["global_step"] for r in counting(journal) if "train_loss" in r]
     assert count == sorted({step for step, _ in kind.stored(run_dir)})
 
@@ -125,9 +125,8 @@ def test_values_of_two_trackers_at_once_are_recorded_once(run_dir: Path, warm_br
         command = ["-m", "monitoring.bridge", run_dir, "--", *program]
         return warm_bridge.start(command, cwd=here, stderr=subprocess.DEVNULL)
 
-    def recorded(name: str) -> Sequence[tuple[object, object]]:
-        journal = read_records(run_dir / "metrics.jsonl")
-        return [(r["global_step"], r[name]) for r, _ in journal if name in r]
+    def recorded(name: str) -> Losses:
+        return values([record for record, _ in read_records(run_dir / "metrics.jsonl")], name)
 
     bridge = begin(1_000_000)
     wait_until(lambda: recorded("train_loss") and recorded("lr") and (here / "kept").exists())
@@ -139,6 +138,9 @@ def test_values_of_two_trackers_at_once_are_recorded_once(run_dir: Path, warm_br
     assert recorded("train_loss") == of_wandb(run_dir / "stores")
     assert recorded("lr") == of_event_files(files, "lr")
     assert [len(files), recorded("lr")[-1][0]] == [2, steps - 1]
+    journal = [record for record, _ in read_records(run_dir / "metrics.jsonl")]
+    count = [int(str(r["global_step"])) for r in counting(journal) if "train_loss" in r]
+    assert count == sorted({step for step, _ in [*recorded("train_loss"), *of_event_files(files, "loss")]})
 
 
 def test_what_two_killed_runs_have_written_into_one_folder_stays_apart(
@@ -170,11 +172,20 @@ def test_what_two_killed_runs_have_written_into_one_folder_stays_apart(
     files = list(results.glob("runs/a/*tfevents*"))
     for scale, run in enumerate(runs, 1):
         journal = [record for record, _ in read_records(run / "metrics.jsonl")]
-        recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
+        recorded = values(journal, "train_loss")
         stored = of_event_files(files, "loss")
         assert recorded == [(step, loss) for step, loss in stored if round(loss * (step + 1) / 4) == scale]
         count = [r["global_step"] for r in counting(journal) if "train_loss" in r]
         assert count == sorted({int(str(step)) for step, _ in recorded})
+
+
+def values(journal: Sequence[Record], name: str) -> Losses:
+    """The values that sources have reported themselves, none that stands in for what they have lost."""
+    return [
+        (record["global_step"], record[name])  # type: ignore[misc]
+        for record in journal
+        if name in record and not {INSTEAD_OF, COPY_OF} & record["reported"].keys()  # type: ignore[attr-defined]
+    ]
 
 
 def process_of(here: Path) -> int:

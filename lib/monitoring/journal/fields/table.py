@@ -24,7 +24,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("reported", kind="machine",
           every="only of a program under the [bridge](own-training.md): `by` which kind of source it was "
                 f"reported, `source`, its number in {BRIDGE_JSON}, `place`, the position in it, and `read`, "
-                "when it was read"),
+                "when it was read; where it stands in for what a kill has lost, `instead_of` which kind of "
+                "source, or `copy_of` which `seq` of an earlier attempt"),
     # Losses, accuracies and what else comes of the training itself.
     *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
           step="mean cross-entropy of the step's batch, before its update",
