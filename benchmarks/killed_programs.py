@@ -7,7 +7,8 @@ checkpoints. KILLS (20) times a process of a program, a bridge, the runner or an
 first four soon after some more checkpoints were kept, the next four at any moment, also while a program still
 imports, and so on. `kharness continue` follows. At the end what each run's own store has kept, its output or
 the event files of TensorBoard, is compared with the step records of its journal: the same steps with the same
-losses in the same order, over all attempts, and each step counts once.
+losses in the same order, over all attempts, and each step counts once. Of several stores it is the one that
+counts; what stands in for that is in another one, and each step counts that any of them has.
 
     prints      a script that prints each step
     sft         trl's own sft.py, by torchrun in two processes
@@ -43,6 +44,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -85,6 +87,8 @@ class Kind:
     """Work in that folder as long as there are kills."""
     keeps_late: bool = False
     """Whether its store may lack steps that the program has noted as done when it was killed."""
+    sources: Sequence[str] = ()
+    """Those that report the loss, if there are several."""
     runs: int = 2
     spread: float = 15.0
     """Seconds between two kills, at most."""
@@ -174,14 +178,12 @@ def in_one_folder(run: Path) -> stored.Losses:
     ]
 
 
-def richest(run: Path) -> stored.Losses:
-    """The losses of the tracker that counts: TensorBoard where it alone had any before the first kill."""
-    marks = (r["reported"] for r, _ in read_records(run / "metrics.jsonl") if "train_loss" in r)
-    mark = next(marks)
-    assert isinstance(mark, dict)
-    if mark["by"] == "tensorboard":
-        return in_one_folder(run)
-    return {"trackio": stored.of_trackio, "wandb": stored.of_wandb}[mark["by"]](run / "stores")
+SOURCES: Mapping[str, Stored] = {
+    "wandb": lambda run: stored.of_wandb(run / "stores"),
+    "trackio": lambda run: stored.of_trackio(run / "stores"),
+    "tensorboard": in_one_folder,
+    "output": printed,
+}
 
 
 def written(name: str, text: str) -> Callable[[Path], None]:
@@ -317,16 +319,15 @@ KINDS = {
             kept,
             range(300),
             keeps_late=True,
+            sources=sources,
             spread=8.0,
         )
-        for name, kept in {
-            "wandb": lambda run: stored.of_wandb(run / "stores"),
-            "trackio": lambda run: stored.of_trackio(run / "stores"),
-            "mlflow": lambda run: stored.of_mlflow(run / "stores"),
-            "tensorboard": in_one_folder,
-            "two": richest,
-            "both": richest,
-        }.items()
+        for name, kept, sources in [
+            *((name, SOURCES[name], ()) for name in ("wandb", "trackio", "tensorboard")),
+            ("mlflow", lambda run: stored.of_mlflow(run / "stores"), ()),
+            ("two", printed, ("trackio", "tensorboard", "output")),
+            ("both", in_one_folder, ("wandb", "tensorboard")),
+        ]
     },
     "c": Kind(
         ["./prints", "300", "0.03", "{run_dir}/kept", "{x}"],
@@ -412,7 +413,7 @@ KINDS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Print what was killed and what was found; 1 if a value is missing or there twice."""
+    """Print what was killed and found; 1 if a value is missing or there twice, or nothing was killed."""
     kills, seed, name, runs = (*arguments, *("", "", "", "")[len(arguments) :])[:4]
     kind = KINDS[name or "prints"]
     if kind.disturbed is full_at_times and DISK not in os.environ:
@@ -422,8 +423,10 @@ def main(arguments: list[str]) -> int:
         kind.prepare(Path(folder))
         killed = trained(kind, folder, int(kills or KILLS), int(runs or kind.runs), moments)
         print(f"{name or 'prints'}, seed {seed or 0}: killed {dict(killed)}")
+        if not killed:
+            print("  nothing was killed")
         exact = [is_exact(kind, run) for run in sorted((Path(folder) / "results" / "latest").glob("x-*"))]
-        return int(not all(exact) or len(exact) != int(runs or kind.runs))
+        return int(not (killed and all(exact) and len(exact) == int(runs or kind.runs)))
 
 
 def on_a_disk_of_its_own() -> int:
@@ -532,25 +535,40 @@ def complete(folder: str, runs: int) -> bool:
     return re.search(rf"^{runs} runs?: {runs} complete$", said.stdout, re.MULTILINE) is not None
 
 
+STAND_INS = {"instead_of", "copy_of"}
+
+
+def mark_of(record: Mapping[str, object]) -> dict[str, Any]:
+    """Say what a record was reported by."""
+    mark = record["reported"]
+    assert isinstance(mark, dict)
+    return mark
+
+
 def is_exact(kind: Kind, run: Path) -> bool:
     """Whether a journal has what the program's own store kept, each value once, and counts each step once."""
-    kept = kind.stored(run)
     journal = [record for record, _ in read_records(run / "metrics.jsonl")]
-    recorded = [(r["global_step"], r["train_loss"]) for r in journal if "train_loss" in r]
+    losses = [(mark_of(r), (r["global_step"], r["train_loss"])) for r in journal if "train_loss" in r]
+    others = [(mark["by"], loss) for mark, loss in losses if not mark.keys().isdisjoint(STAND_INS)]
+    recorded = [loss for mark, loss in losses if mark.keys().isdisjoint(STAND_INS)]
+    stores = {name: SOURCES[name](run) for name in kind.sources} or {"": kind.stored(run)}
+    # the poorer one where it alone had any before the first kill
+    kept = stores[losses[0][0]["by"]] if kind.sources else stores[""]
+    is_kept = all(loss in (stores[name] if kind.sources else kept) for name, loss in others)
     count = [record["global_step"] for record in counting(journal) if "train_loss" in record]
     steps = list(kind.steps)
     if kind.resume == FROM_CHECKPOINT:  # a Trainer that is continued after its last step trains one more
         steps += range(steps[-1] + 1, max((step for step, _ in kept), default=0) + 1)
     if kind.keeps_late:
-        steps = sorted({step for step, _ in kept})
-    exact = recorded == kept and count == steps
+        steps = sorted({step for store in stores.values() for step, _ in store})
+    exact = recorded == kept and is_kept and count == steps
     if recorded != kept:
         at = next(n for n in range(len(kept) + 1) if recorded[: n + 1] != kept[: n + 1])
         print(f"  from value {at} on recorded {recorded[at : at + 4]}, stored {kept[at : at + 4]}")
     attempts = max(int(str(record["attempt"])) for record in journal)
     print(
-        f"  {run.name}: {attempts} attempts, {len(kept)} stored, {len(recorded)} recorded, "
-        f"{len(count)} count: {'exact' if exact else 'NOT EXACT'}"
+        f"  {run.name}: {attempts} attempts, {len(kept)} stored, {len(recorded)} recorded, {len(others)} "
+        f"stand in, {len(count)} count of {len(steps)}: {'exact' if exact else 'NOT EXACT'}"
     )
     return exact
 
