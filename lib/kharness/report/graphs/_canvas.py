@@ -1,4 +1,4 @@
-"""The look that all graphs share: style, colors, titles, notes, and panels that grow with the matrix."""
+"""The look that all graphs share: style, colors, titles and notes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ BACKDROP = "#cfcfcf"
 # Color is never the only difference.
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-# Above this a figure becomes small multiples, one variant in each.
-MAX_TOGETHER = len(PALETTE)
-MAX_PANELS = 120
 DPI = 150
 
 # Inches around the plots.
@@ -132,28 +129,13 @@ def folded(label: str, width: int, lines: int = 2) -> str:
     return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in found)
 
 
-def dress_rows(axes: Axes, labels: Sequence[str], above: float = 0.6) -> None:
-    """A row per label, the first on top, on lines along the other axis alone."""
+def dress_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """A row per label, the first on top; names of rows need no ticks, no grid and no axis."""
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -above)
-    bare_rows(axes)
-
-
-def bare_rows(axes: Axes) -> None:
-    """Names of rows need no ticks, no grid and no axis."""
+    axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-
-
-def label_outer(panels: Sequence[Axes], columns: int, x_label: str, y_label: str) -> None:
-    """Axis titles on the left and lowest panels alone; the others share them."""
-    for i, axes in enumerate(panels):
-        if i % columns == 0:
-            axes.set_ylabel(y_label)
-        if i + columns >= len(panels):
-            axes.set_xlabel(x_label)
-            axes.tick_params(labelbottom=True)
 
 
 def _shortened(lead: str, names: list[str], limit: int = 120) -> str:

@@ -55,6 +55,7 @@ _DOTS: Mapping[str, Mapping[str, Any]] = {
     "point": {"marker": "o", "ms": 6},
     "point soft": {"marker": "o", "ms": 6, "alpha": 0.55, "mec": "none"},
     "point hollow": {"marker": "o", "ms": 6, "mfc": "white"},
+    **{f"point c{i}": {"marker": MARKERS[i], "ms": 6, "color": color} for i, color in enumerate(PALETTE)},
     "missed": {"marker": "x", "ms": 6, "mew": 1.5, "color": ALARM},
     **{f"dot {tone}": {"marker": "o", "ms": 8, "color": color} for tone, color in _TONES.items()},
     **{
@@ -93,9 +94,16 @@ def figure_of(
     """
     if not pictures:
         return nothing_to_draw(title, summary.title, summary, nothing)
-    columns = 2 if len(pictures) > 1 and all(isinstance(one, Plot) for one in pictures) else 1
+    plots_alone = len(pictures) > 1 and all(isinstance(one, Plot) for one in pictures)
+    small = plots_alone and len(pictures) > 4
+    columns = 4 if small else 2 if plots_alone else 1
     left, right = max(map(_left, pictures)), max(map(_right, pictures))
-    across = left + _WIDTH + right
+    # Of many small ones the words beside the last frame are those of all.
+    beside, right = (right, 0.1) if small else (0.0, right)
+    share = {1: 1.0, 2: 0.75, 4: 0.45}[columns]
+    wide, tall = share * _WIDTH, share * _HEIGHT
+    across = left + wide + right
+    width = columns * across + beside
     letters = int((across - LEFT) / _LETTER)
     heads = [_wrapped(_heading(one, title), int(letters / 1.15)) for one in pictures]
     feet = [_wrapped("" if isinstance(one, Plot) else one.caption, letters) for one in pictures]
@@ -103,42 +111,34 @@ def figure_of(
         _LINE * len(head) + (0.3 if isinstance(one, RowPlot) and one.legend else 0.08)
         for one, head in zip(pictures, heads, strict=True)
     ]
-    heights = [_height(one) for one in pictures]
+    heights = [tall if isinstance(one, Plot) else 0.2 + _ROW * len(one.rows) for one in pictures]
     places = [
-        up + tall + 0.42 + _LINE * len(foot) for up, tall, foot in zip(above, heights, feet, strict=True)
+        up + high + 0.55 + _LINE * len(foot) for up, high, foot in zip(above, heights, feet, strict=True)
     ]
     rows = [max(places[i : i + columns]) for i in range(0, len(places), columns)]
     lines = dict.fromkeys(one for plot in pictures if isinstance(plot, Plot) for one in plot.said)
     subtitle = "\n".join([summary.title, *_wrapped("  ".join(lines), columns * letters)])
     head = 0.16 * (subtitle.count("\n") - 1)
-    figure = canvas(
-        columns * across, sum(rows) + head - 0.5, title, subtitle, [*notes(summary, without), *said]
-    )
+    figure = canvas(width, sum(rows) + head - 0.6, title, subtitle, [*notes(summary, without), *said])
     full = figure.get_figheight()
     for i, one in enumerate(pictures):
         top = full - HEAD - head - sum(rows[: i // columns]) - above[i]
         from_left = left + i % columns * across
-        axes = figure.add_axes(
-            (
-                from_left / (columns * across),
-                (top - heights[i]) / full,
-                _WIDTH / (columns * across),
-                heights[i] / full,
-            )
-        )
+        box = (from_left / width, (top - heights[i]) / full, wide / width, heights[i] / full)
+        axes = figure.add_axes(box)
         if isinstance(one, Plot):
-            _draw_plot(axes, one, _beside(one, title))
+            _draw_plot(axes, one, _beside(one, title), small, names=not small or i == columns - 1)
         else:
             _draw_rows(axes, one)
         axes.set_xlabel(_label(one, title))
-        at = LEFT + i % columns * across
+        at = from_left if small else LEFT + i % columns * across
         below = {"fontsize": 8.5, "va": "top", "color": SOFT, "linespacing": 1.35}
-        figure.text(at / (columns * across), (top - heights[i] - 0.45) / full, "\n".join(feet[i]), **below)
+        figure.text(at / width, (top - heights[i] - 0.45) / full, "\n".join(feet[i]), **below)
         figure.text(
-            at / (columns * across),
+            at / width,
             (top + above[i]) / full,
             "\n".join(heads[i]),
-            fontsize=10.5,
+            fontsize=9 if small else 10.5,
             va="top",
             color=INK,
             linespacing=1.2,
@@ -169,10 +169,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [line for part in text.split("\n") for line in textwrap.wrap(part, width)]
 
 
-def _height(one: Picture) -> float:
-    return _HEIGHT if isinstance(one, Plot) else 0.2 + _ROW * len(one.rows)
-
-
 def _left(one: Picture) -> float:
     """Return inches for what is left of a frame."""
     return 1.0 if isinstance(one, Plot) else 0.4 + _LETTER * 1.06 * max(len(row.name) for row in one.rows)
@@ -188,15 +184,16 @@ def _right(one: Picture) -> float:
     return 0.3 + (0.4 + _LETTER * max(map(len, words)) if words else 0.0)
 
 
-def _draw_plot(axes: Axes, plot: Plot, y_label: str) -> None:
+def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool) -> None:
     from matplotlib.lines import Line2D
 
     for one in plot.strands:
         _draw_strand(axes, one, plot.x, plot.y)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.set_xticks([at / 100 for at, _ in plot.x_ticks], [text for _, text in plot.x_ticks])
-    axes.set_yticks([1 - at / 100 for at, _ in plot.y_ticks], [text for _, text in plot.y_ticks])
+    x_ticks, y_ticks = (ticks[:: 1 + small] for ticks in (plot.x_ticks, plot.y_ticks))
+    axes.set_xticks([at / 100 for at, _ in x_ticks], [text for _, text in x_ticks])
+    axes.set_yticks([1 - at / 100 for at, _ in y_ticks], [text for _, text in y_ticks])
     axes.set_ylabel(y_label)
     for left, top, text in plot.names:
         before = left > 55
@@ -209,9 +206,9 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str) -> None:
             va="center",
             color=PALETTE[0],
         )
-    for top, text, color in plot.ends:
+    for top, text, color in plot.ends if names and not small else ():
         axes.text(1.015, 1 - top / 100, text, color=PALETTE[color], va="center", fontweight="bold")
-    if plot.legend and not plot.ends:
+    if plot.legend and names and (small or not plot.ends):
         handles = [
             Line2D([], [], color=PALETTE[color], lw=2.4, label=folded(text, _LABEL))
             for text, color in plot.legend

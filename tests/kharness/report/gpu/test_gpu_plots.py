@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kharness.report.gpu.columns import MAX_POINTS
+from kharness.report.graphs import GRAPH_MODULES, gpu_graphs
 from kharness.report.plots.gpu_plots import gpu_plots
 from kharness.report.plots.plot import Plot
 from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
@@ -221,7 +222,12 @@ def test_of_many_variants_the_ends_are_drawn_and_few_where_they_are_alike(tmp_pa
         values = EVEN | {"memory": 512.0 * int(rate), "power": 100.0 - int(rate) / 10}
         write_samples(cell, 1, 1, lambda number, gpu: values)  # noqa: B023, called at once
         write_ranks(cell, [0.009, 0.0094 if rate == "7" else 0.009])
-    memory, _, waits, power, _ = gpu_plots(collect(made.directory))
+    memory, _, waits, power, _, over_time = gpu_plots(collect(made.directory))
+    assert isinstance(over_time, Plot)
+    assert (over_time.title, [text for text, _ in over_time.legend]) == (
+        "Memory of a run peaks at 11.0 of 24.0 GiB, with learning_rate=22",
+        ["learning_rate=22", "learning_rate=1"],
+    )
     assert isinstance(memory, RowPlot)
     assert isinstance(waits, RowPlot)
     assert isinstance(power, RowPlot)
@@ -235,3 +241,33 @@ def test_of_many_variants_the_ends_are_drawn_and_few_where_they_are_alike(tmp_pa
     assert [row.words for row in waits.rows] == ["1.8 %", *["0.0 %"] * 5]
     assert power.title == "GPUs draw 98 to 100 W on average in all variants"
     assert [row.name.partition("=")[2] for row in power.rows] == ["1", "2", "3", "20", "21", "22"]
+
+
+def test_pictures_of_a_matrix_have_a_line_per_run_and_the_limits_of_bands(tmp_path: Path, make: Make) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
+    for optimizer, power in (("sgd", 100.0), ("adam", 300.0)):
+        cell = made.add({"OPTIMIZER": optimizer}, training([2.0, 1.0], [0.5], 0.5))
+        write_samples(cell, 3, 2, lambda number, gpu: EVEN | {"power": power + 20 * gpu})  # noqa: B023, called at once
+    summary = collect(made.directory)
+    figures = {name: GRAPH_MODULES.load(name).draw(summary) for name in gpu_graphs()}
+    headings = {
+        name: [text.get_text() for text in figure.texts if text.get_fontsize() == 10.5]
+        for name, figure in figures.items()
+    }
+    assert headings == {
+        "gpu_load_balance_analysis": ["How far GPUs are from one another"],
+        "gpu_memory_comparison": [
+            "Memory peaks at 12.0 GiB in all variants",
+            "All GPUs together peak at 24.0 GiB in all variants",
+        ],
+        "gpu_memory_timeline": ["Memory of a run peaks at 24.0 of 48.0 GiB in all variants"],
+        "gpu_power_temperature": [
+            "Power of a run peaks at 620 W, with adam",
+            "The hottest GPU reaches 60 °C in all variants",
+        ],
+        "per_gpu_memory_breakdown": ["GPU 0: 12.00 of 24.0 GiB", "GPU 1: 12.00 of 24.0 GiB"],
+    }
+    balance = figures["gpu_load_balance_analysis"].axes[0]
+    # Means of 100 and 120 W are 10 W from their mean, of 300 and 320 as many.
+    assert [text.get_text() for text in balance.texts] == ["power 9.1 % Good", "power 3.2 % Excellent"]
+    assert [label.get_text() for label in balance.get_yticklabels()] == ["optimizer-sgd", "optimizer-adam"]
