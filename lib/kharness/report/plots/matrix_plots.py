@@ -185,7 +185,8 @@ def _plot_over(
                 ends |= {round(xs[-1] / one.xs[-1], 9)}
     if not strands or (len(ends) < 2 and not axis.always):
         return None
-    plot = plot_of(metric.name, metric.title, strands, x_label=axis.label, scale=metric.kind)
+    drawn, equal = in_turns(strands)
+    plot = plot_of(metric.name, metric.title, drawn, x_label=axis.label, scale=metric.kind, said=equal)
     return replace(plot, title=f"{metric.title}, {axis.words}", in_words=plot.alt)
 
 
