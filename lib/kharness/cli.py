@@ -394,10 +394,11 @@ def _folder(words: Sequence[str]) -> list[str]:
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Import the metrics another tracker has stored as a new run."""
     from kharness.runs.latest import shown
-    from monitoring.bridge.importing import import_run
+    from monitoring.bridge.importing import import_run, place_for
     from monitoring.counts import counted
 
-    directory = options.results.absolute() / (options.name or options.source.resolve().stem)
+    results = options.results.absolute()
+    directory = results / options.name if options.name else place_for(options.source, results)
     count = import_run(options.source, directory, project=Path.cwd().name or "runs")
     print(f"{counted(count, 'record')} imported into {shown(directory)}")
     return 0

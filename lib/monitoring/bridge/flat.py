@@ -29,8 +29,14 @@ def flattened(values: Mapping[str, object], above: str = "") -> Iterator[tuple[s
 
 
 def reported(row: Mapping[str, object], place: int) -> Reported:
-    """Return a row of a table; columns that say its step and time are no values."""
-    values = dict(flattened(row))
+    """Return a row of a table; columns that say its step and time are no values.
+
+    ValueError for one that is nested as deep as Python can go.
+    """
+    try:
+        values = dict(flattened(row))
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
     step = None
     for name in STEPS:
         if name in values and (step := as_step(values[name])) is not None:

@@ -16,6 +16,7 @@ from monitoring.bridge.recorder import Followed, Recorder, late
 from monitoring.bridge.source import Lines, MetricSource, Reported, Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.jsonl import JsonLinesSource
+from monitoring.bridge.sources.output import OutputSource
 from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
 from monitoring.errors import RunDirectoryError
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
@@ -182,8 +183,11 @@ class Bridge:
         self.recorder.record(time.time())
         return is_new
 
-    def drain(self, has_rest: Callable[[], bool]) -> None:
-        """Read until nothing comes any more, for at most DRAIN seconds, and record everything."""
+    def drain(self, has_rest: Callable[[], bool], *, is_complete: bool) -> None:
+        """Read until nothing comes any more, for at most DRAIN seconds, and record everything.
+
+        Of a program that `is_complete`, what it has printed last of the test set is its result.
+        """
         until = time.monotonic() + DRAIN
         quiet_since = time.monotonic()
         while True:
@@ -198,6 +202,10 @@ class Bridge:
             time.sleep(0.1)
         self._take_last_lines()
         self.recorder.record(time.time(), all_of_it=True)
+        for source, progress in self._readers:
+            if is_complete and isinstance(source, OutputSource) and source.of_test:
+                self.recorder.take(progress, Reported(source.of_test, progress.read_to), time.time())
+                self.recorder.record(time.time(), all_of_it=True)
 
     def described(self) -> str:
         """Return one line on what was found, or on the lines that were seen last."""
@@ -303,11 +311,10 @@ class Bridge:
                         self._said_at_end = reported.values
                     else:
                         self.recorder.take(progress, reported, now)
-                if isinstance(source, JsonLinesSource):
-                    self._note(source, source.left_out)
+                self._note(source, source.left_out)
             except FileNotFoundError:
                 continue  # a program may remove what it wrote; what was read is recorded
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a file holds, the program goes on
                 self._complaints[source.path] = self._complaints.get(source.path, 0) + 1
                 if self._complaints[source.path] == TELL_COMPLAINT_AFTER:
                     say(f"warning: {source.path} cannot be read now: {error}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitoring.bridge.recorder import Followed, Recorder
-from monitoring.bridge.source import Lines, MetricSource, files_below
+from monitoring.bridge.source import Database, Lines, MetricSource, files_below
 from monitoring.bridge.sources import richness
 from monitoring.bridge.sources.csv import CsvSource
 from monitoring.bridge.sources.jsonl import JsonLinesSource
@@ -19,9 +19,10 @@ from monitoring.bridge.sources.tensorboard import CURVES, EVENT_FILE, Tensorboar
 from monitoring.bridge.sources.trackio import TrackioSource
 from monitoring.bridge.sources.wandb import WandbSource
 from monitoring.counts import counted
-from monitoring.errors import UserError
+from monitoring.errors import RunDirectoryError, UserError
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.journal import say
+from monitoring.journal.run_json import read_run_json
 from monitoring.run import Run
 from monitoring.trackers._event_file import events_after
 from monitoring.trackers._wandb_log import HEADER, read_log
@@ -55,6 +56,32 @@ def sources_at(path: Path) -> list[MetricSource]:
     return sorted(found, key=lambda source: -richness(source.kind))
 
 
+def place_for(path: Path, results: Path) -> Path:
+    """Return RESULTS/NAME for a source, with the name of its folder in front where that is another source's.
+
+    NothingToImportError where it is this source's.
+    """
+    source = path.resolve()
+    names = (source.stem, f"{source.parent.name}_{source.stem}")
+    numbered = (f"{names[1]}_{number}" for number in itertools.count(2))
+    for directory in (results / name for name in itertools.chain(names, numbered)):
+        if not (directory / JOURNAL).exists():
+            return directory
+        if _imported_from(directory) == source:
+            raise NothingToImportError(
+                f"{path} was imported before, into {directory}", hint="remove that, or give --name"
+            )
+    raise AssertionError
+
+
+def _imported_from(directory: Path) -> Path | None:
+    """Return the source that a run was imported from; None for others."""
+    with contextlib.suppress(RunDirectoryError):
+        source = read_run_json(directory)["attempts"][0].get("imported_from")
+        return Path(source).resolve() if isinstance(source, str) else None
+    return None
+
+
 def import_run(path: Path, directory: Path, *, project: str, agent: bool = True) -> int:
     """Record what the stores at a path hold as a run of its own, and return how many records that are.
 
@@ -84,12 +111,12 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
                 _take_all(
                     recorder, source, recorder.sources.setdefault(number, Followed(number, source.kind))
                 )
-            except (OSError, ValueError, sqlite3.Error) as error:
+            except (OSError, ValueError, TypeError) as error:
                 recorder.record(time.time(), all_of_it=True)
                 where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
                 raise NothingToImportError(where, hint=f"{directory} has what could be read") from error
             cut_off = _cut_off(source, recorder.sources[number].read_to)
-            for note in filter(None, (getattr(source, "left_out", ""), cut_off)):
+            for note in filter(None, (source.left_out, cut_off)):
                 say(f"note: {source.path.name} {note}")
         recorder.record(time.time(), all_of_it=True)
     return recorder.count
@@ -149,7 +176,6 @@ def _of_file(path: Path) -> Iterator[Any]:
 def _columns(path: Path) -> set[str]:
     """Return the columns of a database's table `metrics`; none of what is no such database."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
-            return {row[1] for row in found.execute("PRAGMA table_info(metrics)")}
-    except sqlite3.Error:
+        return {row[1] for row in Database(path.absolute()).rows("PRAGMA table_info(metrics)")}
+    except ValueError:
         return set()

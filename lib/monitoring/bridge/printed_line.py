@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
+import signal
 from collections.abc import Sequence
+from types import FrameType
 
 from monitoring.errors import UserError
 
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
+NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
 
 # A terminal's colors and other escapes (ECMA-48).
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -62,8 +65,25 @@ PAIR = re.compile(
 )
 MEASURED = re.compile(rf"(?:^|[_/.-])(?:{MEASURES})$", re.IGNORECASE)
 
+# A line that says what came out on the test set, and nothing else; a step or an epoch it does not name.
+# No part of it gives back what it took: a line of ten thousand characters costs no time.
+OF_MEASURE = rf"((?>{MEASURES}))(?:\s*+[:=]\s*+|\s++)((?>{NUMBER}))"
+OF_TEST = re.compile(
+    r"(?:final\s++)?test(?:[\s_/-]++set)?+[\s_/:-]++"
+    rf"(?:(?:test[\s_/-]++)?+{OF_MEASURE}\s*+%?+[\s,;|/]*+)++",
+    re.IGNORECASE,
+)
+
 # A bar draws the same numbers again and again, so how often a line comes says nothing of steps.
 PROGRESS_BAR = re.compile(r"%\||it/s\b|s/it\b")
+
+
+# Seconds of this process that a regular expression of the user's has for one line: programs print thousands.
+MOST_SECONDS = 1.0
+
+
+class SlowPatternError(UserError):
+    """A regular expression goes back and forth in a line without an end."""
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
@@ -71,7 +91,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
     for pattern in patterns:
         try:
             names = re.compile(pattern).groupindex
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise UserError(f"--pattern {pattern} is no regular expression: {error}", hint=EXAMPLE) from error
         if not names.keys() - {"step"}:
             raise UserError(f"--pattern {pattern} names no metric", hint=EXAMPLE)
@@ -80,14 +100,16 @@ def check_patterns(patterns: Sequence[str]) -> None:
 def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, object], bool]:
     """Return the metrics of a line, and whether they are rounded as Hugging Face prints them.
 
-    `patterns` are regular expressions of the user's, which go before ours.
+    `patterns` are regular expressions of the user's, which go before ours. SlowPatternError for one that
+    takes too long.
     """
     if not any(character.isdigit() for character in line):
         return {}, False
     text = ESCAPES.sub("", line).strip()
-    known = (pattern for words, pattern in KNOWN_LINES if words in text)
-    for pattern in (*patterns, *known):
-        if match := re.search(pattern, text):  # which compiles it once
+    own = (_search(pattern, text) for pattern in patterns)
+    known = (re.search(pattern, text) for words, pattern in KNOWN_LINES if words in text)
+    for match in itertools.chain(own, known):  # each compiles its pattern once
+        if match:
             groups = match.groupdict().items()
             return {
                 name.replace("__", "/"): _number(value) for name, value in groups if value is not None
@@ -96,6 +118,32 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
         # that of a whole training ends it: its mean loss is no step's
         return ({} if "train_runtime" in match[0] else _dict(match[0])), True
     return {name: _number(value) for name, value in named_numbers(text).items()}, False
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    """Search as `re.search` does, for MOST_SECONDS at most."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise SlowPatternError(pattern)
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+        return re.search(pattern, text)  # which looks for signals all the time
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def values_of_test(line: str) -> dict[str, object]:
+    """Return the metrics of a line that says nothing but them, and of the test set: `Test loss: 0.4`."""
+    text = ESCAPES.sub("", line).strip()
+    if not OF_TEST.fullmatch(text):
+        return {}
+    return {
+        f"test/{name.lower()}": _number(number)
+        for name, number in re.findall(OF_MEASURE, text, re.IGNORECASE)
+    }
 
 
 def named_numbers(text: str) -> dict[str, str]:

@@ -93,6 +93,8 @@ class Recorder:
         """Whether the attempt before has read its sources to their end."""
         self.last_seq = 0
         """The last record before this attempt."""
+        self._highest = 0
+        """The highest step of all attempts: an attempt that has said none yet stands there."""
         self._tested: dict[str, float] = {}
         """Last values on the test split, by name."""
         self.left_out = LeftOut()
@@ -137,6 +139,7 @@ class Recorder:
     def _see(self, event: str, step: int | None, fields: Mapping[str, object]) -> None:
         if event == "step" and step is not None:
             self.first_step = step if self.first_step is None else min(step, self.first_step)
+            self._highest = max(step, self._highest)
         if event == "eval" and fields.get("split") == "test":
             self._tested |= {
                 name: value
@@ -260,6 +263,8 @@ class Recorder:
         records = list(self._records(progress, last, values, times[0] if times else read))
         mark = {"by": progress.kind, "source": progress.number, "read": read}
         for number, (event, step, at, fields) in enumerate(records, 1):
+            if REPORTED in fields:  # a metric of that name
+                fields = {f"{name}_" if name == REPORTED else name: fields[name] for name in fields}
             if progress.skip:
                 progress.skip -= 1
                 continue
@@ -283,7 +288,7 @@ class Recorder:
         step = last.step
         if step is None:
             is_step = any(measured(name)[0] is None for name in values)
-            progress.steps = max(progress.steps, 0 if is_step else self.last_step) + is_step
+            progress.steps = max(progress.steps, 0 if is_step else self.last_step or self._highest) + is_step
             step = progress.steps
         progress.steps = max(progress.steps, step)
         self.last_step = max(self.last_step, step)

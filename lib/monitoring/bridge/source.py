@@ -39,6 +39,8 @@ class MetricSource:
     """The module's name: `wandb`."""
     note = ""
     """How exact its values are; empty for a source that keeps every digit at once."""
+    left_out = ""
+    """A sentence on the first thing in it that is no metric."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,12 +89,38 @@ class Database(MetricSource):
         import sqlite3  # no program waits for it
 
         try:
-            # sqlite.org/uri.html; the path may have any character
-            address = f"{self.path.as_uri()}?mode=ro"
-            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as found:
-                yield from found.execute(query, values)
+            yield from _answers(self.path, query, values)
         except sqlite3.Error as error:
-            raise ValueError(f"{self.path.name}: {error}") from error
+            if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
+                raise ValueError(f"{self.path.name}: {error}") from error
+            # its writer was killed in the middle, and SQLite would first undo what that had begun
+            self.left_out = "was cut off while it was written: what was not complete is left out"
+            with _copied(self.path) as copy:
+                try:
+                    yield from _answers(copy, query, values, mode="rw")
+                except sqlite3.Error as other:
+                    raise ValueError(f"{self.path.name}: {other}") from other
+
+
+def _answers(path: Path, query: str, values: Sequence[object], *, mode: str = "ro") -> Iterator[tuple]:  # type: ignore[type-arg]
+    import sqlite3  # as above
+
+    # sqlite.org/uri.html; the path may have any character
+    address = f"{path.as_uri()}?mode={mode}"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as found:
+        yield from found.execute(query, values)
+
+
+@contextlib.contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """Give a database and its journal in another place, where they may be changed."""
+    import shutil  # as above
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (path.name, f"{path.name}-journal"):
+            shutil.copyfile(path.with_name(name), Path(folder, name))
+        yield Path(folder, path.name)
 
 
 # In the stores of a run: the processes that were its program, a line for each attempt. Its time is that at

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.bridge.importing import NothingToImportError, import_run
+from monitoring.bridge.importing import NothingToImportError, import_run, place_for
 from monitoring.journal.run_json import read_run_json
 
 from ...warm_python import WarmPython
+from .conftest import Bridged
 from .test_sources import LOSSES, STEPS, ours, records
 
 
@@ -129,6 +130,75 @@ def test_line_that_is_no_json_is_left_out_and_said(
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("step,loss\n1,0.5\n2,nan\n", ""),
+        ("step,phase,loss\n1,train,0.5\n", ""),
+        ("step,loss\n1,0.5\n2,n/a\n", "the column loss, row 2, which is no metric: 'n/a'"),
+        ("step;loss;acc\n1;0,5;0.9\n2;1;0.9\n", "the column loss, row 1, which is no metric: '0,5'"),
+        ("\ufeffstep\tloss\n1\t0.5\n", ""),
+    ],
+)
+def test_text_in_a_column_of_numbers_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    import_run(tmp_path / "a.csv", tmp_path / "run", project="p", agent=False)
+    assert [one["global_step"] for one in records(tmp_path / "run", "step")] == [1, 2][: text.count("\n") - 1]
+    assert capsys.readouterr().err == (f"note: a.csv has text in {said}\n" if said else "")
+
+
+def test_database_whose_writer_was_killed_is_read_to_what_was_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a hot journal, which a reader that must not write cannot roll back."""
+    database = tmp_path / "m.db"
+    written = f"""
+import os, sqlite3
+to = sqlite3.connect({str(database)!r})
+to.execute("PRAGMA cache_size = 2")  # so that what is not complete is in the file, too
+to.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp, step, metrics)")
+row = "INSERT INTO metrics (step, metrics) VALUES (?, ?)"
+to.executemany(row, [(step, '{{"loss": 0.5}}') for step in (1, 2)])
+to.commit()
+to.executemany(row, [(step, '{{"loss": 0.5}}') for step in range(3, 2000)])
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", written], check=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {"m.db", "m.db-journal"}
+    assert import_run(database, tmp_path / "run", project="p", agent=False) == 2
+    assert [one["global_step"] for one in records(tmp_path / "run", "step")] == [1, 2]
+    said = "note: m.db was cut off while it was written: what was not complete is left out\n"
+    assert capsys.readouterr().err == said
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b'{"step":1,"loss":' + b"[" * 100_000 + b"]" * 100_000 + b'}\n{"step":2,"loss":3}\n'),
+        ("a.jsonl", b'{"a":' * 990 + b"1" + b"}" * 990 + b'\n{"step":2,"loss":3}\n'),
+        ("a.csv", b"step,loss\n2,3\n3," + b"x" * 200_000 + b"\n"),
+        ("events.out.tfevents.1", b"\xff" * 100),
+        ("events.out.tfevents.1", bytes(100)),
+        ("a.wandb", b":W&B\0\0\0" + b"\xff" * 100),
+    ],
+)
+def test_whatever_a_followed_file_holds_the_program_goes_on(
+    tmp_path: Path, bridged: Bridged, name: str, content: bytes
+) -> None:
+    write = f"open({name!r}, 'wb').write({content!r}); print('step 5: acc 0.5')"
+    (tmp_path / "writes.py").write_text(write)
+    options = ("--follow", str(tmp_path / name))
+    ended = bridged(tmp_path / "run", sys.executable, "writes.py", options=options)
+    rows = [(one["global_step"], one.get("train_loss"), one.get("acc")) for one in
+            records(tmp_path / "run", "step")]  # fmt: skip
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+    assert sorted(rows) == [*([(2, 3, None)] if name in ("a.jsonl", "a.csv") else []), (5, None, 0.5)]
+
+
 def test_what_cannot_be_read_to_its_end_is_no_complete_run(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "m.db")) as broken:
         broken.execute("CREATE TABLE metrics (key, value, is_nan)")  # and nothing else of MLflow's
@@ -144,3 +214,20 @@ def test_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kharness", "import", "a.jsonl"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "1 record imported into results/a\n")
+
+
+def test_files_of_one_name_become_runs_of_their_own(tmp_path: Path) -> None:
+    for folder in ("a", "b", "c/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "metrics.csv").write_text("step,loss\n1,2\n")
+
+    def place(source: str) -> str:
+        directory = place_for(tmp_path / source, tmp_path / "results")
+        import_run(tmp_path / source, directory, project="p", agent=False)
+        return directory.name
+
+    sources = [f"{folder}/metrics.csv" for folder in ("a", "b", "c/b")]
+    assert [place(source) for source in sources] == ["metrics", "b_metrics", "b_metrics_2"]
+    for source in (*sources, "c/../b/metrics.csv"):
+        with pytest.raises(NothingToImportError, match="was imported before"):
+            place(source)

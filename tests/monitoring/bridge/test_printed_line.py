@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.bridge.printed_line import named_numbers
+from monitoring.bridge.printed_line import check_patterns, named_numbers, values_of_test
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources.output import OutputSource
+from monitoring.errors import UserError
 
 COUNT_ON = [
     ("step 20 loss 0.1670", {"step": "20", "loss": "0.1670"}),
@@ -79,3 +80,40 @@ def test_output_of_the_mnist_example_and_of_a_line_with_names(tmp_path: Path) ->
         Reported({"test/loss": 0.0567, "test/accuracy_percent": 98}, ends[1]),
         Reported({"loss": 0.5}, ends[2], 20),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("test loss 0.4", {"test/loss": 0.4}),
+        ("Final test loss: 0.4", {"test/loss": 0.4}),
+        ("Test Loss: 0.12 | Test Acc: 92.1%", {"test/loss": 0.12, "test/acc": 92.1}),
+        ("Test set: accuracy 0.9, f1=0.8", {"test/accuracy": 0.9, "test/f1": 0.8}),
+        ("test acc@5: 0.9", {"test/acc@5": 0.9}),
+        ("test acc@15", {}),
+        ("best test loss 0.35", {}),
+        ("test loss improved from 0.5 to 0.4", {}),
+        ("test loss 0.4 (before 0.5)", {}),
+        ("test accuracy: 9812/10000", {}),
+        ("latest loss 0.3", {}),
+        (f"test loss 1{' ' * 9000}x", {}),  # in which an expression that goes back would go on for hours
+    ],
+)
+def test_line_that_says_what_came_out_on_the_test_set_and_nothing_else(
+    line: str, values: dict[str, float]
+) -> None:
+    assert values_of_test(line) == values
+
+
+def test_pattern_that_never_ends_is_used_no_more(tmp_path: Path) -> None:
+    (tmp_path / "output.log").write_text(f"loss 0.5 {'a' * 60}!\nmy 3\nstep 4 loss 2\n")
+    endless = r"(?P<x>(a+)+)$"
+    source = OutputSource(tmp_path / "output.log", [endless, r"my (?P<my>\d+)"])
+    assert [one.values for one in source.read(0)] == [{"my": 3}, {"loss": 2}]
+    assert source.left_out == f"has a line on which --pattern {endless} took 1 s: it is used no more"
+
+
+@pytest.mark.parametrize("pattern", ["(?P<a>x{99999999999})", "(?P<a>" + "(" * 5000 + ")" * 5001])
+def test_pattern_that_is_too_large_is_refused(pattern: str) -> None:
+    with pytest.raises(UserError, match="is no regular expression"):
+        check_patterns([pattern])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from monitoring.bridge.source import CUT_OFF, Lines, Reported, Watched, files_below
 from monitoring.journal.files import METRICS_CSV
@@ -12,6 +14,9 @@ from monitoring.journal.files import METRICS_CSV
 FOLDER = "lightning_logs"
 
 RICHNESS = 40
+
+# The first that a header has parts its columns: a spreadsheet of a country with decimal commas writes `;`.
+DELIMITERS = (",", ";", "\t")
 
 
 def find(watched: Watched) -> Iterator[CsvSource]:
@@ -30,6 +35,13 @@ class CsvSource(Lines):
     kind = "csv"
     _seen: tuple[int, int] | None = None
 
+    def __init__(self, path: Path, *, is_whole: bool = False) -> None:
+        super().__init__(path, is_whole=is_whole)
+        self._numeric: set[str] = set()
+        """Columns in which there are numbers."""
+        self._texts: dict[str, tuple[int, str]] = {}
+        """Columns in which there is something else -> the first line that has it, and what."""
+
     def place_at(self, size: int) -> int:
         """Return the count of rows in the first `size` bytes."""
         import csv  # no program waits for it
@@ -46,11 +58,12 @@ class CsvSource(Lines):
         number = 0
         for number, row in enumerate(self._rows(), 1):
             if number > place:
-                yield _reported(row, number)
+                yield self._reported(row, number)
         if number < place:  # begun anew, by a program that keeps no rows
             for number, row in enumerate(self._rows(), 1):
-                yield _reported(row, number)
+                yield self._reported(row, number)
         self._seen = now
+        self.left_out = self._said_of_text()
 
     def cut_off(self, place: int) -> str:
         """Say that the last line has no end; empty for a whole one."""
@@ -62,18 +75,37 @@ class CsvSource(Lines):
         return "has a last line without an end: its last number may lack digits" if self.is_whole else CUT_OFF
 
     def _rows(self) -> Iterator[dict[str, str]]:
+        """Yield the rows; ValueError for what is no CSV."""
         import csv  # as above
 
-        with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
+        # spreadsheets begin a file with a mark of its encoding
+        with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             lines = (line for line in file if self.is_whole or line.endswith("\n"))
-            yield from csv.DictReader(lines)
+            header = next(lines, "")
+            delimiter = next((sign for sign in DELIMITERS if sign in header), ",")
+            try:
+                yield from csv.DictReader(itertools.chain([header], lines), delimiter=delimiter)
+            except csv.Error as error:
+                raise ValueError(f"{self.path.name}: {error}") from error
 
+    def _reported(self, row: Mapping[str, str], number: int) -> Reported:
+        from monitoring.bridge.flat import reported  # as above
 
-def _reported(row: Mapping[str, str], number: int) -> Reported:
-    from monitoring.bridge.flat import reported  # as above
+        # cells beyond the header have no name; empty ones were not reported
+        values = {name: _value(text) for name, text in row.items() if name and text}
+        for name, value in values.items():
+            if not isinstance(value, str):
+                self._numeric.add(name)
+            elif name not in self._texts:
+                self._texts[name] = (number, value)
+        return reported(values, number)
 
-    # cells beyond the header have no name; empty ones were not reported
-    return reported({name: _value(text) for name, text in row.items() if name and text}, number)
+    def _said_of_text(self) -> str:
+        """Say where text stands in a column of numbers; it is kept as text."""
+        for name, (row, text) in self._texts.items():
+            if name in self._numeric:
+                return f"has text in the column {name}, row {row}, which is no metric: {text[:60]!r}"
+        return ""
 
 
 def _value(text: str) -> object:

@@ -20,8 +20,6 @@ class JsonLinesSource(Lines):
     """A file of one object per line; other lines are passed over."""
 
     kind = "jsonl"
-    left_out = ""
-    """A sentence on the first line that is no JSON."""
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what stands in whole lines from a byte offset on."""
@@ -38,13 +36,14 @@ class JsonLinesSource(Lines):
                 place += len(line)
                 try:
                     row = _read(line)
+                    found = reported(row, place) if isinstance(row, dict) else None
                 except ValueError:
                     text = line.decode("utf-8", "replace").strip()[:60]
                     if is_ended and text and not self.left_out:
                         self.left_out = f"has a line that is no JSON, which is left out: {text!r}"
                     continue
-                if isinstance(row, dict):
-                    yield reported(row, place)
+                if found is not None:
+                    yield found
 
     def cut_off(self, place: int) -> str:
         """Say that the last line, after a place, has no end and is no JSON; empty for a whole one."""
@@ -62,4 +61,7 @@ def _read(line: bytes) -> Any:
     except orjson.JSONDecodeError:
         import json
 
-        return json.loads(line)
+        try:
+            return json.loads(line)
+        except RecursionError as error:  # nobody's metrics are nested so deep
+            raise ValueError(str(error)) from error

@@ -67,11 +67,13 @@ class OutputSource(MetricSource):
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         """`patterns` are regular expressions of the user's, which go before ours."""
         super().__init__(path)
-        self._patterns = patterns
+        self._patterns = list(patterns)
+        self.of_test: dict[str, object] = {}
+        """Values of the test set in lines without a step, since the last line with metrics of its own."""
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what is found in whole lines."""
-        from monitoring.bridge.printed_line import FOUR_DIGITS, printed_values  # no program waits for it
+        from monitoring.bridge.printed_line import FOUR_DIGITS, values_of_test  # no program waits for it
         from monitoring.journal.encoding.global_step import as_step
 
         for line, end in whole_lines(self.path, place):
@@ -79,7 +81,23 @@ class OutputSource(MetricSource):
             whole = line.rpartition(CUT_OFF)[2]
             # a progress bar draws over itself: what was printed after it counts
             for part in whole[:LONGEST].split(b"\r"):
-                found, is_rounded = printed_values(part.decode("utf-8", "replace"), self._patterns)
+                text = part.decode("utf-8", "replace")
+                found, is_rounded = self._values(text)
+                if not found and b"est" in part:
+                    self.of_test |= values_of_test(text)
                 if found:
+                    self.of_test.clear()
                     self.note = FOUR_DIGITS if is_rounded else self.note
                     yield Reported(found, end, as_step(found.pop("step", None)))
+
+    def _values(self, text: str) -> tuple[dict[str, object], bool]:
+        from monitoring.bridge.printed_line import MOST_SECONDS, SlowPatternError, printed_values  # as above
+
+        try:
+            return printed_values(text, self._patterns)
+        except SlowPatternError as error:
+            self._patterns.remove(error.message)
+            self.left_out = (
+                f"has a line on which --pattern {error.message} took {MOST_SECONDS:.0f} s: it is used no more"
+            )
+            return self._values(text)
