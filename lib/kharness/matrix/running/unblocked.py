@@ -16,7 +16,7 @@ class Unblocked:
         stream.flush()
         self._stream = stream
         self._terminal = _opened_again(stream) if stream.isatty() else None
-        self._waiting = b""
+        self._waiting = bytearray()  # megabytes of a long line leave it at the front, which copies no rest
         self._is_closed = False
 
     @property
@@ -36,7 +36,7 @@ class Unblocked:
         """Hand over what is taken."""
         while self._waiting and select.select([], [self._stream], [], 0)[1]:
             # A pipe that has room has room for so much; more may block all the same (select(2), pipe(7)).
-            piece = self._waiting[: select.PIPE_BUF]
+            piece = bytes(self._waiting[: select.PIPE_BUF])
             written = len(piece)
             if self._terminal is None:
                 self._hand_over(piece)
@@ -47,13 +47,13 @@ class Unblocked:
                     return
                 except OSError:  # closed
                     self._hand_over(piece)
-            self._waiting = self._waiting[written:]
+            del self._waiting[:written]
 
     def close(self) -> None:
         """Write the remaining output, when all work is done."""
         self._is_closed = True
-        self._hand_over(self._waiting)
-        self._waiting = b""
+        self._hand_over(bytes(self._waiting))
+        self._waiting.clear()
         if self._terminal is not None:
             os.close(self._terminal)
             self._terminal = None
@@ -65,9 +65,7 @@ class Unblocked:
 
 
 def _opened_again(stream: TextIO) -> int | None:
-    """Open a terminal once more: O_NONBLOCK belongs to the open file, which make and the shell share with us
-    (fcntl(2)), and whose writes would fail, too.
-    """
+    """A terminal as a file of our own: others who have it open keep writes that wait."""
     try:
         return os.open(os.ttyname(stream.fileno()), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:  # of another container
