@@ -158,13 +158,14 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     if options.dry_run:
         return dry_run(preview_run(given))
     if bridge is None:
-        from kharness.matrix.commands.planned import prepare_job
-        from kharness.matrix.supervise_single import supervise_single
+        from kharness.matrix.commands.planned import launcher_words, prepare_job
+        from kharness.matrix.supervise_single import next_lines, supervise_single
 
         launch = prepare_job(given)
         print(f"run: {shown(launch.directory)}", flush=True)
         with RunnerLock(launch.directory):
-            return supervise_single(launch, root=Path.cwd(), settings=settings)
+            told = partial(next_lines, launch, None, launcher_words(settings))
+            return supervise_single(launch, root=Path.cwd(), settings=settings, complete=told)
     launch = prepare_run(given, durable=False)  # the program would wait for the disk
     print(f"run: {shown(launch.directory)}", flush=True)
     from kharness.matrix.running.signals import Signals
@@ -393,12 +394,15 @@ def _folder(words: Sequence[str]) -> list[str]:
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Import the metrics another tracker has stored as a new run."""
+    from kharness.config.output import printable
     from kharness.runs.latest import shown
     from monitoring.bridge.importing import import_run, place_for
     from monitoring.counts import counted
 
     results = options.results.absolute()
-    directory = results / options.name if options.name else place_for(options.source, results)
+    if "/" in (name := options.name) or name in (".", "..") or not name.isprintable() or len(name) > 200:
+        raise MatrixError(f"--name {printable(name)} is no name of a run", hint="--name baseline")
+    directory = results / name if name else place_for(options.source, results)
     count = import_run(options.source, directory, project=Path.cwd().name or "runs")
     print(f"{counted(count, 'record')} imported into {shown(directory)}")
     return 0

@@ -22,6 +22,8 @@ OF_MATRIX = (
     *("--axis", "--baseline", "--better", "--budget", "--early-stopping", "--gpus-per-cell", "--jobs"),
     *("--keep-going", "--metric", "--quarantine", "--retries", "--timeout"),
 )
+MOST_TRIALS = 100_000
+MOST_DIGITS = 9
 # Targets of make that judge.
 JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
@@ -249,20 +251,26 @@ def _takes_sweep(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
     parser.add_argument("--method", choices=("grid", "random", "tpe"), default="",
                         help="default: tpe where a range has no grid, else grid")  # fmt: skip
-    parser.add_argument("--trials", type=_count, default=20, metavar="N", help="of a search; default: 20")
+    parser.add_argument("--trials", type=_trials, default=20, metavar="N", help="of a search; default: 20")
     parser.add_argument("--search-seed", type=int, default=0, metavar="N", help="of the search itself")
 
 
 def _whole(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
     return int(text)
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is no number from 1 on")
     return int(text)
+
+
+def _trials(text: str) -> int:
+    if (count := _count(text)) > MOST_TRIALS:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MOST_TRIALS}")
+    return count
 
 
 _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {

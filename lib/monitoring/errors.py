@@ -152,8 +152,16 @@ _NO_ADDRESSES = ("failed to map segment", "can't start new thread", "cannot allo
 
 
 def error_lines(message: object, hint: str = "") -> list[str]:
-    """`error: …`, and `hint: …` if there is one."""
-    return [f"error: {message}", *([f"hint: {hint}"] if hint else [])]
+    """`error: …`, and `hint: …` if there is one; what a name may hold for a terminal is written out."""
+    lines = [f"error: {message}", *([f"hint: {hint}"] if hint else [])]
+    return [line.translate(_CONTROLS) for line in lines]
+
+
+_CONTROLS = {
+    ord(sign): ascii(sign)[1:-1]
+    for sign in map(chr, range(ord("\xa0")))
+    if not (sign.isprintable() or sign == "\n")
+}
 
 
 def print_error(message: object, hint: str = "") -> None:

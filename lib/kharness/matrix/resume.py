@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.make.typed import typed
 from kharness.config.output import say
 from kharness.environment.parts import bring_for
+from kharness.matrix.commands.planned import launcher_words
 from kharness.matrix.commands.sweep import CommandSpace
 from kharness.matrix.launchers import LAUNCHERS, queue_line
 from kharness.matrix.overview import seconds_to_go
@@ -137,7 +138,7 @@ def _continue_run(
             say(f"  {queue}")
 
     def complete() -> list[str]:
-        return [*page(run.directory), *next_lines(run, None)]
+        return [*page(run.directory), *next_lines(run, None, launcher_words(settings))]
 
     return supervise_single(run, root=root, settings=settings, adopted=adopted, complete=complete)
 

@@ -106,15 +106,15 @@ def _outcome_of_single(
     return outcomes[launch.name]
 
 
-def next_lines(launch: Launch, before: Path | None) -> list[str]:
+def next_lines(launch: Launch, before: Path | None, launched: Mapping[str, Sequence[str]] = {}) -> list[str]:
     """Return the suggested next commands after a training; `before` is the run or matrix that was the newest
-    then.
+    then, `launched` the options of a program's launcher.
     """
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
     commands = {typed("report", run): "its graphs and tables as files"}
     if isinstance(launch, CommandLaunch):
-        commands |= _seeds_of_program(launch)
+        commands |= _seeds_of_program(launch, launched)
     elif before is not None and _is_comparable(before, launch.model):
         commands[typed_comparison(shown(before), run)] = ""
     else:
@@ -129,16 +129,19 @@ def next_lines(launch: Launch, before: Path | None) -> list[str]:
     return [part for line in lines for part in command_lines(line, columns)]
 
 
-def _seeds_of_program(launch: CommandLaunch) -> dict[str, str]:
-    """Return the command that runs a program by several seeds, in its folder; none of a job."""
+def _seeds_of_program(launch: CommandLaunch, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the command that runs a program by several seeds, in its folder and with these options too."""
     command, root = launch.of, Path(launch.of.cwd)
-    if command.settings or not root.is_dir():
+    if not root.is_dir():
         return {}
     template, results = {**asdict(command), **command.template}, launch.directory.parent
     words, takes_seed = with_seed(template["words"])
     project = command.project if command.project != root.name else ""
     rendered = sorted(map(str, (launch.directory / RENDERED).glob("*")))
-    typed_there = {"--results": [str(results)] if results != root / "results" else []}
+    typed_there = {
+        "--results": [str(results)] if results != root / "results" else [],
+        **options,
+    }
     again = matrix_of_program(
         {**template, "words": words, "project": project, "files": {}, "render": rendered},
         [],

@@ -223,7 +223,7 @@ class Bridge:
                 f"{where} is not read, for another run is in this folder: give each a place of its own"
             ] = None
         for path in self.watched.follow:
-            if not path.exists():
+            if not os.path.exists(path):
                 where = os.path.relpath(path, self.watched.cwd)
                 left_out[f"{where} is not there, which --follow names"] = None
         if found or left_out:
@@ -276,7 +276,7 @@ class Bridge:
     def _is_expected(self) -> bool:
         """Whether the program is to report elsewhere, too: into a file that --follow names, by a tracker."""
         found = {source.kind for source, _ in self._readers}
-        return any(not path.exists() for path in self.watched.follow) or any(
+        return any(not os.path.exists(path) for path in self.watched.follow) or any(
             name not in found and hasattr(module, "is_expected") and module.is_expected(self.watched)
             for name, module in source_kinds().items()
         )

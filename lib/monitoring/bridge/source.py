@@ -221,7 +221,8 @@ class Watched:
     def named(self, *endings: str) -> Iterator[Path]:
         """Yield the files with such an ending that the user has named, unless they may be another's."""
         for path in self.follow:
-            if path.suffix in endings and path.is_file() and not self.is_of_another(path):
+            # pathlib raises for a name that is too long
+            if path.suffix in endings and os.path.isfile(path) and not self.is_of_another(path):
                 yield path
 
     def is_of_another(self, path: Path, process_id: int | None = None) -> bool:

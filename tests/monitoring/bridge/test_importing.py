@@ -199,6 +199,14 @@ def test_whatever_a_followed_file_holds_the_program_goes_on(
     assert sorted(rows) == [*([(2, 3, None)] if name in ("a.jsonl", "a.csv") else []), (5, None, 0.5)]
 
 
+def test_name_that_no_file_can_have_ends_no_program(tmp_path: Path, bridged: Bridged) -> None:
+    name = f"{'a' * 300}.csv"
+    ended = bridged(
+        tmp_path / "run", sys.executable, "-c", "print('step 5: acc 0.5')", options=("--follow", name)
+    )
+    assert (ended.returncode, f"{name} is not there" in ended.stderr) == (0, True)
+
+
 def test_what_cannot_be_read_to_its_end_is_no_complete_run(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "m.db")) as broken:
         broken.execute("CREATE TABLE metrics (key, value, is_nan)")  # and nothing else of MLflow's

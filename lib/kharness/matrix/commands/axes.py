@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kharness.config.output import printable
 from kharness.matrix.planning.axes import Axis, refuse_repeated
 from kharness.matrix.planning.axis_values import LONGEST_RANGE
 from kharness.matrix.planning.cells import Cell, cell_name, products, varying, without
@@ -27,7 +28,7 @@ def parse_axis(text: str, option: str = "-a") -> Axis:
     values = []
     for value in rest.split(","):
         if not value:
-            raise MatrixError(f"{option} {text} has an empty value", hint=EXAMPLE)
+            raise MatrixError(f"{option} {printable(text)} has an empty value", hint=EXAMPLE)
         values += _written_out(value, f"{option} {text}")
     axis = Axis(symbol, values)
     refuse_repeated(axis, option)
@@ -38,7 +39,7 @@ def split_axis(text: str, option: str = "-a") -> tuple[str, str]:
     """Return symbol and values of one `-a`; MatrixError where it has no name."""
     name, equals, rest = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
-        raise MatrixError(f"{option} {text} is not NAME=value,value", hint=EXAMPLE)
+        raise MatrixError(f"{option} {printable(text)} is not NAME=value,value", hint=EXAMPLE)
     return name.upper(), rest
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kharness.config.output import printable
 from kharness.runs.errors import MatrixError
 
 if TYPE_CHECKING:  # each function imports what it needs: a program is to start at once
@@ -30,11 +31,14 @@ def given_of(
     from kharness.matrix.commands.given import Given
     from kharness.matrix.planning.template import Template
 
+    _refuse_bytes(
+        [*words, *(text for texts in vars(options).values() if isinstance(texts, list) for text in texts)]
+    )
     environment = {}
     for pair in options.env:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise MatrixError(f"-e {pair} is not NAME=value", hint="-e LR={lr}")
+            raise MatrixError(f"-e {printable(pair)} is not NAME=value", hint="-e LR={lr}")
         environment[name] = value
     if options.pattern:
         from monitoring.bridge.printed_line import check_patterns
@@ -67,6 +71,17 @@ def given_of(
         render=[str(path) for path in options.render],
         settings=settings or {},
     )
+
+
+def _refuse_bytes(texts: Sequence[object]) -> None:
+    """MatrixError for a word in another encoding: plans and journals are UTF-8."""
+    for text in map(str, texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MatrixError(
+                f"{text!a} is not UTF-8", hint="rename what it names, or write it in UTF-8"
+            ) from error
 
 
 def _resume_words(text: str) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,8 @@ class Given:
                 raise MatrixError(
                     f"the axis {name} is given twice", hint=f"give all values at once: -a {name}=value,value"
                 )
-        self.template.check(names, self.cwd)
+        # a placeholder of --follow that is misspelled would stand for nothing
+        replace(self.template, resume=[*self.template.resume, *self.follow]).check(names, self.cwd)
 
     def command(self, name: str, directory: Path, values: Mapping[str, str]) -> Command:
         """Return the command of one run; `values` are by symbol."""
@@ -180,9 +182,11 @@ def preview_run(given: Given) -> list[CommandLaunch]:
 
 
 def typed(text: str) -> object:
-    """Return the number that a value is, as JSON has it; else the text."""
+    """Return the number that a value is, if the journal has it to the last digit; else the text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
+    if isinstance(value, float):
+        return value if math.isfinite(value) else text
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else text

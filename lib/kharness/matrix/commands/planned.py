@@ -129,6 +129,21 @@ def launcher_settings(name: str, pairs: Sequence[str], *, detach: bool) -> dict[
     return found
 
 
+def launcher_words(settings: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return the options that gave the settings of a launcher; {} of this machine's own."""
+    if not schedules(settings):
+        return {}
+    name = str(settings["LAUNCHER"])
+    ours = launcher_settings(name, (), detach=False)
+    given = []
+    for field in fields(LAUNCHERS.load(name).Options):
+        symbol = LAUNCHERS.symbol(name, field.name)
+        if symbol in settings and settings[symbol] != ours.get(symbol):
+            value = settings[symbol]
+            given.append(f"{field.name}={('y' if value else 'n') if isinstance(value, bool) else value}")
+    return {"--launcher": [name], "--launcher-option": given}
+
+
 def prepare_job(given: Given) -> CommandLaunch:
     """Make the directory of a single run of a launcher's; MatrixError before anything is written."""
     (wished,) = preview_run(given)

@@ -29,6 +29,8 @@ from kharness.runs.errors import MatrixError
 EXAMPLE = "for example -a lr=log:1e-5..1e-2 -a width=64..512 -a optimizer=sgd,adamw"
 
 _BETWEEN = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})", re.ASCII)
+# One end of it is a number, so that the other was to be one, too.
+_HALF = re.compile(rf"({NUMBER})\.\.[^,]*|[^,]*\.\.({NUMBER})", re.ASCII)
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 
 
@@ -41,8 +43,8 @@ def parse_range(text: str) -> Range:
     symbol, values = split_axis(text)
     match = _BETWEEN.fullmatch(values)
     if match is None:
-        if values.startswith("log:"):
-            raise MatrixError(f"-a {text}: log: takes low..high", hint=EXAMPLE)
+        if values.startswith("log:") or _HALF.fullmatch(values):
+            raise MatrixError(f"-a {text}: a range is low..high, of two numbers", hint=EXAMPLE)
         return Listed(symbol, values, parse_axis(text).values, in_order=False)
     whole = all(_WHOLE.fullmatch(end) for end in match.groups()[1:])
     try:

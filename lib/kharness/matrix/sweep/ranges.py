@@ -13,6 +13,7 @@ grid.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -216,6 +217,10 @@ def between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, w
         raise ValueError("has no order of magnitude: it must begin above 0")
     if whole and (low != int(low) or high != int(high)):
         raise ValueError("has ends that are no integers")
+    if max(abs(low), abs(high)) >= (2**63 if whole else Decimal(sys.float_info.max)):
+        raise ValueError("has an end that is too large")
+    if log and float(low) == 0:
+        raise ValueError("begins at a number that is too small")
     return Between(symbol, text, low, high, log, whole)
 
 
@@ -238,9 +243,10 @@ def whole_grid(found: Range) -> Listed:
                 "give its values, or search it: --method random, or tpe",
             ),
         )
-    numbers = range(int(found.low), int(found.high) + 1)
-    if len(numbers) > MOST_VALUES:
+    low, high = int(found.low), int(found.high)
+    if (count := high - low + 1) > MOST_VALUES:  # `len` of a range holds no more than 63 bits
         raise MatrixError(
-            f"{found.symbol}={found.text} is {len(numbers)} values", hint=f"at most {MOST_VALUES} are taken"
+            f"{found.symbol}={found.text} is {count} values", hint=f"at most {MOST_VALUES} are taken"
         )
+    numbers = range(low, high + 1)
     return Listed(found.symbol, found.text, [str(number) for number in numbers], in_order=True)

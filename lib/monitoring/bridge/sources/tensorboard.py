@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ def find(watched: Watched) -> Iterator[TensorboardSource]:
     if own := watched.environment.get(HF_FOLDER):
         folders.append(own)
     found = [path for folder in folders for path in files_below(folder, part=EVENT_FILE)]
-    found += [path for path in watched.follow if EVENT_FILE in path.name and path.is_file()]
+    found += [path for path in watched.follow if EVENT_FILE in path.name and os.path.isfile(path)]
     for path in dict.fromkeys([*found, *watched.in_directory(EVENT_FILE)]):
         if watched.is_new(path) and not _is_of_another(path, watched):
             yield TensorboardSource(path)

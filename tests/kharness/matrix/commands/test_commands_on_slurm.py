@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_runs_that_share_a_job_take_turns(on_cluster: Command, tmp_path: Path) -
     assert logs[0][-1] == logs[1][-1]
     first, second = [json.loads((run / "status.json").read_text())["attempts"][0] for run in runs]
     assert second["started"] >= first["ended"]
+
+
+def test_several_seeds_of_a_job_are_jobs_like_it(on_cluster: Command, tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text(PROGRAM)
+    ended = on_cluster("run", *SLURM, "--", sys.executable, "prints.py", "1")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    again = ["matrix", "-a", "seed=1..5", *SLURM, "--", sys.executable, "prints.py", "1", "--seed", "{seed}"]
+    line = ended.stdout.splitlines()[-1].partition("  #")[0]
+    assert shlex.split(line) == ["kharness", *again]
 
 
 def test_single_run_is_a_job_that_another_command_watches_to_its_end(
