@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from kharness.config.make.typed import typed_setting, typed_target
 from kharness.matrix.launchers import schedules
 from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.table import duration
+from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
+from kharness.runs.matrix_plan import read_matrix_json
+from kharness.runs.rundir import plan_path
+from kharness.runs.status import COMPLETE, RunStatus, read_status
 from monitoring.counts import counted
 
+# Parts of a command template that say what is computed.
+COMPUTING = ("words", "environment", "files")
 # Seconds from which on it is said how to shorten a matrix.
 LONG = 3600.0
 
@@ -41,7 +49,7 @@ def time_lines(
     seconds = left if left is not None else time_left([], known, jobs=jobs) if known else None
     if seconds is None:
         when = "has ended" if plan.template else "is under way"
-        return [f"  {length}a time left is shown once the first run {when}"]
+        return [f"  {length}{_took(plan)}a time left is shown once the first run {when}"]
     most = " at most, as losing runs are stopped early" if settings.get("MATRIX_EARLY_STOPPING") else ""
     is_part = left is None and len(known) < len(launches)
     rest = f" for {counted(len(known), 'run')} of them" if is_part else ""
@@ -58,6 +66,42 @@ def _length(launches: Sequence[Launch]) -> str:
         if len(numbers) == 1 and isinstance(number, int) and number:
             return f"{number:,} {unit}{'' if number == 1 else 's'} each; "
     return ""
+
+
+def _took(plan: Plan) -> str:
+    """Return `3 runs of this command took 4.0 s to 5.0 s each in sweep_…; `; empty without a complete one.
+
+    The newest matrix or sweep of it counts. Its values may be others, so that this is no estimate.
+    """
+    places = plan.directory.parent.glob(f"*/{MATRIX_JSON}") if plan.template else ()
+    for place in sorted(
+        (path.parent for path in places if not path.parent.is_symlink()), reverse=True, key=_age
+    ):
+        try:
+            content = read_matrix_json(place)
+        except MatrixError:  # damaged
+            continue
+        before = content.get("template") or {}
+        if place == plan.directory or any(before.get(name) != plan.template.get(name) for name in COMPUTING):
+            continue
+        found = [read_status(place / cell["name"]) for cell in content["cells"]]
+        last = [status.attempts[0].seconds for status in found if _is_one_attempt(status)]
+        if seconds := [one for one in last if one is not None]:
+            low, high = duration(min(seconds)), duration(max(seconds))
+            took = low if low == high else f"{low} to {high}"
+            return f"{counted(len(seconds), 'run')} of this command took {took} each in {place.name}; "
+    return ""
+
+
+def _age(place: Path) -> float:
+    try:
+        return plan_path(place).stat().st_mtime
+    except OSError:  # taken away while we looked
+        return 0.0
+
+
+def _is_one_attempt(status: RunStatus) -> bool:
+    return status.status == COMPLETE and len(status.attempts) == 1
 
 
 def _shorter(plan: Plan, *, begun: bool) -> str:

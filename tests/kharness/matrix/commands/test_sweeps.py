@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -161,6 +162,8 @@ def test_metric_goes_by_the_name_that_the_script_gives_it(folder: Path, kharness
     words = ["sweep", "-a", "x=1,2", "--metric", "valid_acc", "--better", "valid_acc=up", *program]
     searched = kharness(folder, *words)
     assert searched.returncode == 0, searched.stderr
+    took = r"  2 runs of this command took [\d. s to]+ each in test_matrix_\w+; a time left is shown"
+    assert re.match(took, searched.stdout.splitlines()[2])
     board = json.loads((folder / "results" / "latest" / "leaderboard.json").read_text())
     assert [(row["values"]["X"], row["mean"]) for row in board["rows"]] == [("2", 0.5), ("1", 0.25)]
     refused = kharness(folder, "sweep", "-a", "x=1,2", "--metric", "loss", *program)
