@@ -128,7 +128,7 @@ class Installer:
         command = [self.uv, "pip", "install", "--dry-run", "--reinstall", "--color=never"]
         command += ["--python", self._python, *self._index(), *arguments]
         done = watched(command, self._for_installer(), LOOKS)
-        return [] if done.returncode else re.findall(r"^ \+ ([^\s=]+)==", done.stderr, re.MULTILINE)
+        return [] if done.returncode else re.findall(r"^ [+~] ([^\s=]+)==", done.stderr, re.MULTILINE)
 
     def _pip(self) -> list[str]:
         """pip with its options: that of the environment, else this Python's for the environment."""
