@@ -361,7 +361,7 @@ TWO_PLACES = (
         ),
         (
             ["logs", "RUN={matrix}", "CELL=adma"],
-            "CELL=adma matches none of 2 names\nhint: perhaps optimizer-sgd_seed-1, optimizer-adam_seed-1",
+            "CELL=adma matches none of 2 names\nhint: perhaps optimizer-adam_seed-1",
         ),
         (
             ["logs", "RUN={matrix}"],

@@ -110,11 +110,18 @@ def _near(name: str, known: Sequence[str]) -> Sequence[str]:
     """Those with most of the words first, then the most alike; all if none is."""
     import difflib
 
-    words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
-    alike = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
+    words = _words(name)
+    alike = {
+        one: max(difflib.SequenceMatcher(None, part, name).ratio() for part in (one, *_words(one)))
+        for one in known
+    }
     common = {one: sum(_has_words(one, word) for word in words) for one in known}
     near = [one for one in known if common[one] or alike[one] > LEAST_ALIKE]
     return sorted(near, key=lambda one: (-common[one], -alike[one])) or known
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
 
 
 def _has_words(name: str, words: str) -> bool:

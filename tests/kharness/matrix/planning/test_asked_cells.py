@@ -48,6 +48,12 @@ def test_a_whole_word_goes_before_a_part_of_one() -> None:
             "optimizer-adam_seed-1 and 5 more",
         ),
         (
+            "admaw",
+            "CELL=admaw matches none of 9 names",
+            "perhaps optimizer-adamw_seed-1, optimizer-adamw_seed-2, optimizer-adamw_seed-11, "
+            "optimizer-adam_seed-1 and 2 more",
+        ),
+        (
             "../../etc; $(id)",
             "CELL=../../etc; $(id) matches none of 9 names",
             "perhaps optimizer-sgd_seed-1, optimizer-sgd_seed-2, optimizer-sgd_seed-11, "
