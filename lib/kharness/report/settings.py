@@ -16,7 +16,7 @@ from kharness.runs.matrix_plan import axis_of_seeds
 from monitoring.callbacks.logged import recorded_name
 from monitoring.journal.fields.directions import Said, read_directions
 
-_SYMBOLS = (
+SYMBOLS = (
     *("REPORT_BASELINE", "REPORT_BETTER", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE"),
     "REPORT_EQUIVALENCE_MARGIN",
     *("REPORT_GRAPHS", "REPORT_METRIC", "REPORT_OTHER_WORK_LIMIT", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
@@ -76,15 +76,15 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
     stored = plan.get("settings") if plan else _configured(directory)
     settings = _planned(plan)
     if isinstance(stored, Mapping):
-        for symbol in _SYMBOLS:
+        for symbol in SYMBOLS:
             if stored.get(symbol) is not None:
                 settings = _with(settings, symbol, str(stored[symbol]), symbol)
     for name, value in given.items():
         symbol = "REPORT_BASELINE" if name == "BASELINE" else name.removeprefix("CONFIG_")
-        if symbol in _SYMBOLS and symbol != name:
+        if symbol in SYMBOLS and symbol != name:
             settings = _with(settings, symbol, value, name)
         elif name.startswith("CONFIG_REPORT_"):
-            raise ReportError(f"{name} is no option of the report", hint=f"there are {', '.join(_SYMBOLS)}")
+            raise ReportError(f"{name} is no option of the report", hint=f"there are {', '.join(SYMBOLS)}")
     return settings
 
 
