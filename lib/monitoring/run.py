@@ -299,9 +299,10 @@ class Run(RunMedia):
             if alone := hot.only:
                 for value in metrics.values():
                     # of a NaN or an infinity a NaN is left; to search the line for nulls takes longer
-                    if type(value) is not float or value - value:
-                        is_finite = self._take_numbers(record)
-                        break
+                    if type(value) is float and not value - value:
+                        continue  # in words: CPython 3.12 and 3.13 leave the bare jump back out of the `try`
+                    is_finite = self._take_numbers(record)
+                    break
                 else:
                     is_finite = True
                 if is_finite and journal.backlog is None and not journal.is_doubtful:

@@ -85,9 +85,7 @@ class ReentrantQueue:
                 self.only = get_ident()
             elif self.only not in (SEVERAL, get_ident()):
                 self.only = SEVERAL
-                # the first thread may have set `busy` before it could see SEVERAL
-                while self.busy:
-                    time.sleep(LOOK_EVERY)
+                self._wait_for_the_first()
             # the lock is reentrant: only what interrupts its holder finds it busy
             if self.busy:
                 self.queued.append(record)
@@ -99,6 +97,15 @@ class ReentrantQueue:
                 self.busy = False
                 if self.queued:
                     self.drain()
+
+    def _wait_for_the_first(self) -> None:
+        """Wait for the end of a call whose thread set `busy` before it could see SEVERAL.
+
+        A function of its own, for CPython 3.12 and 3.13 leave a bare jump back out of the `with` around it: what
+        a signal handler raises there would leave the lock locked.
+        """
+        while self.busy:
+            time.sleep(LOOK_EVERY)
 
 
 def raised_by_handler(error: BaseException) -> bool:

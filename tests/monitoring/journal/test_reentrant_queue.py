@@ -251,7 +251,9 @@ def raise_at(call: Callable[[], None], after: int, error: type[Exception]) -> in
         if str(frame.f_globals.get("__name__")).startswith("monitoring."):
             last = before.get(frame, "")
             before[frame] = "" if event == "call" else dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if event == "call" or (event == "opcode" and last.startswith(("CALL", "JUMP_BACKWARD"))):
+            # a jump back is interrupted before it is taken, where CPython may have left it out of a `try`
+            jumps = before[frame].startswith("JUMP_BACKWARD")
+            if event == "call" or (event == "opcode" and (jumps or last.startswith("CALL"))):
                 left -= 1
                 if left == 0:
                     raise error
