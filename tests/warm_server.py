@@ -207,7 +207,7 @@ class Children:
 
     def posix_spawn(self, path: Any, arguments: Any, environment: Any, **options: Any) -> int:
         """Stand in for os.posix_spawn, by which agents and samplers are started."""
-        known = options.keys() <= {"file_actions", "setsid", "setsigmask"}
+        known = options.keys() <= {"file_actions", "setsid", "setsigmask", "setsigdef"}
         if not known or not self._forks(path, arguments, dict(environment), None):
             return self._spawn(path, arguments, environment, **options)
         reader, writer = os.pipe()
@@ -262,9 +262,9 @@ def opened(actions: Sequence[Sequence[Any]]) -> set[int]:
     for action, file, *rest in actions:
         if action == os.POSIX_SPAWN_OPEN:
             found.add(os.dup2(os.open(*rest), file))
-        else:
-            assert action == os.POSIX_SPAWN_DUP2
+        elif action == os.POSIX_SPAWN_DUP2:
             found.add(os.dup2(file, rest[0]))
+        # else it closes files: all that are not found here are closed
     return found
 
 

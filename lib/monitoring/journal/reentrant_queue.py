@@ -101,8 +101,8 @@ class ReentrantQueue:
     def _wait_for_the_first(self) -> None:
         """Wait for the end of a call whose thread set `busy` before it could see SEVERAL.
 
-        A function of its own, for CPython 3.12 and 3.13 leave a bare jump back out of the `with` around it: what
-        a signal handler raises there would leave the lock locked.
+        A function of its own, for CPython 3.12 and 3.13 leave a bare jump back out of the `with` around it:
+        what a signal handler raises there would leave the lock locked.
         """
         while self.busy:
             time.sleep(LOOK_EVERY)

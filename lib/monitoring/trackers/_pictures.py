@@ -76,7 +76,7 @@ def _found(record: Record, taken: Collection[str], directory: Path) -> Iterator[
 
 def _content(directory: Path, file: object, *, most: int) -> bytes:
     """Return the content of a file of the run directory; ValueError or OSError if there is none to show."""
-    if not isinstance(file, str) or not file:
+    if not isinstance(file, str) or not file or "\0" in file:
         raise ValueError(f"{file!r} names no file")
     path, home = directory / file, os.path.realpath(directory)
     if PurePath(file).is_absolute() or not os.path.realpath(path).startswith(home + os.sep):

@@ -210,7 +210,7 @@ BAD = {
     "empty.png": "it is no complete PNG",
     "": "'' names no file",
     7: "7 names no file",
-    "a\0b": "embedded null byte",
+    "a\0b": r"'a\x00b' names no file",
 }
 
 
