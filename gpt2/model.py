@@ -79,7 +79,8 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
     multiple = options.GPT2_HEADS * (2 if options.GPT2_ROTARY else 1)
     if options.GPT2_WIDTH % multiple:
         raise TrainingError(
-            f"GPT2_WIDTH={options.GPT2_WIDTH} is no multiple of {multiple} (GPT2_HEADS={options.GPT2_HEADS})",
+            f"GPT2_WIDTH={options.GPT2_WIDTH} is not a multiple of {multiple} "
+            f"(GPT2_HEADS={options.GPT2_HEADS})",
             hint="choose a width that the heads divide, with GPT2_ROTARY=y into even parts",
         )
     shape = Shape(

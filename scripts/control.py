@@ -92,7 +92,7 @@ def number(name: str, text: str | None) -> float | None:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise ConfigError(f"{name}={text} is no number", hint=f"for example {name}=20") from None
+        raise ConfigError(f"{name}={text} is not a number", hint=f"for example {name}=20") from None
 
 
 def check_running(run: Path) -> None:

@@ -69,7 +69,7 @@ def _limit(text: str) -> tuple[str, float]:
     try:
         return name, float(seconds)
     except ValueError:
-        raise ConfigError(f"--limit {text} is no limit", hint="--limit bits=300") from None
+        raise ConfigError(f"--limit {text} is not a limit", hint="--limit bits=300") from None
 
 
 if __name__ == "__main__":

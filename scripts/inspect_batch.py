@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     config = run / CONFIG_PY
     if not config.is_file():
         raise ConfigError(
-            f"{shown(run)} is no run: it has no {CONFIG_PY}", hint="name a run: RUN=results/NAME"
+            f"{shown(run)} is not a run: it has no {CONFIG_PY}", hint="name a run: RUN=results/NAME"
         )
     values = read_values(config)
     if values.get(COMMAND) or "MODEL" not in values:

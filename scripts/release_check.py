@@ -93,7 +93,7 @@ def version(root: Path) -> str:
     """Return the version of all that is built here, which is no development version."""
     found = written_version(root)
     if not re.fullmatch(r"\d+\.\d+\.\d+", found):
-        raise KharnessError(f"{found} is no release: write {found.partition('.dev')[0]}")
+        raise KharnessError(f"{found} is not a release: write {found.partition('.dev')[0]}")
     return found
 
 

@@ -141,7 +141,7 @@ def test_what_no_path_can_be_is_refused_in_two_lines(target: str, name: str) -> 
 def test_a_file_is_no_directory(target: str, name: str, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         main_of(target)([f"{name}={__file__}/x"])
-    assert str(caught.value) == f"{shown}={__file__}/x is no directory"
+    assert str(caught.value) == f"{shown}={__file__}/x is not a directory"
 
 
 @pytest.mark.parametrize("name", ["A", "B", "BASELINE"])

@@ -186,7 +186,7 @@ def test_any_program_is_trained_by_its_command(
     copied = sorted(path.name for path in (matrix / ".sources/.model/program").iterdir())
     assert copied == ["Kconfig", "defconfigs", "fit.py"]
     for value, message in [
-        ("python fit.py {width}", "{width} is no option"),
+        ("python fit.py {width}", "{width} is not an option"),
         ("python fat.py", "fat.py is not found"),
         ("python 'fit.py", "COMMAND=python 'fit.py: No closing quotation"),
     ]:

@@ -103,7 +103,7 @@ def _call(given: Sequence[str]) -> int:
 
 
 def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options and the words after `--`. MatrixError for what is no option."""
+    """Return the options and the words after `--`. MatrixError for what is not an option."""
     options, words = _split(given)
     if "--early-stopping" in options[:-1]:  # whose number may be missing
         place = options.index("--early-stopping")

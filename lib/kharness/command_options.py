@@ -257,13 +257,13 @@ def _takes_sweep(parser: argparse.ArgumentParser) -> None:
 
 def _whole(text: str) -> int:
     if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
     return int(text)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return int(text)
 
 

@@ -48,7 +48,7 @@ def read_toml(path: Path) -> tuple[list[str], list[str]]:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
             raise MatrixError(
-                f"{path.name}: {key} is no option",
+                f"{path.name}: {key} is not an option",
                 hint=f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}",
             )
         if key != COMMAND:
@@ -105,7 +105,7 @@ def _words(value: Any, file: str) -> list[str]:
         try:
             return shlex.split(value)
         except ValueError as error:  # a quote without its other one
-            message = f"{file}: {COMMAND} is no command line: {str(error).lower()}"
+            message = f"{file}: {COMMAND} is not a command line: {str(error).lower()}"
             raise MatrixError(message, hint="a list of words needs no quotes") from error
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return value

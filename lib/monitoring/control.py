@@ -119,14 +119,14 @@ def _clamped_interval(value: object) -> int:
 def _whole(value: object) -> int:
     number = _number(value)
     if number != int(number):
-        raise RequestError("is no integer")
+        raise RequestError("is not an integer")
     return int(number)
 
 
 def _number(value: object) -> float:
     # NaN, too, is not between these two
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_GREATEST <= value <= _GREATEST:
-        raise RequestError("is no number")
+        raise RequestError("is not a number")
     return value
 
 
@@ -162,14 +162,14 @@ _ABOUT = ("timestamp", "source")
 def parse_request(content: object, *, name: str = "") -> ControlRequest:
     """Return the request in a file's JSON value; RequestError, with nothing applied, if it is malformed."""
     if not isinstance(content, dict):
-        raise RequestError("it is no JSON object")
+        raise RequestError("it is not a JSON object")
     try:
         timestamp = float(_number(content.get("timestamp")))
     except RequestError:
-        raise RequestError("timestamp is no number: seconds since 1970, UTC") from None
+        raise RequestError("timestamp is not a number: seconds since 1970, UTC") from None
     source = content.get("source", CONTROL_JSON)
     if not _is_name(source):
-        raise RequestError(f"source is no text of up to {MOST_CHARACTERS} printable characters")
+        raise RequestError(f"source is not a text of up to {MOST_CHARACTERS} printable characters")
     for word in content:
         if word not in WORDS and word not in _ABOUT:
             near = get_close_matches(word, WORDS, n=1)
@@ -308,7 +308,7 @@ class ControlFile:
         except orjson.JSONDecodeError:
             if not is_second_look:  # its writer may be at it
                 return None
-            return RefusedRequest("it is no JSON, or half of it", name=name)
+            return RefusedRequest("it is not JSON, or half of it", name=name)
         except RequestError as error:
             return RefusedRequest(str(error), *_sender(content), name=name)
         except FileNotFoundError:  # withdrawn meanwhile
@@ -396,13 +396,13 @@ def _data(file: Path | str, folder: int | None = None) -> bytes:
     Neither a link is followed nor a pipe waited for, also one that took the file's place a moment ago.
     """
     if not stat.S_ISREG(os.stat(file, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise RequestError("it is no plain file")
+        raise RequestError("it is not a plain file")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(file, flags, dir_fd=folder)
     try:
         # again: another file may have taken its place since
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise RequestError("it is no plain file")
+            raise RequestError("it is not a plain file")
         # one byte more than allowed shows that a file is too large
         data = os.read(fd, MOST_BYTES + 1)
     finally:

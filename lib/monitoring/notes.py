@@ -69,7 +69,7 @@ def _tag(one: object) -> str:
     word = one.strip() if isinstance(one, str) else ""
     if not word or len(word) > LONGEST_TAG or not word.isprintable() or "," in word:
         raise NotesError(
-            f"{str(one)[:80]!r} is no tag", hint=f"up to {LONGEST_TAG} characters, without a comma"
+            f"{str(one)[:80]!r} is not a tag", hint=f"up to {LONGEST_TAG} characters, without a comma"
         )
     return word
 

@@ -454,7 +454,7 @@ class Run(RunMedia):
                 self._agent.keep_alive(at_once=True)
 
     def _take_numbers(self, record: Record) -> bool:
-        """Turn host tensors into numbers; False if a number is not finite or something else is no JSON."""
+        """Turn host tensors into numbers; False if a number is not finite or something else is not JSON."""
         for name, value in record.items():
             kind = type(value)
             if kind is self._tensor and not value.is_cuda:  # type: ignore[attr-defined]
@@ -499,7 +499,10 @@ class Run(RunMedia):
     def _judge_step(self, record: Record, step: object) -> None:
         if not set_step(record, step) and not self._told_step:
             self._told_step = True
-            say(f"warning: {self._journal.path}: {shown(step)} is no step; such records have a refused_step")
+            say(
+                f"warning: {self._journal.path}: {shown(step)} is not a step; "
+                "such records have a refused_step"
+            )
 
     def _look_around(self, now: float) -> None:
         """Do the work of once per second: memory use, an agent that is gone, the alerts of one that is there.

@@ -122,7 +122,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 def test_a_width_that_the_heads_do_not_divide_is_refused(root: Path) -> None:
     argv = ["--gpt2-rotary", "--gpt2-heads", "4", "--gpt2-width", "12"]
     options, _ = parse(argv, root=root, model="gpt2", prog="", description="")
-    with pytest.raises(TrainingError, match="GPT2_WIDTH=12 is no multiple of 8"):
+    with pytest.raises(TrainingError, match="GPT2_WIDTH=12 is not a multiple of 8"):
         build_model(options, vocabulary=256, device=torch.device("cpu"))
 
 

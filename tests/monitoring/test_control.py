@@ -103,13 +103,13 @@ def test_a_request_is_taken_in_a_fixed_order_and_clamped(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ([1], "it is no JSON object"),
-        ({"log_every": 100}, "timestamp is no number: seconds since 1970, UTC"),
-        ({"log_every": 100, "timestamp": "now"}, "timestamp is no number: seconds since 1970, UTC"),
-        ({"log_every": 100, "timestamp": True}, "timestamp is no number: seconds since 1970, UTC"),
-        ({"log_every": "100", "timestamp": 9}, "log_every=100 is no number"),
-        ({"log_every": True, "timestamp": 9}, "log_every=True is no number"),
-        ({"log_every": 10.5, "timestamp": 9}, "log_every=10.5 is no integer"),
+        ([1], "it is not a JSON object"),
+        ({"log_every": 100}, "timestamp is not a number: seconds since 1970, UTC"),
+        ({"log_every": 100, "timestamp": "now"}, "timestamp is not a number: seconds since 1970, UTC"),
+        ({"log_every": 100, "timestamp": True}, "timestamp is not a number: seconds since 1970, UTC"),
+        ({"log_every": "100", "timestamp": 9}, "log_every=100 is not a number"),
+        ({"log_every": True, "timestamp": 9}, "log_every=True is not a number"),
+        ({"log_every": 10.5, "timestamp": 9}, "log_every=10.5 is not an integer"),
         ({"lr_factor": 0, "timestamp": 9}, "lr_factor=0 is outside 0.0001..100"),
         ({"lr_factor": -1, "timestamp": 9}, "lr_factor=-1 is outside 0.0001..100"),
         ({"profile": 1001, "timestamp": 9}, "profile=1001 is outside 1..1000"),
@@ -126,10 +126,10 @@ def test_a_request_is_taken_in_a_fixed_order_and_clamped(
         ),
         (
             {"stop": True, "timestamp": 9, "source": "x" * 101},
-            "source is no text of up to 100 printable characters",
+            "source is not a text of up to 100 printable characters",
         ),
-        ({"stop": True, "timestamp": 10**400}, "timestamp is no number: seconds since 1970, UTC"),
-        ({"lr_factor": 10**400, "timestamp": 9}, f"lr_factor=1{'0' * 99} is no number"),
+        ({"stop": True, "timestamp": 10**400}, "timestamp is not a number: seconds since 1970, UTC"),
+        ({"lr_factor": 10**400, "timestamp": 9}, f"lr_factor=1{'0' * 99} is not a number"),
     ],
 )
 def test_what_cannot_be_taken_is_refused_with_its_reason(content: object, reason: str) -> None:
@@ -179,7 +179,7 @@ def holding(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
 
-NO_PLAIN_FILE, NO_JSON = "it is no plain file", "it is no JSON, or half of it"
+NO_PLAIN_FILE, NO_JSON = "it is not a plain file", "it is not JSON, or half of it"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ NO_PLAIN_FILE, NO_JSON = "it is no plain file", "it is no JSON, or half of it"
         (holding(b"\xff\xfe\x00"), NO_JSON),
         (holding(b" " * 16385), "it has more than 16384 bytes"),
         (of_ten_gigabytes, "it has more than 16384 bytes"),
-        (holding(b"null"), "it is no JSON object"),
+        (holding(b"null"), "it is not a JSON object"),
     ],
 )
 def test_nothing_in_the_place_of_a_file_disturbs_a_training(

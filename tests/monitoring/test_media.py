@@ -130,7 +130,7 @@ def test_what_cannot_be_kept_is_said_and_nothing_raises(
     assert [next(iter(record["refused"].values())) for record in media(tmp_path / "run")] == [
         "ValueError: a object shows no picture",
         f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path / 'gone'}'",
-        "ValueError: /dev/null is no regular file",
+        "ValueError: /dev/null is not a regular file",
         "ValueError: no value is finite",
     ]
     assert capsys.readouterr().err.count("is not kept") == 4

@@ -30,10 +30,10 @@ def test_they_are_a_file_of_the_run_and_go_with_the_last_of_them(tmp_path: Path)
     ("tags", "text", "error"),
     [
         ("baseline", "", "a note is a text, and tags are a list of words"),
-        ([1], "", "'1' is no tag"),
-        (["a,b"], "", "'a,b' is no tag"),
-        ([" "], "", "' ' is no tag"),
-        (["a\x1b[31m"], "", "'a\\x1b[31m' is no tag"),
+        ([1], "", "'1' is not a tag"),
+        (["a,b"], "", "'a,b' is not a tag"),
+        ([" "], "", "' ' is not a tag"),
+        (["a\x1b[31m"], "", "'a\\x1b[31m' is not a tag"),
         ([str(number) for number in range(21)], "", "a run has at most 20 tags"),
         ([], "x" * (LONGEST_NOTE + 1), "a note has at most 20,000 characters"),
     ],
@@ -73,5 +73,5 @@ def test_the_command_writes_them_and_conditions_find_them(
     code, out, error = note("nowhere", "--tag", "x")
     assert (code, out, error.startswith("error: ")) == (2, "", True)
     code, out, error = note("b", "--tag", "x,y")
-    assert (code, out, error.splitlines()[0]) == (2, "", "error: 'x,y' is no tag")
+    assert (code, out, error.splitlines()[0]) == (2, "", "error: 'x,y' is not a tag")
     assert not (tmp_path / "b/notes.json").exists()

@@ -76,9 +76,9 @@ def test_a_running_training_answers(
     [
         ([], "nothing is requested"),
         (["CHECKPOINT=0"], "CHECKPOINT=0 is neither 1 nor y"),
-        (["LR_FACTOR=half"], "LR_FACTOR=half is no number"),
+        (["LR_FACTOR=half"], "LR_FACTOR=half is not a number"),
         (["LR_FACTOR=0"], "LR_FACTOR=0 is outside 0.0001..100"),
-        (["LR_FACTOR=nan"], "LR_FACTOR=nan is no number"),
+        (["LR_FACTOR=nan"], "LR_FACTOR=nan is not a number"),
         (["PROFILE=1001"], "PROFILE=1001 is outside 1..1000"),
         (["CHECKPONIT=1"], "CHECKPONIT=1 means nothing to make control"),
     ],

@@ -39,7 +39,7 @@ def said(check: Callable[[Path], str], root: Path) -> str:
             "0.2.0.dev0",
             "0.2.0 (unreleased)",
             [
-                "not yet: 0.2.0.dev0 is no release: write 0.2.0",
+                "not yet: 0.2.0.dev0 is not a release: write 0.2.0",
                 "not yet: CHANGELOG.md begins with 0.2.0 (unreleased), not 0.2.0 (YYYY-MM-DD)",
             ],
         ),

@@ -56,10 +56,10 @@ def _refuse_endless(path: Path, shown: str) -> None:
     """A device or a pipe may have no end, or never begin."""
     about = path.stat()
     if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
-        raise ConfigError(f"{shown} is no regular file", hint="name a text file")
+        raise ConfigError(f"{shown} is not a regular file", hint="name a text file")
     if about.st_size > _MOST_BYTES:
         raise ConfigError(
-            f"{shown} has {about.st_size:,} bytes: it is no configuration", hint="name a text file"
+            f"{shown} has {about.st_size:,} bytes: it is not a configuration", hint="name a text file"
         )
 
 

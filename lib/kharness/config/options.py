@@ -98,7 +98,7 @@ class Options:
         # A run directory of an earlier version lacks options that were added since: the tree knows them.
         if name in self.affects.words or name in self._loaded_tree().kconf.syms:
             return None
-        raise AttributeError(f"{name} is no option: no Kconfig file has it")
+        raise AttributeError(f"{name} is not an option: no Kconfig file has it")
 
 
 class ConfiguredOptions(Options):

@@ -99,7 +99,9 @@ def asked_folder(name: str, text: str, *, base: Path | None = None) -> Path:
     path = base / given if base else given
     there = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
     if os.path.exists(there) and not os.path.isdir(there):
-        raise ConfigError(f"{name}={printable(text)} is no directory", hint="name one that is, or a new one")
+        raise ConfigError(
+            f"{name}={printable(text)} is not a directory", hint="name one that is, or a new one"
+        )
     return path
 
 

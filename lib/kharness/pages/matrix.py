@@ -134,7 +134,7 @@ class MatrixFiles:
         """Return everything that the page of a matrix shows; UserError if the directory holds none."""
         plan = self.plan(directory)
         if plan is None:
-            raise UserError(f"{directory.name} is no matrix any more")
+            raise UserError(f"{directory.name} is no longer a matrix")
         cells = self.cells(directory, plan, rows)
         of_commands = is_of_commands(directory, plan)
         variants = _variants(plan, cells)

@@ -34,7 +34,7 @@ def read_look(path: Path) -> dict[str, Any]:
         raise ValueError(f"{SUMMARY_JSON} has {status.st_size:,} bytes")
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict) or not {"variants", "runs", "comparisons"} <= content.keys():
-        raise ValueError(f"{SUMMARY_JSON} is no summary of runs")
+        raise ValueError(f"{SUMMARY_JSON} is not a summary of runs")
     return {**content, "recorded": status.st_mtime}
 
 

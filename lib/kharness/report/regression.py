@@ -31,7 +31,8 @@ def tolerance_of(variables: Mapping[str, str]) -> float | None:
         tolerance = math.nan
     if not 0 <= tolerance < math.inf:
         raise ReportError(
-            f"TOLERANCE={text} is no difference that one could allow", hint="0.005 allows half a point less"
+            f"TOLERANCE={text} is not a difference that one could allow",
+            hint="0.005 allows half a point less",
         )
     return tolerance
 

@@ -84,7 +84,9 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
         if symbol in SYMBOLS and symbol != name:
             settings = _with(settings, symbol, value, name)
         elif name.startswith("CONFIG_REPORT_"):
-            raise ReportError(f"{name} is no option of the report", hint=f"there are {', '.join(SYMBOLS)}")
+            raise ReportError(
+                f"{name} is not an option of the report", hint=f"there are {', '.join(SYMBOLS)}"
+            )
     return settings
 
 
@@ -172,7 +174,9 @@ def _directions(value: str, name: str) -> Said:
 
 def _budget_unit(value: str, name: str) -> str:
     if value not in UNITS:
-        raise ReportError(f"{name}={value} is no unit of budgets", hint=f"choose one of {', '.join(UNITS)}")
+        raise ReportError(
+            f"{name}={value} is not a unit of budgets", hint=f"choose one of {', '.join(UNITS)}"
+        )
     return value
 
 

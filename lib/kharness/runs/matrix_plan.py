@@ -73,7 +73,7 @@ def read_matrix_json(directory: Path) -> dict[str, Any]:
     try:
         content = read_json(path.read_bytes())
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         found = content.get("format")
         if isinstance(found, int) and found != FORMAT:
             raise MatrixError(
@@ -84,7 +84,7 @@ def read_matrix_json(directory: Path) -> dict[str, Any]:
         for cell in content["cells"]:
             # The name becomes a path below the directory; one with a separator in it would lead elsewhere.
             if os.path.basename(cell["name"]) != cell["name"] or cell["name"] in ("", ".", ".."):
-                raise ValueError(f"{cell['name']!r} is no name of a cell")
+                raise ValueError(f"{cell['name']!r} is not the name of a cell")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MatrixError(
             f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"

@@ -89,7 +89,7 @@ class Options:
                 "the host is empty; 127.0.0.1 shows metrics to this machine, 0.0.0.0 to the network"
             )
         if not 0 <= self.linger < float("inf"):
-            raise ValueError(f"linger {self.linger:g} is no number of seconds")
+            raise ValueError(f"linger {self.linger:g} is not a number of seconds")
 
 
 def check(options: Options) -> None:

@@ -304,7 +304,7 @@ class TrainingMonitorCallback:
             written["refused_step"] = shown(step)
             if not self._told_step:
                 self._told_step = True
-                self._monitor._tell(f"{shown(step)} is no step; such lines have a refused_step")
+                self._monitor._tell(f"{shown(step)} is not a step; such lines have a refused_step")
         if line:
             self._monitor.log_training(written)
 

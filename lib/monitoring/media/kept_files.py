@@ -51,7 +51,7 @@ def keep_file(run_dir: Path, name: str, source: Path) -> Artifact:
     store = run_dir.parent / f".{ARTIFACTS}"
     with open(source, "rb", opener=_without_waiting) as given:
         if not stat.S_ISREG(os.fstat(given.fileno()).st_mode):
-            raise ValueError(f"{source} is no regular file")
+            raise ValueError(f"{source} is not a regular file")
         digest = hashlib.file_digest(given, "sha256").hexdigest()
         size = given.tell()
         kept, shared = Artifact(_place(name, digest), digest, size), store / digest

@@ -154,7 +154,7 @@ def png_of(image: Any) -> bytes:
         image = Path(image).read_bytes()
     if isinstance(image, bytes):
         if not image.startswith(SIGNATURE):
-            raise ValueError("it is no PNG")
+            raise ValueError("it is not a PNG")
         return image
     for method in ("savefig", "save"):  # of matplotlib, and of Pillow
         if hasattr(image, method):

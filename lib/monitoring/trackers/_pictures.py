@@ -83,7 +83,7 @@ def _content(directory: Path, file: object, *, most: int) -> bytes:
         raise ValueError(f"{file} is not in the run directory")
     with open(path, "rb", opener=_without_waiting) as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise ValueError(f"{file} is no regular file")
+            raise ValueError(f"{file} is not a regular file")
         content = opened.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{file} is too large: pictures of a record have {MOST_BYTES >> 20} MiB at most")
@@ -97,10 +97,10 @@ def _without_waiting(path: str, flags: int) -> int:
 def _shape(content: bytes) -> tuple[int, int, int]:
     """Width, height and channels of a PNG; ValueError of anything else, and of one that is not complete."""
     if len(content) < HEADER.size or not content.endswith(END):
-        raise ValueError("it is no complete PNG")
+        raise ValueError("it is not a complete PNG")
     signature, _, chunk, width, height, _, kind = HEADER.unpack_from(content)
     if signature != SIGNATURE or chunk != b"IHDR" or kind not in CHANNELS:
-        raise ValueError("it is no PNG")
+        raise ValueError("it is not a PNG")
     return width, height, CHANNELS[kind]
 
 

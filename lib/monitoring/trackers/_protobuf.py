@@ -53,7 +53,7 @@ def fields_in(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield number, message[at : at + size]
             at += size
     except (IndexError, KeyError) as error:
-        raise ValueError("these bytes are no protobuf message") from error
+        raise ValueError("these bytes are not a protobuf message") from error
 
 
 def message_at(message: bytes, wanted: int) -> bytes | None:

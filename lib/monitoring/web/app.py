@@ -497,9 +497,9 @@ async def _content(request: Request) -> Mapping[str, Any]:
     try:
         content = orjson.loads(data)
     except orjson.JSONDecodeError:
-        raise BadRequest("the request is no JSON") from None
+        raise BadRequest("the request is not JSON") from None
     if not isinstance(content, dict):
-        raise BadRequest("the request is no JSON object")
+        raise BadRequest("the request is not a JSON object")
     return content
 
 

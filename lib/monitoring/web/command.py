@@ -169,7 +169,7 @@ def check_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
         if folder.exists() and not folder.is_dir():
             raise MonitoringError(
-                f"{folder} is no folder", hint="name a folder of results, a matrix or a run"
+                f"{folder} is not a folder", hint="name a folder of results, a matrix or a run"
             )
 
 

@@ -43,7 +43,7 @@ class SavedViews:
                 f"a view's name has 1 to {LONGEST_NAME} characters", hint="such as: lr, by optimizer"
             )
         if address is not None and not _is_address(address):
-            raise ViewError("that is no address of this page", hint="it begins with #")
+            raise ViewError("that is not an address of this page", hint="it begins with #")
         with self._lock:
             views = self.all()
             views.pop(name.strip(), None)

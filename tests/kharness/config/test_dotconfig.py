@@ -68,5 +68,5 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, kind: str) -> None:
             file.truncate(1 << 25)
     with pytest.raises(ConfigError) as caught:
         read_text(path, "defconfigs/x")
-    reason = "has 33,554,432 bytes: it is no configuration" if kind == "large" else "is no regular file"
+    reason = "has 33,554,432 bytes: it is not a configuration" if kind == "large" else "is not a regular file"
     assert (str(caught.value), caught.value.hint) == (f"defconfigs/x {reason}", "name a text file")

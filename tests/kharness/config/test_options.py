@@ -41,7 +41,7 @@ def test_flags_are_the_symbols_by_another_door(checkout: Path) -> None:
 def test_option_out_of_reach_is_none_and_a_misspelled_one_an_error(checkout: Path) -> None:
     found = parse(checkout, "--optimizer", "adam")
     assert found.OPTIMIZER_SGD_MOMENTUM is None
-    with pytest.raises(AttributeError, match=r"^LERNING_RATE is no option: no Kconfig file has it$"):
+    with pytest.raises(AttributeError, match=r"^LERNING_RATE is not an option: no Kconfig file has it$"):
         _ = found.LERNING_RATE
 
 
@@ -150,8 +150,8 @@ def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
         (["--tracker-project", ""], "--tracker-project : TRACKER_PROJECT: is empty"),
         (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
         (["--opt", "adam"], "unrecognized arguments: --opt adam"),
-        (["--run-dir", "/dev/null"], "--run-dir=/dev/null is no directory"),
-        (["--run-dir", "/dev/null/x"], "--run-dir=/dev/null/x is no directory"),
+        (["--run-dir", "/dev/null"], "--run-dir=/dev/null is not a directory"),
+        (["--run-dir", "/dev/null/x"], "--run-dir=/dev/null/x is not a directory"),
         (["--run-dir", "x" * 256], f"--run-dir={'x' * 77}… is too long for a path"),
     ],
 )

@@ -142,8 +142,8 @@ def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
     kconfig = (ROOT / "lib/kharness/matrix/Kconfig").read_text()
     launchers = ", ".join(re.findall(r'^\tdefault "(\w+)" if LAUNCHER_', kconfig, flags=re.M))
     refused = [
-        ("BASELINE=nowhere", "BASELINE=nowhere is no variant, run or matrix"),
-        ("BASELINE=OPTIMIZER=lion", "BASELINE=OPTIMIZER=lion is no variant, run or matrix"),
+        ("BASELINE=nowhere", "BASELINE=nowhere is not a variant, run or matrix"),
+        ("BASELINE=OPTIMIZER=lion", "BASELINE=OPTIMIZER=lion is not a variant, run or matrix"),
         ("CONFIG_REPORT_METRIC=best_test_accuracy", "REPORT_METRIC=best_test_accuracy: "),
         ("FAIL_ON_REGRESSION=perhaps", "FAIL_ON_REGRESSION=perhaps is neither y nor n"),
         ("FILTER=SEED=9", "FILTER=SEED=9 matches none of 4 cells"),

@@ -126,7 +126,7 @@ def test_a_summary_that_is_none_is_a_sentence(growing: MatrixDirectory) -> None:
     found = shown(growing.directory)
     assert (found["look"], found["problem"]) == (
         None,
-        "summary.json cannot be read: summary.json is no summary of runs",
+        "summary.json cannot be read: summary.json is not a summary of runs",
     )
 
 

@@ -219,7 +219,7 @@ def test_nobody_without_the_token_and_nothing_outside_is_answered(dashboard: Das
         assert status == 400
         assert json.loads(text)["error"] in (
             "there is no such matrix (any more)",
-            "results is no matrix any more",
+            "results is no longer a matrix",
         )
 
 

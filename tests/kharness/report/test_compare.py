@@ -311,7 +311,7 @@ def test_a_matrix_and_one_of_its_variants_are_told_which_to_choose(
         (["A={place}", "B=/nowhere"], "error: /nowhere does not exist"),
         (
             ["A={place}", "B={place}:OPTIMIZER=lion"],
-            "error: {place}:OPTIMIZER=lion is no variant, run or matrix",
+            "error: {place}:OPTIMIZER=lion is not a variant, run or matrix",
         ),
         (
             ["A={place}:OPTIMIZER=sgd", "B={other}"],
@@ -321,7 +321,7 @@ def test_a_matrix_and_one_of_its_variants_are_told_which_to_choose(
             ["A={place}", "B={place}", "FAIL_ON_REGRESSION=maybe"],
             "error: FAIL_ON_REGRESSION=maybe is neither",
         ),
-        (["A={place}", "B={place}", "TOLERANCE=low"], "error: TOLERANCE=low is no difference"),
+        (["A={place}", "B={place}", "TOLERANCE=low"], "error: TOLERANCE=low is not a difference"),
         (
             ["A={place}", "B={place}", "CONFIG_REPORT_CONFIDENCE=2"],
             "error: CONFIG_REPORT_CONFIDENCE=2 is not",

@@ -118,13 +118,13 @@ def bomb(archive: zipfile.ZipFile) -> None:
 
 
 HOSTILE: dict[str, tuple[Change, str]] = {
-    "a path above": (add("one/../../evil"), "is no path inside of it"),
-    "an absolute path": (add("/etc/evil"), "is no path inside of it"),
-    "a path of Windows": (add("one/..\\evil"), "is no path inside of it"),
+    "a path above": (add("one/../../evil"), "is not a path inside of it"),
+    "an absolute path": (add("/etc/evil"), "is not a path inside of it"),
+    "a path of Windows": (add("one/..\\evil"), "is not a path inside of it"),
     "another folder": (add("two/evil"), "it has no bundle.json"),
-    "a link": (link, "one/link is no plain file"),
-    "a device": (lambda archive: link(archive, stat.S_IFBLK), "one/link is no plain file"),
-    "a folder": (add("one/folder/", ""), "one/folder/ is no plain file"),
+    "a link": (link, "one/link is not a plain file"),
+    "a device": (lambda archive: link(archive, stat.S_IFBLK), "one/link is not a plain file"),
+    "a folder": (add("one/folder/", ""), "one/folder/ is not a plain file"),
     "two of one name": (add("one/RUN.json"), "it has one/RUN.json twice"),
     "a file that is not listed": (add("one/evil"), "evil is not what bundle.json says"),
     "a size bomb": (bomb, "bytes and would be"),

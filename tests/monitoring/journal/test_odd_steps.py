@@ -82,7 +82,7 @@ def test_step_that_cannot_is_named_in_a_record_without_one(
     assert (evaluation["refused_step"], evaluation["split"], evaluation["a"]) == (shown, "val", 1)
     assert ["global_step" in record for record in (step, evaluation, next_step)] == [False, False, True]
     path = tmp_path / "metrics.jsonl"
-    warning = f"warning: {path}: {shown} is no step; such records have a refused_step\n"
+    warning = f"warning: {path}: {shown} is not a step; such records have a refused_step\n"
     assert capfd.readouterr().err == warning
 
 
@@ -114,7 +114,7 @@ def test_callback_takes_and_refuses_the_same_steps(
     assert [(line["step"], line.get("refused_step"), line["loss"]) for line in lines] == [
         (step, refused, 0.5)
     ] * 2
-    told = [f"{refused} is no step; such lines have a refused_step"] if refused else []
+    told = [f"{refused} is not a step; such lines have a refused_step"] if refused else []
     assert [problem for problem in monitor.problems if "step" in problem] == told
 
 

@@ -350,7 +350,7 @@ def test_a_view_is_saved_by_a_name_and_opened_again(page: Browser, server: Serve
     page.until("kharness.view.log === '1' && !document.getElementById('views').open")
     assert page.value("kharness.view.where") == "optimizer=sgd"
     for name, given, said in (
-        ("x", "https://elsewhere", "that is no address of this page"),
+        ("x", "https://elsewhere", "that is not an address of this page"),
         ("", "#", "a view's name has 1 to 80 characters"),
     ):
         content = json.dumps({"name": name, "address": given}).encode()

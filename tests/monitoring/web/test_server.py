@@ -360,7 +360,7 @@ def test_the_token_is_kept_for_its_user_alone(tmp_path: Path, monkeypatch: pytes
 
 def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Exception, match="is no folder"):
+    with pytest.raises(Exception, match="is not a folder"):
         check_folders([tmp_path / "file"])
 
 

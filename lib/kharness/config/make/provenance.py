@@ -97,7 +97,7 @@ def configuration_file(root: Path, name: str, asked: str) -> Path:
         try:
             path = find_preset(root, asked)
         except ConfigError as error:
-            what = f"{name}={asked} is no run directory, file or preset"
+            what = f"{name}={asked} is not a run directory, file or preset"
             raise ConfigError(what, hint=error.hint) from None
     return path
 

@@ -63,7 +63,7 @@ def run(argv: Sequence[str], root: Path) -> int:
     """`TARGET [NAME=value…]`."""
     name, *words = argv or [""]
     if name not in TARGETS:
-        raise ConfigError(f"{name!r} is no configuration target", hint=f"one of {', '.join(TARGETS)}")
+        raise ConfigError(f"{name!r} is not a configuration target", hint=f"one of {', '.join(TARGETS)}")
     variables = make_variables.given(words, os.environ, name, root=root)
     directory = make_variables.output_directory(variables, root)
     TARGETS[name](Request(Tree.load(root), variables, directory))

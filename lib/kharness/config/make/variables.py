@@ -92,8 +92,8 @@ def given(
 def check_call(environ: Mapping[str, str], root: Path) -> dict[str, str]:
     """The variables of a call, by the names under which they are read.
 
-    ConfigError for what is no target, what is no name of a variable, a variable that nothing reads, a value
-    that no configuration takes, and an unknown preset.
+    ConfigError for an unknown target, what is not the name of a variable, a variable that nothing reads, a
+    value that no configuration takes, and an unknown preset.
     """
     goals = environ.get("KHARNESS_GOALS", "").split()
     unknown = [goal for goal in goals if target_of(goal) not in TARGETS and not (root / goal).is_file()]
@@ -177,7 +177,7 @@ def _read_as(name: str, value: str, goals: Sequence[str], root: Path | None) -> 
     """
     if not _IDENTIFIER.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name of a variable",
+            f"{name!r} is not the name of a variable",
             hint="names are letters, digits and _, as in CONFIG_SEED=3",
         )
     reads = reads_of(goals)
@@ -333,7 +333,7 @@ _OF_CHECK = ("lint", "pytest", "test", "tests")
 def _no_target(goal: str) -> ConfigError:
     if "=" in goal:
         return ConfigError(
-            f"{goal!r} is no variable", hint="write NAME=value, and quotes around all of it: 'NAME=a b'"
+            f"{goal!r} is not a variable", hint="write NAME=value, and quotes around all of it: 'NAME=a b'"
         )
     near = ["check"] if goal in _OF_CHECK else nearest(goal, TARGETS)
     return ConfigError(

@@ -95,7 +95,7 @@ def _conditions(axes: Sequence[Axis], text: str, option: str = "--exclude") -> l
     for axis in found:
         if axis.symbol not in known:
             raise MatrixError(
-                f"{option} {text}: {axis.symbol.lower()} is no axis",
+                f"{option} {text}: {axis.symbol.lower()} is not an axis",
                 hint=f"the axes are {', '.join(known).lower()}",
             )
     if not found:

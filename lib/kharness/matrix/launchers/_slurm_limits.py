@@ -131,12 +131,12 @@ def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbat
     for symbol, value in (("PARTITION", partition), ("ACCOUNT", account), ("QOS", qos)):
         if value and not _NAME.fullmatch(value):
             raise MatrixError(
-                f"{asked_by(f'LAUNCHER_SLURM_{symbol}')}={value!r} is no name of Slurm's",
+                f"{asked_by(f'LAUNCHER_SLURM_{symbol}')}={value!r} is not a name of Slurm's",
                 hint="names are letters, digits and _.@+-",
             )
     if time_limit and not _TIME.fullmatch(time_limit):
         raise MatrixError(
-            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={time_limit!r} is no time",
+            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={time_limit!r} is not a time",
             hint="write minutes (30), hours (2:00:00) or days (1-12)",
         )
     of_sbatch = asked_by("LAUNCHER_SLURM_SBATCH")

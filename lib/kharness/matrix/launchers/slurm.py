@@ -143,7 +143,7 @@ def check(options: Options, launches: Sequence[Launch]) -> None:
     )
     if options.of_task.packed and options.gpus % options.of_task.gpus_per_cell:
         raise MatrixError(
-            f"{asked_by('LAUNCHER_SLURM_GPUS')}={options.gpus} is no multiple of "
+            f"{asked_by('LAUNCHER_SLURM_GPUS')}={options.gpus} is not a multiple of "
             f"{asked_by('MATRIX_GPUS_PER_CELL')}={options.of_task.gpus_per_cell}",
             hint="a job has the GPUs of whole cells",
         )

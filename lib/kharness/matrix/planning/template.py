@@ -54,7 +54,7 @@ class Template:
         return list(dict.fromkeys(found))
 
     def check(self, axes: Iterable[str], cwd: Path, *, options: Iterable[str] = ()) -> None:
-        """MatrixError for a placeholder that is no axis, an axis without one, and a command not found.
+        """MatrixError for a placeholder that is not an axis, an axis without one, and a command not found.
 
         `options` are placeholders that the command need not have.
         """
@@ -70,7 +70,7 @@ class Template:
 
                 near = difflib.get_close_matches(name, [*known, *given], 1)
                 raise MatrixError(
-                    f"{{{name}}} is no {'option' if options else 'axis'}",
+                    f"{{{name}}} is not an {'option' if options else 'axis'}",
                     hint=f"perhaps {{{near[0]}}}"
                     if near
                     else f"write {{{{{name}}}}} for braces"
@@ -100,9 +100,9 @@ class Template:
                 hint = "write python3" if is_python3 else "give the command as you would type it here"
                 raise MatrixError(f"{program} is not found", hint=hint)
             if program.endswith(".py"):
-                raise MatrixError(f"{program} is no command", hint=f"write {python_here()} {program}")
+                raise MatrixError(f"{program} is not a command", hint=f"write {python_here()} {program}")
             path = program if "/" in program else f"./{program}"
-            raise MatrixError(f"{program} is no command", hint=f"chmod +x {path}, then write {path}")
+            raise MatrixError(f"{program} is not a command", hint=f"chmod +x {path}, then write {path}")
 
     def rendered(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the text of each file with these values, by name; MatrixError where it is broken by them."""

@@ -159,7 +159,7 @@ def prepare_again(
 
 def _foreign(directory: Path) -> MatrixError:
     return MatrixError(
-        f"{directory} is no training of this tree, and has no command that it was run by",
+        f"{directory} is not a training of this tree, and has no command that it was run by",
         hint="kharness run -- PROGRAM records what kharness reproduce runs again",
     )
 

@@ -197,7 +197,7 @@ def _steps(start: Decimal, step: Decimal, end: Decimal, *, whole: bool) -> list[
             raise ValueError(f"is {counted(count, 'value')}, at most {MOST_VALUES} are taken")
         numbers = [start + number * step for number in range(count)]
     if whole and any(number != int(number) for number in numbers):
-        raise ValueError("has values that are no integers")
+        raise ValueError("has values that are not integers")
     return [str(int(number)) if whole else _decimal_text(number) for number in numbers]
 
 
@@ -216,7 +216,7 @@ def between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, w
     if log and low <= 0:
         raise ValueError("has no order of magnitude: it must begin above 0")
     if whole and (low != int(low) or high != int(high)):
-        raise ValueError("has ends that are no integers")
+        raise ValueError("has ends that are not integers")
     if max(abs(low), abs(high)) >= (2**63 if whole else Decimal(sys.float_info.max)):
         raise ValueError("has an end that is too large")
     if log and float(low) == 0:

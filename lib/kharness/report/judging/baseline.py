@@ -176,7 +176,7 @@ def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
         name, equals, value = word.partition("=")
         symbol = name.upper().removeprefix("CONFIG_")
         if not equals or value not in axes.get(symbol, ()):
-            raise ReportError(f"{asked} is no variant, run or matrix", hint=_variants_hint(summary))
+            raise ReportError(f"{asked} is not a variant, run or matrix", hint=_variants_hint(summary))
         found[symbol] = value
     return found
 

@@ -204,7 +204,7 @@ def _unknown_metric(summary: Collection) -> str:
 def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
     """Return REPORT_METRIC as given, or from the runs' own options, where its default follows the model.
 
-    Empty where nobody has named one, as of a program that is no training of the tree.
+    Empty where nobody has named one, as of a program that is not a training of the tree.
     """
     if settings.metric_given or settings.metric != ReportSettings.metric:
         return settings.metric

@@ -192,10 +192,10 @@ def _checked(path: Path, members: Sequence[zipfile.ZipInfo]) -> str:
             or "\\" in shown
         )
         if bad or member.filename.startswith("/") or "//" in member.filename or len(parts) < 2:
-            raise _refused(path, f"{shown!r} is no path inside of it")
+            raise _refused(path, f"{shown!r} is not a path inside of it")
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG) or member.is_dir():
-            raise _refused(path, f"{shown} is no plain file")
+            raise _refused(path, f"{shown} is not a plain file")
         if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _refused(path, f"{shown} is encrypted, or packed in another way")
         if member.filename.casefold() in seen:

@@ -55,7 +55,7 @@ class World:
         shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
         hint = "start the training with torchrun, or with NUM_GPUS"
         if not all(value.isdecimal() for value in given.values()):
-            raise TrainingError(f"a rank's variables are no numbers: {shown}", hint=hint)
+            raise TrainingError(f"a rank's variables are not numbers: {shown}", hint=hint)
         numbers = {name: int(value) for name, value in given.items()}
         world = cls(
             rank=numbers.get("RANK", 0),

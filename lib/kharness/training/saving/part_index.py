@@ -67,7 +67,7 @@ def read_index(folder: Path, files: Collection[str]) -> Metadata:
             ),
             *(RecursionError, RuntimeError, TypeError, ValueError),
         ) as error:
-            raise pickle.UnpicklingError(f"{NAME} is no index of tensors: {error}") from error
+            raise pickle.UnpicklingError(f"{NAME} is not an index of tensors: {error}") from error
     index: Metadata = found
     return index
 
@@ -101,7 +101,7 @@ def _refuse_others(index: object, files: Collection[str]) -> None:
         raise TypeError(f"it holds a {type(index).__name__}")
     for place in index.storage_data.values():
         if type(place) is not _StorageInfo or place.relative_path not in files:
-            raise pickle.UnpicklingError(f"{NAME} names a file that is no part: {place!r}")
+            raise pickle.UnpicklingError(f"{NAME} names a file that is not a part: {place!r}")
 
 
 def _layouts() -> dict[str, torch.layout]:

@@ -65,7 +65,7 @@ class TextFiles:
                 texts.append(replace(file, sha256=sha256))
         if skipped:
             more = f" and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
-            say(f"{place}: skipping what is no UTF-8 text: {', '.join(skipped[:3])}{more}")
+            say(f"{place}: skipping what is not UTF-8 text: {', '.join(skipped[:3])}{more}")
         if not texts:
             raise DatasetError(f"{place} holds no text", hint="name a file or folder of UTF-8 text")
         return cls(place, tuple(texts), frozenset(characters))

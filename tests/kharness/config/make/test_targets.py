@@ -234,7 +234,7 @@ def test_mergeconfig_says_what_a_fragment_sets_aside(checkout: Path, kconfig: Ru
         ("mergeconfig", "FRAGMENTS is not given"),
         ("configwhy", "SYMBOL is not given"),
         ("configdiff", "A is not given"),
-        ("nonsense", "'nonsense' is no configuration target"),
+        ("nonsense", "'nonsense' is not a configuration target"),
     ],
 )
 def test_target_says_what_it_misses(target: str, message: str, kconfig: Run) -> None:

@@ -231,7 +231,7 @@ def test_what_a_hint_of_an_alias_names_is_a_symbol(root: Path) -> None:
 @pytest.mark.parametrize("name", ["1", "a:b", "a#b", "$(shell x)", "x y", "a'b", 'a"b', "ä"])
 def test_a_name_that_is_no_identifier_is_refused(root: Path, name: str) -> None:
     quoted = name.replace("$", "$$").replace(" ", "\\ ")
-    with pytest.raises(ConfigError, match="is no name of a variable"):
+    with pytest.raises(ConfigError, match="is not the name of a variable"):
         check_call({"KHARNESS_GOALS": "help", "MAKEFLAGS": f"r -- O=a\\ b {quoted}=1"}, root)
 
 

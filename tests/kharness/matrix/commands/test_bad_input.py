@@ -23,7 +23,7 @@ TRUE = ["--", "true", "{x}"]
         (["matrix", "-a", "x=\udcff", *TRUE], r"'x=\udcff' is not UTF-8"),
         ([*MATRIX, "--", "true", "{x}\udcff"], r"'{x}\udcff' is not UTF-8"),
         ([*MATRIX, "-e", "A\nB=1", *TRUE], r"-e 'A\nB=1' is not NAME=value"),
-        ([*MATRIX, "--follow", "{run-dir}/m.csv", "--follow", "{nope}", *TRUE], "{run-dir} is no axis"),
+        ([*MATRIX, "--follow", "{run-dir}/m.csv", "--follow", "{nope}", *TRUE], "{run-dir} is not an axis"),
         ([*MATRIX, "--jobs", "9" * 5000, *TRUE], "argument --jobs: "),
         ([*SWEEP, "-a", "x=0..inf", *TRUE], "-a x=0..inf: a range is low..high, of two numbers"),
         ([*SWEEP, "-a", "x=nan..1", *TRUE], "-a x=nan..1: a range is low..high, of two numbers"),

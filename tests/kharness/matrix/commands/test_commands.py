@@ -133,12 +133,12 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
 @pytest.mark.parametrize(
     ("content", "typed", "said", "hint"),
     [
-        ("job = 2", [], "kharness.toml: job is no option", "did you mean jobs?"),
-        ("jobs = 'a'", [], "kharness.toml: jobs: a is no number from 0 on", "kharness matrix --help"),
+        ("job = 2", [], "kharness.toml: job is not an option", "did you mean jobs?"),
+        ("jobs = 'a'", [], "kharness.toml: jobs: a is not a number from 0 on", "kharness matrix --help"),
         (
             "jobs = 'a'",
             ["--jobs", "b"],
-            "argument --jobs: b is no number from 0 on",
+            "argument --jobs: b is not a number from 0 on",
             "kharness matrix --help",
         ),
         (
@@ -150,7 +150,7 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
         (
             'command = "echo \'a"',
             [],
-            "kharness.toml: command is no command line: no closing quotation",
+            "kharness.toml: command is not a command line: no closing quotation",
             "a list of words needs no quotes",
         ),
         (
@@ -331,7 +331,7 @@ def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
 
 
 REFUSED = [
-    (["matrix", "-a", "lr=1", "--", "true", "{l}"], "{l} is no axis", "perhaps {lr}"),
+    (["matrix", "-a", "lr=1", "--", "true", "{l}"], "{l} is not an axis", "perhaps {lr}"),
     (
         ["matrix", "-a", "lr=1", "-a", "x=2", "--", "true", "{lr}"],
         "the command never receives the axis x",
@@ -347,9 +347,9 @@ REFUSED = [
     (["matrix", "-a", "a b=1", "--", "true"], "-a a b=1 is not NAME=value,value", "for example -a lr="),
     (["matrix", "-a", "lr=1,1", "--", "true", "{lr}"], "-a: LR has the value 1 twice", "list it once"),
     (["run", "--", "nothere"], "nothere is not found", "give the command as you would type it here"),
-    (["run", "--", "here.py"], "here.py is no command", "write python"),
-    (["run", "--", "./here"], "./here is no command", "chmod +x ./here, then write ./here"),
-    (["run", "--", "here"], "here is no command", "chmod +x ./here, then write ./here"),
+    (["run", "--", "here.py"], "here.py is not a command", "write python"),
+    (["run", "--", "./here"], "./here is not a command", "chmod +x ./here, then write ./here"),
+    (["run", "--", "here"], "here is not a command", "chmod +x ./here, then write ./here"),
     (
         ["run", "--", "python3", "-u", "no.py", "x"],
         "no.py is not found",
@@ -392,12 +392,12 @@ REFUSED = [
     (["run", "-e", "A", "--", "true"], "-e A is not NAME=value", "-e LR={lr}"),
     (
         ["matrix", "--jobs", "x", "--", "true"],
-        "argument --jobs: x is no number from 0 on",
+        "argument --jobs: x is not a number from 0 on",
         "kharness matrix --",
     ),
     (
         ["matrix", "-a", "x=1,2", "--early-stopping", "0", "--", "true", "{x}"],
-        "argument --early-stopping: 0 is no number from 1 on",
+        "argument --early-stopping: 0 is not a number from 1 on",
         "kharness matrix --help",
     ),
     (
@@ -412,10 +412,10 @@ REFUSED = [
     ),
     (
         ["continue", "--gpus-per-cell", "a"],
-        "argument --gpus-per-cell: a is no number from 0 on",
+        "argument --gpus-per-cell: a is not a number from 0 on",
         "kharness continue --",
     ),
-    (["continue", "--jobs", "-1"], "argument --jobs: -1 is no number from 0 on", "kharness continue --"),
+    (["continue", "--jobs", "-1"], "argument --jobs: -1 is not a number from 0 on", "kharness continue --"),
     (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
     (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),
     (["sweep", "-a", "x=log:1,2", "--", "true", "{x}"], "-a x=log:1,2: log: takes low..high", "for example"),
@@ -480,7 +480,7 @@ def test_refused_in_a_line_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["here.py"], ("here.py is no command", "write python3 here.py")),
+        (["here.py"], ("here.py is not a command", "write python3 here.py")),
         (["python", "here.py"], ("python is not found", "write python3")),
         ([], ("there is no command", "kharness run -- python3 train.py")),
     ],

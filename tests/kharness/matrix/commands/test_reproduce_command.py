@@ -173,7 +173,7 @@ def test_what_cannot_be_run_again_is_refused_and_leaves_nothing(
     with kharness.Run(repository / "results/own", agent=False) as run:
         run.log(loss=1.0)
     assert refused(repository / "results/own") == [
-        "error: RUN is no training of this tree, and has no command that it was run by",
+        "error: RUN is not a training of this tree, and has no command that it was run by",
         "hint: kharness run -- PROGRAM records what kharness reproduce runs again",
     ]
     path = cell / "command.json"

@@ -37,7 +37,7 @@ def test_groups_leave_out_and_add_runs() -> None:
     assert list(grid.excluded) == ["lr-1e-3_seed-2"]
     assert [list(axis.values) for axis in grid.axes] == [["1e-3", "3e-4", "1e-2"], ["1", "2", "3"]]
     assert [list(axis.given) for axis in grid.axes] == [["1e-3", "3e-4"], ["1", "2"]]
-    with pytest.raises(MatrixError, match="--include width=2: width is no axis"):
+    with pytest.raises(MatrixError, match="--include width=2: width is not an axis"):
         grid_of(axes, "train", include=["width=2"])
     with pytest.raises(MatrixError, match="--exclude leaves out every run"):
         grid_of(axes, "train", exclude=["lr=1e-3,3e-4"])

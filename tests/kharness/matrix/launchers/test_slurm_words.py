@@ -182,9 +182,9 @@ def test_times_as_slurm_writes_them(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
-        ("partition", "gpu;reboot", "LAUNCHER_SLURM_PARTITION='gpu;reboot' is no name of Slurm's"),
-        ("account", "a b", "LAUNCHER_SLURM_ACCOUNT='a b' is no name of Slurm's"),
-        ("time_limit", "soon", "LAUNCHER_SLURM_TIME_LIMIT='soon' is no time"),
+        ("partition", "gpu;reboot", "LAUNCHER_SLURM_PARTITION='gpu;reboot' is not a name of Slurm's"),
+        ("account", "a b", "LAUNCHER_SLURM_ACCOUNT='a b' is not a name of Slurm's"),
+        ("time_limit", "soon", "LAUNCHER_SLURM_TIME_LIMIT='soon' is not a time"),
         ("sbatch", "--arr=1", "LAUNCHER_SLURM_SBATCH: --arr is not yours to set: kharness sets --array"),
         (
             "sbatch",
@@ -276,7 +276,9 @@ def test_a_job_of_several_cells_asks_for_what_they_share(tmp_path: Path) -> None
     assert request("cuda", cells_per_job=2, gpus=4) == (4, 4, 4)
     assert request("cuda", cells_per_job=0, gpus=4, gpus_per_cell=2, cpus=16) == (16, 4, 2)
     assert request("cuda", gpus=4) == (2, 1, 1)  # a job of one cell
-    with pytest.raises(MatrixError, match="LAUNCHER_SLURM_GPUS=3 is no multiple of MATRIX_GPUS_PER_CELL=2"):
+    with pytest.raises(
+        MatrixError, match="LAUNCHER_SLURM_GPUS=3 is not a multiple of MATRIX_GPUS_PER_CELL=2"
+    ):
         slurm.check(replace(OPTIONS, cells_per_job=0, gpus=3, gpus_per_cell=2), [])
 
 

@@ -118,7 +118,7 @@ def test_two_plans_of_one_second_have_two_directories(tree: Tree) -> None:
     ("text", "message"),
     [
         ("", "is not the plan of a matrix: Input is a zero-length, empty document: line 1 column 1 (char 0)"),
-        ("[]", "is not the plan of a matrix: it is no JSON object"),
+        ("[]", "is not the plan of a matrix: it is not a JSON object"),
         ('{"format": 3}', "has format 3, which this checkout does not know"),
         ('{"format": 1}', "has format 1, which this checkout does not know"),
         ('{"created": 1}', "is not the plan of a matrix: format is missing"),
@@ -135,8 +135,8 @@ def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path, text: str, messag
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ({"name": "../x", "values": {}, "model": ""}, "'../x' is no name of a cell"),
-        ({"name": ".", "values": {}, "model": ""}, "'.' is no name of a cell"),
+        ({"name": "../x", "values": {}, "model": ""}, "'../x' is not the name of a cell"),
+        ({"name": ".", "values": {}, "model": ""}, "'.' is not the name of a cell"),
         ({"name": "x", "values": [], "model": "m"}, "cells[0].values is a list, not an object"),
     ],
 )

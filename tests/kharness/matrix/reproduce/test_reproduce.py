@@ -260,7 +260,10 @@ def test_configuration_that_is_gone_is_that_of_the_start_record(
     [
         ([], "results/latest does not exist"),
         (["RUN={results}"], "{results} is not a run that has begun: "),
-        (["RUN={own}"], "{own} is no training of this tree, and has no command that it was run by\nhint: "),
+        (
+            ["RUN={own}"],
+            "{own} is not a training of this tree, and has no command that it was run by\nhint: ",
+        ),
     ],
     ids=["none", "no run", "of a program itself"],
 )

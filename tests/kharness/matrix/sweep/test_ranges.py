@@ -99,7 +99,7 @@ def test_whole_numbers_have_a_grid_and_others_do_not(tree: Tree) -> None:
         ('CONFIG_SEED="1|x"', "my.ranges:1: SEED=x is not an int"),
         ('CONFIG_SEED="1|2|1"', "my.ranges:1: SEED=1|2|1 has a value twice"),
         ('CONFIG_SEED="1:1:x"', "my.ranges:1: SEED=1:1:x is not an int"),
-        ('CONFIG_SEED="1:0.5:2"', "my.ranges:1: SEED=1:0.5:2 has values that are no integers"),
+        ('CONFIG_SEED="1:0.5:2"', "my.ranges:1: SEED=1:0.5:2 has values that are not integers"),
         ('CONFIG_SEED="1:0:2"', "my.ranges:1: SEED=1:0:2 never reaches its end"),
         ('CONFIG_SEED="2:1:1"', "my.ranges:1: SEED=2:1:1 never reaches its end"),
         ('CONFIG_SEED="5..5"', "my.ranges:1: SEED=5..5 does not rise"),

@@ -89,13 +89,16 @@ def test_a_single_run_is_judged_by_its_own_configuration(tmp_path: Path, make: M
             "CONFIG_REPORT_CONFIDENCE=95 is not a number from 0.5 to below 1",
         ),
         ({"CONFIG_REPORT_CONFIDENCE": "high"}, "CONFIG_REPORT_CONFIDENCE=high is not a number"),
-        ({"CONFIG_REPORT_METRC": "test_loss"}, "CONFIG_REPORT_METRC is no option of the report"),
+        ({"CONFIG_REPORT_METRC": "test_loss"}, "CONFIG_REPORT_METRC is not an option of the report"),
         ({"CONFIG_REPORT_TARGET": "0.9"}, "REPORT_TARGET=0.9 is not METRIC>=number"),
-        ({"BASELINE": "nowhere"}, "BASELINE=nowhere is no variant, run or matrix"),
-        ({"BASELINE": "OPTIMIZER=adagrad"}, "BASELINE=OPTIMIZER=adagrad is no variant, run or matrix"),
+        ({"BASELINE": "nowhere"}, "BASELINE=nowhere is not a variant, run or matrix"),
+        ({"BASELINE": "OPTIMIZER=adagrad"}, "BASELINE=OPTIMIZER=adagrad is not a variant, run or matrix"),
         ({"FAIL_ON_REGRESSION": "maybe"}, "FAIL_ON_REGRESSION=maybe is neither y nor n"),
-        ({"CONFIG_REPORT_BUDGET_UNIT": "epochs"}, "CONFIG_REPORT_BUDGET_UNIT=epochs is no unit of budgets"),
-        ({"TOLERANCE": "-1"}, "TOLERANCE=-1 is no difference that one could allow"),
+        (
+            {"CONFIG_REPORT_BUDGET_UNIT": "epochs"},
+            "CONFIG_REPORT_BUDGET_UNIT=epochs is not a unit of budgets",
+        ),
+        ({"TOLERANCE": "-1"}, "TOLERANCE=-1 is not a difference that one could allow"),
     ],
 )
 def test_what_cannot_be_judged_by_is_refused(matrix: Any, given: dict[str, str], message: str) -> None:

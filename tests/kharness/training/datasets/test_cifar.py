@@ -98,7 +98,7 @@ class Harmful:
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"data": Harmful(), "labels": [1]}, "is no file of CIFAR: it asks for posix.system"),
+        ({"data": Harmful(), "labels": [1]}, "is not a file of CIFAR: it asks for posix.system"),
         ({"data": np.ones((1, 3072), np.float32), "labels": [1]}, "0 bytes and 1 labels are no pictures"),
         ({"data": np.ones((1, 3072), np.uint8), "labels": [10]}, "3,072 bytes and 1 labels are no pictures"),
         ({"data": np.ones((1, 3072), np.uint8), "labels": ["a"]}, "3,072 bytes and 0 labels are no pictures"),

@@ -31,7 +31,7 @@ def test_variables_of_a_scheduler_alone_start_no_ranks() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"RANK": "x"}, "a rank's variables are no numbers: RANK='x'"),
+        ({"RANK": "x"}, "a rank's variables are not numbers: RANK='x'"),
         ({"RANK": "8"}, "a rank's variables contradict each other: RANK='8'"),
         ({"LOCAL_RANK": "4"}, "a rank's variables contradict each other: RANK='5'"),
     ],

@@ -131,7 +131,7 @@ def test_files_outside_of_the_checkpoint_are_not_read(checkpoint: Path) -> None:
     index = index_of(checkpoint)
     for place in index.storage_data.values():
         place.relative_path = "../other.distcp"
-    with pytest.raises(CheckpointError, match=r"names a file that is no part: .*\.\./other\.distcp"):
+    with pytest.raises(CheckpointError, match=r"names a file that is not a part: .*\.\./other\.distcp"):
         load(with_files(checkpoint, **{".metadata": pickle.dumps(index)}))
 
 

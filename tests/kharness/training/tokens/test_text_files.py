@@ -72,7 +72,7 @@ def test_folder_with_everything_in_it(tmp_path: Path) -> None:
     (place / "z-link").symlink_to("b.txt")
     files = scan(place, said)
     assert [file.name for file in files.files] == ["a\n.txt", "b.txt", "sub/c.md", "z-link"]
-    assert said == [f"{place}: skipping what is no UTF-8 text: cut, image, latin"]
+    assert said == [f"{place}: skipping what is not UTF-8 text: cut, image, latin"]
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def unpickled(path: Path, content: bytes) -> Mapping[Any, Any]:
         AttributeError,
     ) as e:
         raise DatasetError(
-            f"{path} is no file of CIFAR: {e}", hint="unpack the official archive again"
+            f"{path} is not a file of CIFAR: {e}", hint="unpack the official archive again"
         ) from e
     return {_bytes(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
