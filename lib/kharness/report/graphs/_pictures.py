@@ -186,6 +186,7 @@ def _right(one: Picture) -> float:
 
 def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool) -> None:
     from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
 
     for one in plot.strands:
         _draw_strand(axes, one, plot.x, plot.y)
@@ -205,6 +206,8 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool
             ha="right" if before else "left",
             va="center",
             color=PALETTE[0],
+            zorder=6,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
     for top, text, color in plot.ends if names and not small else ():
         axes.text(1.015, 1 - top / 100, text, color=PALETTE[color], va="center", fontweight="bold")
