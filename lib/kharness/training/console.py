@@ -6,11 +6,12 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from kharness.config.options import Options
 from kharness.config.output import lasting_text
 from monitoring.errors import UserError
 
@@ -91,13 +92,13 @@ class _Kept:
 
 
 @contextmanager
-def printing(values: Mapping[str, object]) -> Iterator[None]:
+def printing(options: Options) -> Iterator[None]:
     """Within it, LOG_LEVEL says whether there is standard output, and from here on DEP_LOG_LEVEL what else.
 
     DRY_RUN and INSPECT_STEP print what they are for, at any level.
     """
-    set_dependencies_level(str(values.get("DEP_LOG_LEVEL", "warning")))
-    if values.get("LOG_LEVEL", "info") == "info" or values.get("DRY_RUN") or values.get("INSPECT_STEP"):
+    set_dependencies_level(options.DEP_LOG_LEVEL or "warning")
+    if (options.LOG_LEVEL or "info") == "info" or options.DRY_RUN or options.INSPECT_STEP:
         yield
         return
     with nothing_printed():

@@ -57,14 +57,11 @@ def planned_steps(
     return max(1, min(asked))
 
 
-def few_validations(
-    symbols: Mapping[str, Any], *, num_steps: int, steps_per_epoch: int, is_evaluated_first: bool
-) -> str:
+def few_validations(interval: int, *, num_steps: int, is_evaluated_first: bool) -> str:
     """A note on a plan that validates so seldom that no curve can be drawn; empty for any other.
 
     Trackers draw a line from two points on (docs/training.md). The last step is always evaluated.
     """
-    interval = symbols["EVAL_INTERVAL"] or steps_per_epoch
     during = (num_steps - 1) // interval
     points = during + 1 + is_evaluated_first
     if points < 2:

@@ -95,7 +95,7 @@ def open_training(
             script = str(model_folder(root, model) / TRAIN)
             sys.exit(launch([sys.executable, script, *argv], options.NUM_GPUS))
         build = partial(Setup, prepare=prepare, optimizers=optimizers)
-        with printing(options.values):
+        with printing(options):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():
                 options = yield from _with_trials(search, build, root=root)

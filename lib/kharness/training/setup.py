@@ -178,9 +178,8 @@ class Setup(Generic[DataT]):
         plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
         print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
         note = few_validations(
-            options.values,
+            options.EVAL_INTERVAL or batches.steps_per_epoch,
             num_steps=schedule.num_steps,
-            steps_per_epoch=batches.steps_per_epoch,
             is_evaluated_first=bool(options.EVAL_FIRST),
         )
         if note:

@@ -26,7 +26,7 @@ def test_steps_take_the_place_of_epochs() -> None:
     ]
 
 
-PLAN = {"NUM_EPOCHS": 3, "MAX_STEPS": 0, "MAX_TOKENS": 0, "EVAL_INTERVAL": 0}
+PLAN = {"NUM_EPOCHS": 3, "MAX_STEPS": 0, "MAX_TOKENS": 0}
 
 
 def steps(**symbols: int) -> int:
@@ -43,8 +43,7 @@ def test_a_training_ends_at_the_first_of_its_limits() -> None:
 
 
 def note(num_steps: int, interval: int, *, first: bool) -> str:
-    plan = {**PLAN, "EVAL_INTERVAL": interval}
-    return few_validations(plan, num_steps=num_steps, steps_per_epoch=10, is_evaluated_first=first)
+    return few_validations(interval or 10, num_steps=num_steps, is_evaluated_first=first)
 
 
 def test_a_plan_without_a_validation_curve_is_named() -> None:
