@@ -324,7 +324,8 @@ def test_search_finds_an_option_by_the_short_name_that_people_use(root: Path, tm
     screen.press("/")
     screen.shows("Type text to narrow the search")
     screen.press("lr")
-    screen.until(lambda: screen.lines[3:5] == ['LEARNING_RATE(=0.05) "Peak learning rate"', ""])
+    found = ['LEARNING_RATE(=0.05) "Peak learning rate"', '<choice> "Learning rate schedule"', ""]
+    screen.until(lambda: screen.lines[3:6] == found)
     screen.press("\r")
     screen.shows("→ Optimizer", "SGD options")
     screen.until(lambda: screen.chosen == "(0.05) Peak learning rate")
