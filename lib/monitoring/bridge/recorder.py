@@ -17,7 +17,7 @@ from typing import Protocol
 from monitoring.bridge.left_out import LeftOut, LeftOutValue
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
-from monitoring.callbacks.logged import MOST_NAMES, measured, record, recorded_name
+from monitoring.callbacks.logged import MOST_NAMES, has_step, record, recorded_name
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.records import ENVELOPE, Record, as_number, read_records
 from monitoring.journal.run_state import is_undecided
@@ -287,7 +287,7 @@ class Recorder:
             return
         step = last.step
         if step is None:
-            is_step = any(measured(name)[0] is None for name in values)
+            is_step = has_step(values)
             progress.steps = max(progress.steps, 0 if is_step else self.last_step or self._highest) + is_step
             step = progress.steps
         progress.steps = max(progress.steps, step)

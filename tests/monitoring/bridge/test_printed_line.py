@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from monitoring.bridge.printed_line import check_patterns, named_numbers, values
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.errors import UserError
+
+from .conftest import Bridged
+from .test_sources import records
 
 COUNT_ON = [
     ("step 20 loss 0.1670", {"step": "20", "loss": "0.1670"}),
@@ -80,6 +84,18 @@ def test_output_of_the_mnist_example_and_of_a_line_with_names(tmp_path: Path) ->
         Reported({"test/loss": 0.0567, "test/accuracy_percent": 98}, ends[1]),
         Reported({"loss": 0.5}, ends[2], 20),
     ]
+
+
+def test_line_at_the_end_of_an_epoch_has_the_step_that_was_counted_by_then(
+    tmp_path: Path, bridged: Bridged
+) -> None:
+    lines = [f"Epoch [{epoch}/2], Step [{step}/2], Loss: {4 - epoch}" for epoch in (1, 2) for step in (1, 2)]
+    lines[2:2] = ["Epoch 1: val loss 0.5"]
+    lines += ["Epoch 2: val loss 0.25, train acc 0.9"]
+    bridged(tmp_path / "run", sys.executable, "-c", f"print({chr(10).join(lines)!r})")
+    steps = [(one["global_step"], one.get("train_loss")) for one in records(tmp_path / "run", "step")]
+    evals = [(one["global_step"], one["val_loss"]) for one in records(tmp_path / "run", "eval")]
+    assert (steps, evals) == ([(1, 3), (2, 3), (3, 2), (4, 2), (5, None)], [(2, 0.5), (5, 0.25)])
 
 
 @pytest.mark.parametrize(

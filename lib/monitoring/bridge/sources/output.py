@@ -68,6 +68,8 @@ class OutputSource(MetricSource):
         """`patterns` are regular expressions of the user's, which go before ours."""
         super().__init__(path)
         self._patterns = list(patterns)
+        self._is_counted = False
+        """Whether there are lines inside of epochs, whose steps are counted: an epoch is no step then."""
         self.of_test: dict[str, object] = {}
         """Values of the test set in lines without a step, since the last line with metrics of its own."""
 
@@ -88,7 +90,9 @@ class OutputSource(MetricSource):
                 if found:
                     self.of_test.clear()
                     self.note = FOUR_DIGITS if is_rounded else self.note
-                    yield Reported(found, end, as_step(found.pop("step", None)))
+                    step, epoch = as_step(found.pop("step", None)), found.get("epoch")
+                    self._is_counted |= step is None and epoch is not None
+                    yield Reported(found, end, None if self._is_counted and step == epoch else step)
 
     def _values(self, text: str) -> tuple[dict[str, object], bool]:
         from monitoring.bridge.printed_line import MOST_SECONDS, SlowPatternError, printed_values  # as above
