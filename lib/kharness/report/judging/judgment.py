@@ -77,6 +77,8 @@ class MeasuredPair:
     """Number of values used from the variant and from the baseline."""
     ties: tuple[str, ...] = ()
     """Planned seeds on which both sides failed by themselves, so that nothing can be compared."""
+    held_back: int = 0
+    """Number of seeds, complete on both sides, that count at a later look."""
     failures: tuple[str, ...]
     """Planned runs without a number, each with the reason."""
     failed: tuple[int, int]
@@ -230,6 +232,7 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         failed=(failed(variant), failed(baseline)),
         budget_unit=unit_of(*budgets, settings.budget_unit),
         ties=pairing.ties,
+        held_back=pairing.held_back,
     )
     prepared = _Prepared(comparison, pairing)
     return _ready(replace(prepared, comparison=replace(comparison, images=prepared.images.number)), settings)

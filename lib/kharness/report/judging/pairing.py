@@ -45,6 +45,8 @@ class Pairing:
     """`4 of 5 planned seeds` while seeds of the first look are missing; empty otherwise."""
     ties: tuple[str, ...] = ()
     """Seeds on which both sides failed by themselves."""
+    held_back: int = 0
+    """Number of seeds, complete on both sides, that count at a later look."""
 
     @property
     def paired(self) -> bool:
@@ -85,6 +87,7 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
     # Later seeds are ignored until their look is complete: which of them finish first may depend on the
     # result.
     look = _complete_look(looks, planned, set(seeds))
+    held_back = len(seeds) - look if look is not None else 0
     if look is not None:
         seeds = planned[:look]
     used: tuple[Sequence[tuple[CellResult, float]], Sequence[tuple[CellResult, float]]]
@@ -110,6 +113,7 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
         collapsed=_collapsed(variant, baseline, planned, metric),
         waiting="" if look is not None or least is None else f"{len(seeds)} of {looks.first} planned seeds",
         ties=ties,
+        held_back=held_back,
     )
 
 

@@ -47,7 +47,7 @@ def _lines_of_metric(conclusions: Conclusions) -> list[str]:
     lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
     if len(comparisons) > MOST_LINES:
         lines.append(f"  … and {len(comparisons) - MOST_LINES} more in {SUMMARY_MD}")
-    lines += [f"  {line}" for line in _smallest_lines(comparisons)]
+    lines += [f"  {line}" for line in [*_smallest_lines(comparisons), *_held_back_lines(comparisons)]]
     lines += _effect_lines(conclusions)
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
@@ -272,6 +272,17 @@ def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
     lines = [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
     limits = [limit_words(min(smallest), one.limit, one.images, metric) for one in unshown]
     return [*lines, *dict.fromkeys(filter(None, limits))]
+
+
+def _held_back_lines(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return why the verdicts are not of all seeds that the table has."""
+    found = {
+        f"verdicts are of {len(one.seeds)} seeds, not of {len(one.seeds) + one.held_back}: "
+        + (f"the next look is at {one.next_look}" if one.next_look else "MATRIX_SEEDS_PLANNED has one look")
+        for one in comparisons
+        if one.held_back
+    }
+    return sorted(found)
 
 
 def _unit_words(conclusions: Conclusions) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kharness.report.collection import CellResult, Variant
 from kharness.report.judging.judgment import Comparison, Verdict, judge
-from kharness.report.judging.sentences import comparison_sentence
+from kharness.report.judging.sentences import comparison_lines, comparison_sentence
 from kharness.report.judging.statistics import largest_t, largest_t_p
 from kharness.report.metrics import metric_named
 from kharness.report.overview.headline import headline
@@ -383,6 +383,8 @@ def test_seeds_beyond_a_look_wait_for_the_next(matrix_of: MatrixOf) -> None:
     matrix = matrix_of(sgd=noisy(0.1, [0] * 7), adam=noisy(0.1, CLEAR))
     found = with_plan(matrix, first=["1", "2", "3"], planned=0)
     assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (6, 6), 12)
+    lines = comparison_lines(collect(matrix.made.directory, {}).conclusions)
+    assert "  verdicts are of 6 seeds, not of 7: the next look is at 12" in lines
     assert found.interval is not None
     assert found.interval.level == pytest.approx(1 - 0.05 * 0.95)
     first, p = (scipy.stats.ttest_1samp(CLEAR[:n], 0).pvalue for n in (3, 6))
@@ -393,6 +395,8 @@ def test_seeds_planned_once_and_for_all_are_judged_at_that_number(matrix_of: Mat
     matrix = matrix_of(sgd=noisy(0.1, [0] * 7), adam=noisy(0.1, CLEAR))
     found = with_plan(matrix, first=["1"], planned=5)
     assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (5, 5), None)
+    lines = comparison_lines(collect(matrix.made.directory, {}).conclusions)
+    assert "  verdicts are of 5 seeds, not of 7: MATRIX_SEEDS_PLANNED has one look" in lines
     assert found.p_adjusted == found.p == pytest.approx(scipy.stats.ttest_1samp(CLEAR[:5], 0).pvalue)
     late = with_plan(matrix, first=["1"], planned=9)
     assert (late.verdict, late.reason) == (Verdict.NOT_YET, "7 of 9 planned seeds")
