@@ -32,8 +32,8 @@ def main(argv: Sequence[str]) -> int:
         refuse_unplanned(latest_link(variables, output))
     directory, chosen = asked_directory(variables, output), variables.get("FILTER", "")
     seeds: list[str] = []
-    if SEED in variables and (place := locate(directory)).is_matrix:
-        check_whole(place)
+    if SEED in variables:
+        check_whole(locate(directory))
         seeds = seeds_of(variables.pop(SEED), ROOT)
     found = find(directory, ROOT, "" if seeds else chosen)  # which may be about cells that are yet to come
     settings = with_command_line(found.settings, variables, ROOT)

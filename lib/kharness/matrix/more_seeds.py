@@ -72,7 +72,12 @@ def asked_in(options: Sequence[str], place: Place) -> list[str]:
 
 
 def check_whole(place: Place) -> None:
-    """MatrixError for a cell, which has one seed."""
+    """MatrixError for a cell and for a single training, which have one seed."""
+    if not place.is_matrix:
+        raise MatrixError(
+            f"{shown(place.directory)} is a single training, and has one {SEED}",
+            hint="RUN=dir names the matrix; make test_matrix SEED=1..5 begins one",
+        )
     if place.cell:
         raise MatrixError(
             f"{place.cell} is a cell of a matrix, and has one {SEED}",

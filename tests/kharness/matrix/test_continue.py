@@ -311,6 +311,12 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
     assert resumed(run) == [None, 1]
     assert attempts(run, "cause") == [("stopped",), (None,)]
     assert checkout.run("continue") == (0, "results/mine is complete\n")
+    code, output = checkout.run("continue", "CONFIG_SEED=1..4")
+    assert (code, output) == (
+        2,
+        "error: results/mine is a single training, and has one SEED\n"
+        "hint: RUN=dir names the matrix; make test_matrix SEED=1..5 begins one\n",
+    )
 
 
 def test_a_training_that_diverged_is_left(checkout: Checkout) -> None:
