@@ -418,7 +418,11 @@ REFUSED = [
     (["continue", "--jobs", "-1"], "argument --jobs: -1 is not a number from 0 on", "kharness continue --"),
     (["sweep", "--", "true"], "there is no range", "give -a name=log:low..high"),
     (["sweep", "-a", "x=3..1", "--", "true", "{x}"], "-a x=3..1 does not rise", "for example -a lr=log:"),
-    (["sweep", "-a", "x=log:1,2", "--", "true", "{x}"], "-a x=log:1,2: log: takes low..high", "for example"),
+    (
+        ["sweep", "-a", "x=log:1,2", "--", "true", "{x}"],
+        "-a x=log:1,2: a range is low..high, of two numbers",
+        "for example",
+    ),
     (
         ["sweep", "-a", "x=1..2.5", "--method", "grid", "--", "true", "{x}"],
         "X=1..2.5 has no grid",
