@@ -53,6 +53,7 @@ def main(listener: int, modules: Sequence[str]) -> None:
     """Import, then fork until nobody is left who could ask; a child ends in here."""
     if os.fork():  # whoever began it need not wait for its end
         os._exit(0)
+    gc.disable()  # nearly all that is made meanwhile stays: to look through it takes a tenth of the time
     for name in modules:
         package = importlib.import_module(name.removesuffix(".*"))
         if name.endswith(".*"):
@@ -60,8 +61,8 @@ def main(listener: int, modules: Sequence[str]) -> None:
                 importlib.import_module(module.name)
     look_through_modules()
     forget_what_imports_left()
-    gc.collect()
     gc.freeze()
+    gc.enable()
     use_large_pages()
     request = serve(socket.socket(fileno=listener))
     if request is not None:
