@@ -222,7 +222,7 @@ class Others:
         tensorboard = [program, "--logdir", str(folder), "--port", str(port)]
         shown = "import trackio; trackio.show(project='bench', open_browser=False)"
         told = subprocess.Popen(
-            [sys.executable, "-c", shown], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-u", "-c", shown], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         self._processes = [told, subprocess.Popen(tensorboard, stderr=subprocess.DEVNULL, text=True)]
         assert told.stdout is not None
