@@ -78,7 +78,7 @@ class Strand:
     label: str
     color: int
     kind: str
-    """`mean`, `run`, `unfinished`, `other` for what is only compared with, `point` and `point beaten`."""
+    """`mean`, `run`, `unfinished`, `other` for what is compared with, `limit`, `point` and `point beaten`."""
     xs: Sequence[float]
     ys: Sequence[float]
     """NaN is a gap."""

@@ -47,6 +47,7 @@ _LINES: Mapping[str, Mapping[str, Any]] = {
     "run": {"lw": 1.0, "zorder": 3, "alpha": 0.55},
     "unfinished": {"lw": 1.3, "zorder": 3, "ls": (0, (1, 1.5))},
     "other": {"lw": 0.8, "zorder": 1},
+    "limit": {"lw": 1.2, "color": SOFT, "ls": (0, (3, 2)), "zorder": 1},
     "point": {"ls": "", "marker": "o", "ms": 8, "mec": "white", "zorder": 5},
     "point beaten": {"ls": "", "marker": "o", "ms": 6, "mfc": "white", "mec": SOFT, "zorder": 4},
 }
@@ -220,7 +221,7 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool
 
 
 def _draw_strand(axes: Axes, one: Strand, x: Scale, y: Scale) -> None:
-    color = BACKDROP if one.kind == "other" else PALETTE[one.color]
+    color = BACKDROP if one.color < 0 else PALETTE[one.color]
     xs = [x.share(value) for value in one.xs]
     if one.lows:
         lows, highs = ([y.share(value) for value in ends] for ends in (one.lows, one.highs))

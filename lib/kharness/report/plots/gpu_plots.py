@@ -14,12 +14,14 @@ from kharness.report.gpu.history import GpuRecording, GpuSeries
 from kharness.report.plots.gpu_samples import (
     BUSY,
     HEAT,
+    LIMIT_NOTE,
     MEMORY,
     MIB_PER_GIB,
     POWER,
     Quantity,
     Sampled,
     are_alike,
+    limit_beside,
     memory_limit,
     span,
     strand_of,
@@ -87,7 +89,7 @@ def of_run(cell: CellResult, quantity: Quantity) -> Plot | None:
     ranges += [f"the others {_range_words(others, quantity)}"] if others else []
     limit = _limit(history, own[0]) if quantity is MEMORY else []
     notes = {
-        "Gray line: the memory that a GPU has.": limit,
+        LIMIT_NOTE: limit,
         "In color: the GPU with the highest and the one with the lowest mean; the others in gray.": others,
         "Of long recordings a point is a mean; areas reach from the lowest sample to the highest.": (
             history.num_samples > MAX_POINTS
@@ -111,7 +113,7 @@ def _limit(history: GpuRecording, beside: Strand) -> list[Strand]:
     if not _memory_limit(history)[1]:
         return []
     total = max(gpu.total_mb or 0.0 for gpu in history.gpus) / MIB_PER_GIB
-    return [Strand("", -1, "other", (beside.xs[0], beside.xs[-1]), [total, total])]
+    return [limit_beside(beside, total)]
 
 
 def _range_words(strands: Sequence[Strand], quantity: Quantity) -> str:

@@ -78,6 +78,14 @@ def memory_limit(peak_mb: float, total_mb: float | None) -> tuple[float, bool]:
     return 1.25 * peak_mb / MIB_PER_GIB or 1.0, False
 
 
+LIMIT_NOTE = "Dashed: the memory that a GPU has."
+
+
+def limit_beside(line: Strand, has: float) -> Strand:
+    """Return a line at what there is, as long as the line that must not reach it."""
+    return Strand("", -1, "limit", (line.xs[0], line.xs[-1]), (has, has))
+
+
 # Means that differ by less, relative to the highest, are called alike.
 _ALIKE = 0.05
 

@@ -13,12 +13,14 @@ from kharness.report.gpu.columns import GpuCurve
 from kharness.report.plots.gpu_samples import (
     BUSY,
     HEAT,
+    LIMIT_NOTE,
     MEMORY,
     MIB_PER_GIB,
     POWER,
     Quantity,
     Sampled,
     are_alike,
+    limit_beside,
     memory_limit,
     sampled,
     span,
@@ -214,12 +216,12 @@ def over_time(summary: Summary, quantity: Quantity) -> Plot | None:
     fullest = max(runs, key=lambda run: peaks[run.cell.name])
     words, axis = _OF_RUN[quantity.name]
     totals = [gpu.total_mb for gpu in fullest.history.gpus]
-    has = f" of {sum(map(float, filter(None, totals))) * MEMORY.scale:,.1f}" if all(totals) else ""
-    of_all = has if quantity is MEMORY else ""
+    has = sum(map(float, filter(None, totals))) if quantity is MEMORY and all(totals) else 0.0
+    of_all = f" of {has * MEMORY.scale:,.1f}" if has else ""
     title = f"{words} {peaks[fullest.cell.name]:,.{quantity.digits}f}{of_all} {quantity.unit}"
     if len({run.variant for run in runs}) > 1:
         title += " in all variants" if are_alike([*peaks.values()]) else f", with {fullest.variant}"
-    plot = _lines(runs, lambda run: run.history.together.get(quantity.name), peaks, quantity)
+    plot = _lines(runs, lambda run: run.history.together.get(quantity.name), peaks, quantity, has)
     return replace(plot, title=title, quantity=axis, in_words=f"{title}. Over time: {title} {plot.alt}")
 
 
@@ -233,7 +235,7 @@ def memory_of_each(summary: Summary) -> list[Plot]:
             found.setdefault(label, {})[name] = gpu.spreads["memory"].peak / MIB_PER_GIB
     highest = max((peak for peaks in found.values() for peak in peaks.values()), default=0.0)
     total = max((gpu.total_mb or 0.0 for gpu in of_gpu.values()), default=0.0)
-    end, _ = memory_limit(highest * MIB_PER_GIB, total or None)
+    end, _ = memory_limit(highest * MIB_PER_GIB, total)
     plots = []
     for label, peaks in found.items():
 
@@ -242,9 +244,10 @@ def memory_of_each(summary: Summary) -> list[Plot]:
             return gpu.curves.get("memory") if gpu else None
 
         own = [run for run in runs if curve_of(run)]
-        has = max((of_gpu[run.cell.name, label].total_mb or 0.0 for run in own), default=0.0) / MIB_PER_GIB
-        title = f"{label}: {max(peaks.values()):.2f}" + (f" of {has:.1f} GiB" if has else " GiB")
-        plot = _lines(own, curve_of, peaks, MEMORY, Scale("linear", 0.0, end))
+        has = max((of_gpu[run.cell.name, label].total_mb or 0.0 for run in own), default=0.0)
+        of_all = f" of {has / MIB_PER_GIB:.1f} GiB" if has else " GiB"
+        title = f"{label}: {max(peaks.values()):.2f}{of_all}"
+        plot = _lines(own, curve_of, peaks, MEMORY, has, end)
         plots.append(replace(plot, title=title, quantity="Memory in use (GiB)"))
     return plots
 
@@ -258,9 +261,13 @@ def _lines(
     curve_of: Callable[[Sampled], GpuCurve | None],
     peaks: Mapping[str, float],
     quantity: Quantity,
-    scale: Scale | None = None,
+    has_mb: float = 0.0,
+    end: float = 0.0,
 ) -> Plot:
-    """Return lines of runs: bold the first of each variant; of many variants the highest and the lowest."""
+    """Return lines of runs: bold the first of each variant; of many variants the highest and the lowest.
+
+    Memory has a line at what there is, where that is on its axis, which may go on to an `end`.
+    """
     unit = time_unit(runs)
     labels = list(dict.fromkeys(run.variant for run in runs))
     many = len(labels) > MOST_IN_COLOR
@@ -294,7 +301,14 @@ def _lines(
     said = (
         ["In color: the variants with the highest and the lowest peak; the others in gray."] if many else []
     )
-    axis: Scale | Kind = scale or ("linear" if quantity is HEAT else Scale("linear", 0.0, top or 1.0))
+    if quantity is MEMORY:
+        own, _ = memory_limit(max(peaks.values()) * MIB_PER_GIB, has_mb)
+        top = end or own
+        if 0 < has_mb * quantity.scale <= top:
+            longest = max(strands, key=lambda one: one.xs[-1])
+            strands.insert(0, limit_beside(longest, has_mb * quantity.scale))
+            said.append(LIMIT_NOTE if end else "Dashed: the memory that the GPUs of a run have.")
+    axis: Scale | Kind = "linear" if quantity is HEAT else Scale("linear", 0.0, top or 1.0)
     return plot_of(f"gpu_{quantity.name}", "", strands, x_label=unit.label, scale=axis, said=said)
 
 

@@ -114,7 +114,7 @@ def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
     if one.titles:
         at = zip(one.xs, one.ys, one.titles, strict=True)
         return [PlotPath(one.kind, f"M{x.at(a)} {SIZE - y.at(b)}h0", title=title) for a, b, title in at]
-    color = "other" if one.kind == "other" else f"c{one.color}"
+    color = "other" if one.color < 0 else f"c{one.color}"
     found = []
     if any(low < high for low, high in zip(one.lows, one.highs, strict=True)):
         ahead, back = _points(one.xs, one.highs, x, y), _points(one.xs, one.lows, x, y)

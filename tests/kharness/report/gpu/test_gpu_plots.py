@@ -11,6 +11,7 @@ import pytest
 from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.graphs import GRAPH_MODULES, gpu_graphs
 from kharness.report.plots.gpu_plots import gpu_plots
+from kharness.report.plots.gpu_variants import memory_of_each
 from kharness.report.plots.plot import Plot
 from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
 from kharness.report.summary import collect
@@ -55,12 +56,12 @@ def test_one_gpu_has_its_curves_with_every_spike(run: Path) -> None:
         memory.alt
         == "Memory in use (GiB) over time. Memory peaks at 24.0 of 24.0 GiB. GPU 0 12.0 to 24.0 GiB."
     )
-    assert [path.look for path in memory.paths] == ["other other", "band c0", "mean c0"]
+    assert [path.look for path in memory.paths] == ["limit other", "band c0", "mean c0"]
     limit, area, line = (re.findall(r"\d+ (\d+)", path.outline) for path in memory.paths)
     # The axis ends at 1.06 x 24 GiB.
     assert (set(limit), set(area), set(line)) == ({"57"}, {"57", "528"}, {"528", "481"})
     assert memory.said == [
-        "Gray line: the memory that a GPU has.",
+        "Dashed: the memory that a GPU has.",
         "Of long recordings a point is a mean; areas reach from the lowest sample to the highest.",
     ]
 
@@ -207,9 +208,13 @@ def test_a_matrix_has_a_row_per_variant(tmp_path: Path, make: Make) -> None:
     marks = [PlotMark("thick", 0.0, 70.8), *[PlotMark("point", 70.8)] * 2, PlotMark("limit", 94.3)]
     assert memory.rows[0] == MarkedRow("adam", marks, "18.0 GiB")
     assert [row.name for row in memory.rows] == ["adam", "sgd", "lion"]
-    assert [path.look for path in over_time.paths] == [
-        f"{kind} c{i}" for i in range(3) for kind in ("run", "mean")
-    ]
+    limit, *lines = over_time.paths
+    # The axis ends at 1.06 x 48 GiB.
+    assert (limit.look, limit.outline) == ("limit other", "M0 57 1000 57")
+    assert [path.look for path in lines] == [f"{kind} c{i}" for i in range(3) for kind in ("run", "mean")]
+    assert over_time.said == ["Dashed: the memory that the GPUs of a run have."]
+    for panel in memory_of_each(summary):
+        assert (panel.paths[0], panel.said) == (limit, ["Dashed: the memory that a GPU has."])
     page = as_html(summary)
     assert page.index("adam needs the most memory") < page.index('id="gpu-table"')
 
