@@ -133,6 +133,13 @@ def test_the_deciding_validation_is_drawn_over_what_was_spent(tmp_path: Path, ma
     assert (by_samples.x.low, by_samples.x.high, by_samples.x_label) == (8, 32, "samples")
 
 
+def test_variants_have_their_number_of_runs_where_not_all_are_complete(matrix: MatrixDirectory) -> None:
+    """Both seeds of sgd are complete, and one of adam."""
+    loss = plots_of_matrix(collect(matrix.directory))[0]
+    assert loss.legend == [("sgd (n=2)", 0), ("adam (n=1)", 1)]
+    assert loss.said == ["Dotted: a run that did not complete.", "n: complete runs of a mean."]
+
+
 def test_names_that_are_long_are_below_the_plot() -> None:
     strands = [
         Strand(f"{name}, learning_rate=0.001", i, "mean", [0, 1], [1.0, 2.0 + i])

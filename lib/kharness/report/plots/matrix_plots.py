@@ -185,7 +185,7 @@ def _plot_over(
                 ends |= {round(xs[-1] / one.xs[-1], 9)}
     if not strands or (len(ends) < 2 and not axis.always):
         return None
-    drawn, equal = in_turns(strands)
+    drawn, equal = in_turns(_with_counts(summary, strands, found))
     plot = plot_of(metric.name, metric.title, drawn, x_label=axis.label, scale=metric.kind, said=equal)
     return replace(plot, title=f"{metric.title}, {axis.words}", in_words=plot.alt)
 
@@ -213,9 +213,8 @@ def _plot(
         return None
     labels = [label for label in in_color if any(one.variant == label for one in found)]
     # a variant's color is the same in each plot, also where another has no line
-    strands, equal = in_turns(
-        [one for label in labels for one in _strands(found, label, in_color.index(label), metric)]
-    )
+    plain = [one for label in labels for one in _strands(found, label, in_color.index(label), metric)]
+    strands, equal = in_turns(_with_counts(summary, plain, found))
     said = [_AREAS] if any(one.lows for one in strands) and size == 1 else []
     if size > 1:
         said.append(
@@ -227,6 +226,8 @@ def _plot(
         said.append(f"In color: {chosen}; of the others {gray} in gray.")
     if any(one.kind == "unfinished" for one in strands):
         said.append("Dotted: a run that did not complete.")
+    if any(one.label not in labels for one in strands):
+        said.append("n: complete runs of a mean.")
     several = len(summary.variants) > 1
     return plot_of(
         metric.name,
@@ -236,6 +237,16 @@ def _plot(
         said=[*said, *equal],
         names_one=several,
     )
+
+
+def _with_counts(summary: Summary, strands: Sequence[Strand], found: Sequence[Curve]) -> Sequence[Strand]:
+    """Return the strands with how many complete runs each mean is of; as they are where it is all planned."""
+    planned = {one.label: len(one.cells) for one in summary.variants}
+    counts = {one.variant: one.num_runs for one in found if not one.run}
+    drawn = {(counts.get(one.label, 0), planned[one.label]) for one in strands}
+    if max(planned.values()) == 1 or drawn == {(max(planned.values()),) * 2}:
+        return strands
+    return [replace(one, label=f"{one.label} (n={counts.get(one.label, 0)})") for one in strands]
 
 
 def _behind(others: Sequence[Curve]) -> Sequence[Strand]:

@@ -141,11 +141,11 @@ def test_only_graphs_with_something_to_show_are_embedded(reported: Path) -> None
     assert [text.partition(" by step: ")[0] for text in plots] == [
         *("Training loss", "Validation loss", "Validation accuracy (%)"),
         *("Learning rate", "Gradient norm", "Throughput (samples/s)"),
-        "Validation accuracy (%) by training time (s): sgd ends at 74.67, adamw ends at 83.",
+        "Validation accuracy (%) by training time (s): sgd (n=2) ends at 74.67, adamw (n=1) ends at 83.",
         "test accuracy (%) by training (s): on the front adamw, sgd.",
         "test accuracy (%) by CPU memory (MB): on the front adamw, sgd.",
     ]
-    assert plots[2] == "Validation accuracy (%) by step: sgd ends at 74.67, adamw ends at 83."
+    assert plots[2] == "Validation accuracy (%) by step: sgd (n=2) ends at 74.67, adamw (n=1) ends at 83."
 
 
 def test_a_single_run_has_a_page(recorded: Path) -> None:
