@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict, wasted_words
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
-from kharness.report.plots.gpu_plots import by_gpu, waiting
+from kharness.report.plots.gpu_plots import by_gpu, over_runs, waiting
 from kharness.report.plots.gpu_samples import BUSY, MEMORY, POWER, Sampled, sampled, without_samples
 from kharness.report.plots.gpu_samples import applies as has_samples
 from kharness.report.plots.gpu_variants import balance_of
@@ -52,10 +52,12 @@ def numbers(summary: Summary) -> Numbers:
 
 
 def draw(summary: Summary) -> Figure:
-    """Return what each GPU of a run did and the work of its ranks; of several runs how even they are."""
+    """Return what each GPU of a run did and the work of its ranks; of several runs each GPU in all."""
     runs = [run for run in sampled(summary) if len(run.history.gpus) > 1]
     plots: list[RowPlot | None] = [balance_of(runs, MOST_ROWS)]
-    if len(summary.cells) == 1:
+    if len(summary.cells) > 1:
+        plots += [over_runs(runs, one, MOST_ROWS) for one in (BUSY, MEMORY, POWER)]
+    else:
         [cell] = summary.cells
         ranks = cell.ranks[0]
         if runs:

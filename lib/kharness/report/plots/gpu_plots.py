@@ -242,6 +242,39 @@ def by_gpu(history: GpuRecording, quantity: Quantity, most: int = MOST_ROWS) -> 
     return RowPlot(title, caption, rows, axis.ticks(4), quantity.axis)
 
 
+def over_runs(runs: Sequence[Sampled], quantity: Quantity, most: int) -> RowPlot | None:
+    """Return a row per GPU of several runs: a dot per run, a bar to the mean of the complete ones."""
+    found: dict[str, list[tuple[bool, float]]] = {}
+    for run in runs:
+        for gpu in run.history.gpus:
+            if spread := gpu.spreads.get(quantity.name):
+                own = (run.cell.run.complete, quantity.scale * spread.mean)
+                found.setdefault(gpu.label, []).append(own)
+    if not found:
+        return None
+    means = {
+        label: statistics.fmean([value for complete, value in own if complete] or [value for _, value in own])
+        for label, own in found.items()
+    }
+    highest = max(value for own in found.values() for _, value in own)
+    axis = Scale("linear", 0.0, 100.0 if quantity is BUSY else 1.05 * highest or 1.0)
+    rows = [
+        MarkedRow(
+            label,
+            [
+                bar("thick", 0.0, means[label], axis),
+                *(PlotMark("point" if done else "point hollow", percent(at, axis)) for done, at in own),
+            ],
+            quantity.words(means[label]),
+        )
+        for label, own in [*found.items()][:most]
+    ]
+    caption = "Dot: mean of a run; bar: mean of the complete runs."
+    if len(rows) < len(found):
+        caption += f" The first {most} of {len(found)} GPUs."
+    return RowPlot(_compared(means, quantity), caption, rows, axis.ticks(4), quantity.axis)
+
+
 def waiting(history: GpuRecording, ranks: RankBalance, most: int = MOST_ROWS) -> RowPlot:
     """Return each rank's own work in a mean step by phase, and what it waits for the slowest."""
     shown = list(ranks.ranks)

@@ -260,7 +260,12 @@ def test_pictures_of_a_matrix_have_a_line_per_run_and_the_limits_of_bands(tmp_pa
         for name, figure in figures.items()
     }
     assert headings == {
-        "gpu_load_balance_analysis": ["How far GPUs are from one another"],
+        "gpu_load_balance_analysis": [
+            "How far GPUs are from one another",
+            "Both GPUs are busy 95 % of the time",
+            "Both GPUs hold 12.0 GiB on average",
+            "The 2 GPUs draw 200 to 220 W on average",
+        ],
         "gpu_memory_comparison": [
             "Memory peaks at 12.0 GiB in all variants",
             "All GPUs together peak at 24.0 GiB in all variants",
@@ -272,7 +277,10 @@ def test_pictures_of_a_matrix_have_a_line_per_run_and_the_limits_of_bands(tmp_pa
         ],
         "per_gpu_memory_breakdown": ["GPU 0: 12.00 of 24.0 GiB", "GPU 1: 12.00 of 24.0 GiB"],
     }
-    balance = figures["gpu_load_balance_analysis"].axes[0]
+    balance, *_, power_of_each = figures["gpu_load_balance_analysis"].axes
+    assert [text.get_text() for text in power_of_each.texts] == ["200 W", "220 W"]
+    # Dots of 100, 300, 120 and 320 W on an axis of 336 W.
+    assert power_of_each.lines[0].get_xdata().tolist() == [29.8, 89.3, 35.7, 95.2]
     # Means of 100 and 120 W are 10 W from their mean, of 300 and 320 as many.
     assert [text.get_text() for text in balance.texts] == ["power 9.1 % Good", "power 3.2 % Excellent"]
     assert [label.get_text() for label in balance.get_yticklabels()] == ["optimizer-sgd", "optimizer-adam"]
