@@ -152,16 +152,20 @@ _NO_ADDRESSES = ("failed to map segment", "can't start new thread", "cannot allo
 
 
 def error_lines(message: object, hint: str = "") -> list[str]:
-    """`error: …`, and `hint: …` if there is one; what a name may hold for a terminal is written out."""
+    """`error: …`, and `hint: …` if there is one; what a name may hold for a terminal is written out.
+
+    A line break stays where the next line is indented, as in the list of all that is refused.
+    """
     lines = [f"error: {message}", *([f"hint: {hint}"] if hint else [])]
-    return [line.translate(_CONTROLS) for line in lines]
+    return ["\n  ".join(map(written_out, line.split("\n  "))) for line in lines]
 
 
-_CONTROLS = {
-    ord(sign): ascii(sign)[1:-1]
-    for sign in map(chr, range(ord("\xa0")))
-    if not (sign.isprintable() or sign == "\n")
-}
+def written_out(text: str) -> str:
+    """Return the text with line breaks, escapes and other control characters as Python writes them."""
+    return text.translate(_CONTROLS)
+
+
+_CONTROLS = {ord(sign): ascii(sign)[1:-1] for sign in map(chr, range(ord("\xa0"))) if not sign.isprintable()}
 
 
 def print_error(message: object, hint: str = "") -> None:

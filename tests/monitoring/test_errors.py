@@ -35,6 +35,7 @@ def test_error_is_printed_with_its_hint_and_gives_the_exit_code(
         "error: LR=2 is outside 0..1\nhint: choose a smaller one\nerror: the disk is full\n",
     )
     assert error_lines(kind("a b").message) == ["error: a b"]
+    assert error_lines("\x1b[31m\n is:\n  one", "a\n") == ["error: \\x1b[31m\\n is:\n  one", "hint: a\\n"]
 
 
 def test_failure_is_one_line_about_the_first_import_that_failed() -> None:

@@ -7,10 +7,11 @@ import io
 import os
 import stat
 
-from monitoring.errors import columns_of, folded, is_full
+from monitoring.errors import columns_of, folded, is_full, written_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
+    import re
     from typing import Any, TextIO
 
 # The reader of a pipe has exited (`… | head`), or the terminal is closed.
@@ -68,9 +69,13 @@ def say(text: str) -> None:
 
 
 def fitted(text: str) -> str:
-    """Text for standard output: on a terminal no line is wider than it, elsewhere lines stay as they are."""
+    """Text for standard output: on a terminal no line is wider than it, elsewhere lines stay as they are.
+
+    What controls a terminal is written out.
+    """
     import sys
 
+    text = "\n".join(map(written_out, text.split("\n")))
     columns = columns_of(sys.stdout)
     return in_columns(text, columns) if columns else text
 
@@ -99,12 +104,15 @@ def _parts(line: str, columns: int) -> list[str]:
 def command_lines(line: str, columns: int) -> list[str]:
     """Return `command  # what it does` in lines of at most `columns` that a shell takes as one.
 
-    Words stay whole, quoted ones too. With 0 columns there is one line.
+    Words stay whole, quoted ones too; what controls a terminal is written out, in `$'…'`. With 0 columns
+    there is one line.
     """
-    if len(line) <= columns or not columns:
-        return [line]
     import re
 
+    if not line.isprintable():
+        line = re.sub(r"""'[^']*'|"[^"]*\"""", _without_controls, line)
+    if len(line) <= columns or not columns:
+        return [line]
     command, mark, note = line.partition("  # ")
     indent = " " * (len(command) - len(command.lstrip()) + 4)
     words = [*re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command), *([f" # {note}"] if mark else [])]
@@ -117,6 +125,11 @@ def command_lines(line: str, columns: int) -> list[str]:
             lines[-1] += " \\"
             lines.append(indent + word.lstrip())
     return lines
+
+
+def _without_controls(quoted: re.Match[str]) -> str:
+    text = quoted[0]
+    return text if text.isprintable() else "$'" + written_out(text[1:-1].replace("\\", "\\\\")) + "'"
 
 
 def _narrow_table(lines: list[str], columns: int) -> list[str]:

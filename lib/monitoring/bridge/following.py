@@ -18,7 +18,7 @@ from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
-from monitoring.errors import RunDirectoryError
+from monitoring.errors import RunDirectoryError, written_out
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
 
@@ -227,7 +227,7 @@ class Bridge:
                 where = os.path.relpath(path, self.watched.cwd)
                 left_out[f"{where} is not there, which --follow names"] = None
         if found or left_out:
-            return f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}"
+            return written_out(f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}")
         line = self.last_line()
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"

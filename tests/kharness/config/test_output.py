@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import termios
@@ -102,3 +103,12 @@ def test_lines_are_as_wide_as_the_terminal_and_whole_elsewhere(
         monkeypatch.setattr(sys, "stdout", file)
         assert fitted(TEXT) == TEXT
     os.close(master)
+
+
+def test_nothing_that_is_printed_controls_the_terminal() -> None:
+    assert fitted("a\x1b[31m\nb\tc") == "a\\x1b[31m\nb\\tc"
+    words = ["a", "\x1b[31m\\n\nred", "it's\n", '"\t"']
+    [line] = command_lines(shlex.join(words), 0)
+    assert line == r"""a $'\x1b[31m\\n\nred' 'it'"'"$'s\n' $'"\t"'"""
+    printed = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
+    assert printed.decode().split("\0") == [*words, ""]

@@ -46,6 +46,12 @@ def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridg
     assert (run_dir / "output.log").read_text() == "no memory\n"
 
 
+def test_name_of_a_metric_controls_no_terminal(run_dir: Path, bridged: Bridged) -> None:
+    code = r"""open('m.jsonl', 'w').write('{"step": 1, "a\\u001b[31m\\nb": 2}\n')"""
+    ended = bridged(run_dir, sys.executable, "-c", code, options=["--follow", "m.jsonl"])
+    assert ended.stderr == "recorded from jsonl: a\\x1b[31m\\nb\n"
+
+
 def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:
     """In a matrix the bridge prints into output.log, too; the failure is still the program's last line."""
     run_dir.mkdir()
