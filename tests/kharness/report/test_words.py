@@ -24,3 +24,14 @@ def test_words_have_the_place_that_matplotlib_gives_them(words: str, look: dict[
         ink = np.argwhere(np.asarray(figure.canvas.buffer_rgba())[..., 0] < 200)  # type: ignore[attr-defined]
         edges.append([*ink.min(axis=0), *ink.max(axis=0)])
     np.testing.assert_allclose(edges[1], edges[0], atol=3)
+
+
+def test_control_characters_are_drawn_as_they_are_written_out(recwarn: pytest.WarningsRecorder) -> None:
+    drawn = []
+    for words in ("a\x1b[31m\tb", r"a\x1b[31m\tb"):
+        figure = Figure(figsize=(2, 1))
+        canvas_class()(figure)
+        figure.text(0.4, 0.6, words, rotation=90, parse_math=False)
+        figure.canvas.draw()
+        drawn.append(np.asarray(figure.canvas.buffer_rgba()).tobytes())  # type: ignore[attr-defined]
+    assert (drawn[0] == drawn[1], recwarn.list) == (True, [])

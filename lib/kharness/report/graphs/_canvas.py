@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kharness.report.summary import Summary
+from monitoring.errors import written_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +175,7 @@ def canvas_class() -> type[FigureCanvasAgg]:
         ) -> None:
             if ismath or angle or not LETTERS.issuperset(s):
                 theirs: Any = super()
-                theirs.draw_text(gc, x, y, s, prop, angle, ismath, mtext)
+                theirs.draw_text(gc, x, y, written_out(s), prop, angle, ismath, mtext)
                 return
             mask, (left, top) = _font_of(prop, self.dpi).getmask2(s, mode="L", anchor="ls")
             width, height = mask.size
@@ -187,6 +188,7 @@ def canvas_class() -> type[FigureCanvasAgg]:
         ) -> tuple[float, float, float]:
             if ismath or not LETTERS.issuperset(s):
                 theirs: Any = super()
+                s = written_out(s)
                 measured: tuple[float, float, float] = theirs.get_text_width_height_descent(s, prop, ismath)
                 return measured
             left, top, right, bottom = _font_of(prop, self.dpi).getbbox(s, anchor="ls")
