@@ -39,7 +39,7 @@ def read_toml(path: Path) -> tuple[list[str], list[str]]:
     """Return options and the words of the command; MatrixError for an unknown key or a wrong value."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MatrixError(f"{path.name} cannot be read: {error}", hint="it is a TOML file") from error
     every = dict.fromkeys(option for options in OF_PROGRAMS.values() for option in options)
     known = [COMMAND, *(option.removeprefix("--") for option in every)]

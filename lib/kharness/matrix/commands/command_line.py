@@ -74,8 +74,12 @@ def given_of(
 
 
 def _refuse_bytes(texts: Sequence[object]) -> None:
-    """MatrixError for a word in another encoding: plans and journals are UTF-8."""
+    """MatrixError for a word in another encoding: plans and journals are UTF-8; or with a NUL byte, which
+    kharness.toml may hold and no program can be given.
+    """
     for text in map(str, texts):
+        if "\0" in text:
+            raise MatrixError(f"{text} holds a NUL byte", hint="leave it out: no program can be given it")
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -51,6 +51,32 @@ def test_what_cannot_be_meant_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (r'"a\nb" = 1', r"kharness.toml: a\nb is not an option"),
+        (r'pattern = "(?P<step>\n("', r"kharness.toml: pattern: (?P<step>\n( is no regular expression"),
+        (r'env = {A = "a\u0000"}', r"A=a\x00 holds a NUL byte"),
+        (r'command = ["true", "{x}\u0000"]', r"{x}\x00 holds a NUL byte"),
+        (
+            f"axis = {'[' * 3000}{']' * 3000}",
+            "kharness.toml cannot be read: maximum recursion depth exceeded",
+        ),
+    ],
+)
+def test_file_that_cannot_be_meant_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, said: str
+) -> None:
+    (tmp_path / "kharness.toml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as raised:
+        main([*MATRIX, *([] if "command" in content else TRUE)])
+    error, hint = error_lines(raised.value, raised.value.hint)
+    shown = error.removeprefix("error: ")
+    assert (shown[: len(said)], hint[:6], "\n" in error) == (said, "hint: ", False)
+    assert [path.name for path in tmp_path.iterdir()] == ["kharness.toml"]
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("0.5", 0.5),
