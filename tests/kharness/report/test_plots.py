@@ -170,6 +170,9 @@ def test_a_price_has_a_point_per_variant_and_names_the_front() -> None:
     tops = [top for _, top, _ in plot.names]
     assert tops[1] - tops[0] >= 7.5
     assert plot.x_label == "CPU memory (MB)"
+    assert plot.faint_names == [(90.9, 95.5, "adam")]
+    beside = price(replace(front, points={**front.points, "lars": (0.8, 495.0)}))
+    assert [name for _, _, name in beside.faint_names] == ["lars"], "adam's would cover the point of lars"
     wide = price(replace(front, points={**front.points, "lion": (0.9, 4050.0)}))
     assert wide.x_label == "CPU memory (MB), log scale"
     assert plot.alt == (

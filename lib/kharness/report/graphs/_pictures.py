@@ -197,7 +197,8 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool
     axes.set_xticks([at / 100 for at, _ in x_ticks], [text for _, text in x_ticks])
     axes.set_yticks([1 - at / 100 for at, _ in y_ticks], [text for _, text in y_ticks])
     axes.set_ylabel(y_label)
-    for left, top, text in plot.names:
+    looks = ((plot.names, {"color": PALETTE[0]}), (plot.faint_names, {"color": SOFT, "fontsize": 8}))
+    for left, top, text, look in [(*name, look) for names_of, look in looks for name in names_of]:
         before = left > 55
         axes.annotate(
             text,
@@ -206,9 +207,9 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool
             textcoords="offset points",
             ha="right" if before else "left",
             va="center",
-            color=PALETTE[0],
             zorder=6,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            **look,
         )
     for top, text, color in plot.ends if names and not small else ():
         axes.text(1.015, 1 - top / 100, text, color=PALETTE[color], va="center", fontweight="bold")

@@ -18,11 +18,16 @@ from kharness.report.summary import Summary
 from kharness.runs.status import COMPLETE
 from monitoring.counts import counted
 
-_FRONT = "Named, or in blue: on the front, nothing is shown to beat it; gray: beaten. Means of complete runs."
+_FRONT = "Blue: on the front, nothing is shown to beat it; gray: beaten. Means of complete runs."
 # Points that have their names beside them; of a front of more, the best.
 _MOST_NAMED, _NAMED_OF_MANY = 8, 3
 # Percent of the frame: points that are as near as this have their names moved apart.
 _NAME_HEIGHT, _NAME_WIDTH = 7.5, 30.0
+# Beyond this place a name is left of its point; and the width of a letter of a small one.
+_NAMED_BEFORE = 55
+_LETTER_WIDTH = 1.8
+# Points of a plot that has small names: more leave no room.
+_MOST_FAINT = 40
 
 
 METRIC = "sec_per_step"
@@ -238,6 +243,10 @@ def price(front: Front) -> Plot:
     title = f"{quality.label} by {cost.label}"
     # The front is drawn above the others.
     looks = [("point beaten", [name for name in at if name not in members]), ("point", members)]
+    places = {
+        name: (x.at(paid) / 10, round(100 - y.at(good) / 10, 1), name) for name, (paid, good) in at.items()
+    }
+    placed = _placed([places[name] for name in named])
     stairs = _stairs([at[name] for name in members], higher_is_better=bool(quality.higher_is_better))
     missing = f"not measured: {len(front.unmeasured)} of {len(front.unmeasured) + len(at)} variants"
     return Plot(
@@ -249,7 +258,8 @@ def price(front: Front) -> Plot:
         y=y,
         said=[_FRONT],
         quantity=missing if front.unmeasured else "",
-        names=_placed([(x.at(at[name][0]) / 10, 100 - y.at(at[name][1]) / 10, name) for name in named]),
+        names=placed,
+        faint_names=_with_room([one for name, one in places.items() if name not in members], placed, places),
         in_words=f"{title}: on the front {', '.join(named)}{beaten}.",
     )
 
@@ -277,3 +287,30 @@ def _placed(wanted: Sequence[tuple[float, float, str]]) -> list[tuple[float, flo
         lowest = max((other[1] for other in near), default=-math.inf)
         placed.append((left, round(max(top, lowest + _NAME_HEIGHT), 1), name))
     return placed
+
+
+def _with_room(
+    wanted: Sequence[tuple[float, float, str]],
+    placed: Sequence[tuple[float, float, str]],
+    points: Mapping[str, tuple[float, float, str]],
+) -> list[tuple[float, float, str]]:
+    """Return the names that fit, and cover neither another name nor the point of another variant."""
+    found: list[tuple[float, float, str]] = []
+    for left, top, name in wanted if len(points) <= _MOST_FAINT else ():
+        low, high = _ends_of((left, top, name))
+        names = [_ends_of(one) for one in (*placed, *found) if abs(one[1] - top) < _NAME_HEIGHT]
+        others = [
+            (at, at)
+            for at, up, other in points.values()
+            if other != name and abs(up - top) < _NAME_HEIGHT / 2
+        ]
+        if 0 <= low < high <= 100 and all(last <= low or first >= high for first, last in (*names, *others)):
+            found.append((left, top, name))
+    return found
+
+
+def _ends_of(one: tuple[float, float, str]) -> tuple[float, float]:
+    """Return where a name begins and ends, with its point, in percent from the left."""
+    left, _, name = one
+    width = _LETTER_WIDTH * (len(name) + 1)
+    return (left - width, left) if left > _NAMED_BEFORE else (left, left + width)

@@ -47,6 +47,8 @@ class Plot:
     """Words that the title lacks: a scale of logarithms, or what is drawn."""
     names: Sequence[tuple[float, float, str]] = ()
     """Words beside points: place in percent from the left and from the top."""
+    faint_names: Sequence[tuple[float, float, str]] = ()
+    """Those of points that matter less, where there is room."""
     names_one: bool = False
     """Whether a single line is named, too: one of several that could be there."""
     in_words: str = ""
