@@ -144,7 +144,8 @@ def failures(variant: Variant, metric: Metric) -> list[str]:
         if not cell.run.complete:
             lines.append(f"{cell.name}: {why_incomplete(cell)}")
         elif cell.number(metric) is None:
-            beside = " that counts: other work was on the machine" if cell.run.crowded else ""
+            crowded = cell.run.crowded and metric.name in WALL_TIMES
+            beside = " that counts: other work was on the machine" if crowded else ""
             lines.append(f"{cell.name}: complete without {metric.title}{beside}")
     return lines
 

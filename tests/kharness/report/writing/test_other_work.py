@@ -118,6 +118,8 @@ def test_a_metric_of_time_says_which_runs_do_not_count(crowded: Path) -> None:
     assert found.failures == (
         "optimizer-adam_seed-1: complete without training that counts: other work was on the machine",
     )
+    (unknown,) = collect(crowded, {"CONFIG_REPORT_METRIC": "val_wer"}).conclusions.comparisons
+    assert "optimizer-adam_seed-1: complete without val wer" in unknown.failures
 
 
 def test_a_timeout_beside_other_work_does_not_show_that_the_target_is_out_of_reach(crowded: Path) -> None:
