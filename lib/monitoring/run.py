@@ -510,16 +510,21 @@ class Run(RunMedia):
         One thread at a time does it.
         """
         self._hot.looked, self._hot.next_look = now, now + LOOK_EVERY
-        if self._journal.closed or not self._looking.acquire(blocking=False):
+        if self._journal.closed:
             return
-        try:
-            self._hot.memory_mb = self._memory.read_mb()
-            if self._agent is not None:
-                self._agent.keep_alive()
-            if self._alerts is not None:
-                self._alerts.look()
+        try:  # before the lock is taken: as that call returns, a signal handler may raise
+            if self._looking.acquire(blocking=False):
+                self._hot.memory_mb = self._memory.read_mb()
+                if self._agent is not None:
+                    self._agent.keep_alive()
+                if self._alerts is not None:
+                    self._alerts.look()
         finally:
-            self._looking.release()
+            try:
+                self._looking.release()
+            except RuntimeError as error:  # another thread has it
+                if raised_by_handler(error):
+                    raise
 
 
 class _Hot(ReentrantQueue):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import math
-import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -36,7 +35,7 @@ class Measurements:
         self._total = self._mean = self._squares = 0.0
         self._min, self._max = math.inf, -math.inf
         self._quantiles = Quantiles()
-        self._turn = threading.Lock()
+        self._turns = [True]  # empty while a call takes in
 
     def add(self, value: float) -> None:
         """Add a finite number."""
@@ -46,12 +45,16 @@ class Measurements:
 
     def take_in(self) -> None:
         """Add what waits to the sums, in one thread at a time: others, and signal handlers, do not wait."""
-        # never blocks: a signal handler would wait for the call that it has interrupted
-        if self._turn.acquire(blocking=False):
-            try:
-                self._take_in()
-            finally:
-                self._turn.release()
+        # No lock: as the call that acquires one returns, a signal handler may raise, and leave it locked.
+        # None runs between a `del` and the `try` after it.
+        try:
+            del self._turns[0]
+        except IndexError:
+            return
+        try:
+            self._take_in()
+        finally:
+            self._turns[:] = [True]
 
     def _take_in(self) -> None:
         """Merge what waits by the parallel algorithm of Chan, Golub, LeVeque (1979), which is stable."""

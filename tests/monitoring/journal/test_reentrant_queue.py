@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import logging
 import math
@@ -19,10 +20,12 @@ import torch
 
 from monitoring import Record, Run, read_records
 from monitoring.agent.follow import catch_up
+from monitoring.bridge.hook.sitecustomize import CallRecorder
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.gpu_monitor.metrics_log import MetricsLog
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.structured_log import JsonLog
+from monitoring.telemetry.measurements import Measurements
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -237,7 +240,7 @@ def test_signal_handler_that_raises_what_a_value_or_the_disk_does_doubles_nothin
     assert {record["a"] for record in records} == {0.5}
 
 
-def raise_at(call: Callable[[], None], after: int, error: type[Exception]) -> int:
+def raise_at(call: Callable[[], None], after: int, error: type[BaseException]) -> int:
     """Raise an error in a call, at the n-th place where CPython runs signal handlers.
 
     Returns how many places are left. They are where functions begin, where calls return and the jumps back.
@@ -287,6 +290,53 @@ def test_what_a_signal_handler_raises_reaches_the_training_from_wherever_it_come
     assert (steps[0], steps[-1], steps) == (0, step, sorted(set(steps)))
     assert [record["seq"] for record in records] == list(range(1, len(steps) + 1))
     assert {record["a"] for record in records} == {None if value != value else 0.5}
+
+
+def raise_everywhere(call: Callable[[], None], error: type[BaseException] = TimeoutError) -> None:
+    """Call again and again: an error is raised at the first such place, at the second, up to the last."""
+    call()  # the first call may do more, and the places of the others are the same
+    place, left = 0, 0
+    while left <= 0:
+        place += 1
+        with contextlib.suppress(error):
+            left = raise_at(call, place, error)
+
+
+def test_what_a_signal_handler_raises_in_the_work_of_once_per_second_leaves_it_to_any_thread(
+    tmp_path: Path,
+) -> None:
+    run = open_run(tmp_path)
+
+    def look_and_log() -> None:
+        run._hot.next_look = 0.0
+        run.log_step(1, a=0.5)
+
+    raise_everywhere(look_and_log)
+    free: list[bool] = []
+    at_once(1, lambda _: free.append(run._looking.acquire(blocking=False)))
+    assert free == [True]
+
+
+def test_what_a_signal_handler_raises_among_measurements_stops_none_after_it() -> None:
+    measured = Measurements()
+
+    def measure() -> None:
+        measured.add(1.0)
+        measured.take_in()
+
+    raise_everywhere(measure)
+    measured.add(2.0)
+    assert (measured.statistics()["max"], measured.waiting) == (2.0, [])
+
+
+def test_what_a_signal_handler_raises_in_a_recorded_call_ends_no_recording(tmp_path: Path) -> None:
+    called: list[int] = []
+    log = CallRecorder(str(tmp_path)).recorded("x", called.append, lambda step: (step, {"a": step}))
+    raise_everywhere(lambda: log(1), KeyboardInterrupt)
+    log(2)
+    (spool,) = tmp_path.iterdir()
+    last = orjson.loads(spool.read_bytes().splitlines()[-1])
+    assert (called[-1], last["step"], last["values"]) == (2, 2, {"a": 2})
 
 
 def test_what_a_signal_handler_raises_in_the_log_of_a_monitor_reaches_the_training(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ class CallRecorder:
             except Exception as error:  # noqa: BLE001 - no program is ended by its recording
                 self._is_off = True
                 complain("nothing more is recorded in the process", error)
-            self._within.add(thread)
             try:
+                self._within.add(thread)  # within the `try`: as this returns, a signal handler may raise
                 return call(*arguments, **named)
             finally:
                 self._within.discard(thread)
