@@ -185,7 +185,7 @@ def test_timers_measure_blocks_and_functions_also_within_themselves_and_those_th
         return count_down(number - 1) if number else 0
 
     assert count_down(4) == 0
-    assert (count_down.__name__, count_down.__doc__) == ("count_down", "Of this one.")
+    assert (count_down.__name__, count_down.__doc__) == ("count_down", "Recurse this many times.")
     with pytest.raises(ZeroDivisionError), tracker.timer("failing"):
         _ = 1 / 0
     found = tracker.get_summary()
