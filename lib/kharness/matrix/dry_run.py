@@ -18,6 +18,7 @@ from types import FrameType
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.generate import write_new_config
 from kharness.config.make.typed import typed_make
+from kharness.config.output import wrapped
 from kharness.config.places import COMMAND
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
@@ -25,12 +26,14 @@ from kharness.matrix.launchers import launcher_lines
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
+from kharness.matrix.planning.single import described
 from kharness.matrix.running.durations import Estimate, History, time_left
 from kharness.matrix.running.table import duration
 from kharness.matrix.supervise import num_jobs
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.seeds_of_run import TYPED
+from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.counts import counted
 from monitoring.host.libc import ending_with
 
@@ -138,6 +141,8 @@ def check_model(tree: Tree, output: Path, command_line: Layer) -> int:
     with tempfile.TemporaryDirectory(prefix="kharness-check-") as folder:
         directory = Path(folder) / "configured"
         write_new_config(resolved, directory, root=tree.root)
+        write_status(directory, RunStatus(PENDING))  # the training names no folder that is gone when it ends
+        print(wrapped(f"configuration: {described(tree, resolved)}"), flush=True)
         return _exit_code([sys.executable, *Launch("", directory, tree.root, model, {}).program], tree.root)
 
 

@@ -127,6 +127,10 @@ def test_make_checks_what_is_configured(check: Check, tmp_path: Path, script: st
     variables = [f"CONFIG_{symbol}" for symbol in symbols]
     done = check(script, f"O={tmp_path / 'out'}", *variables, *more)
     assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if line.startswith("configuration")] == [
+        "configuration: lenet5, preset default; DEVICE=cpu MAX_STEPS=7 DRY_RUN=y"
+    ]
+    assert "kharness-check-" not in done.stdout
     assert "\nexpected: " in done.stdout
     assert done.stdout.endswith(" for 7 steps, 1 evaluation and 1 checkpoint\n")
     assert left(tmp_path) == ["tmp"]
