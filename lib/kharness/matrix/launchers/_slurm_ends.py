@@ -102,6 +102,8 @@ def end_of(row: Row | None, starts: Sequence[JobStart], *, over: int, has_begun:
         if cause == CANCELLED:
             return Exit(None, None, ended, CANCELLED, f"its job was cancelled{_by(row)} while it waited")
         where = f" on {row.nodes}" if row.nodes else ""
+        if cause == OUT_OF_MEMORY:  # killed before its script had noted a start
+            return Exit(None, None, ended, cause, f"over the memory limit of its job{where} before it began")
         return Exit(None, None, ended, LAUNCH_FAILED, f"its job did not start{where}: {row.state}")
     how = f"{WORDS[cause]}{_by(row)}" if cause else f"its job ended as {row.state}"
     return Exit(None, signal.SIGKILL, ended, cause, f"{how} on {last.node}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -137,7 +138,7 @@ def test_comparison_tells_the_words_that_differ(tmp_path: Path, kharness: Comman
     assert told(first, second) == "configuration: command: --lr 1 -> --lr 2"
     assert told(first, third) == "configuration: command: nothing -> --fast --out '{run_dir}'"
     assert told(first, first) == "configuration: the same"
-    listed = kharness(tmp_path, "ls").stdout.splitlines()[2:5]
+    listed = kharness(tmp_path, "ls", env={**os.environ, "COLUMNS": "999"}).stdout.splitlines()[2:5]
     shown = [re.sub(" +", " ", line) for line in listed]
     for line, end in zip(shown, ("1 0.", "2 0.", f"1 --fast --out {tmp_path / third} 0."), strict=True):
         assert f" 10 … {end}" in line

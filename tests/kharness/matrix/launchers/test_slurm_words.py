@@ -302,6 +302,16 @@ def test_a_cell_whose_job_dies_before_its_turn() -> None:
     assert waiting_words(row("RUNNING"), is_packed=True) == "its job runs other cells first"
 
 
+def test_a_job_killed_for_its_memory_before_it_noted_a_start() -> None:
+    """Where the machine is busy, its limit is sooner than its first line."""
+    end = end_of(row("OUT_OF_MEMORY"), [], over=2)
+    assert end is not None
+    assert (end.cause, end.reason) == (
+        "out_of_memory",
+        "over the memory limit of its job on node1 before it began",
+    )
+
+
 SACCT = """\
 a|7_0|OUT_OF_MEMORY|node1|300
 a|7_1|CANCELLED by 0|None assigned|300
