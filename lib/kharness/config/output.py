@@ -129,7 +129,10 @@ def command_lines(line: str, columns: int) -> list[str]:
 
 def _without_controls(quoted: re.Match[str]) -> str:
     text = quoted[0]
-    return text if text.isprintable() else "$'" + written_out(text[1:-1].replace("\\", "\\\\")) + "'"
+    # A line break between quotes is one for every shell, and does a terminal no harm; `$'…'` is not for all.
+    if text.replace("\n", "").isprintable():
+        return text
+    return "$'" + written_out(text[1:-1].replace("\\", "\\\\")) + "'"
 
 
 def _narrow_table(lines: list[str], columns: int) -> list[str]:

@@ -109,6 +109,6 @@ def test_nothing_that_is_printed_controls_the_terminal() -> None:
     assert fitted("a\x1b[31m\nb\tc") == "a\\x1b[31m\nb\\tc"
     words = ["a", "\x1b[31m\\n\nred", "it's\n", '"\t"']
     [line] = command_lines(shlex.join(words), 0)
-    assert line == r"""a $'\x1b[31m\\n\nred' 'it'"'"$'s\n' $'"\t"'"""
+    assert line == r"""a $'\x1b[31m\\n\nred' 'it'"'"'s""" + "\n'" + r""" $'"\t"'"""
     printed = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
     assert printed.decode().split("\0") == [*words, ""]
