@@ -499,10 +499,8 @@ class Run(RunMedia):
     def _judge_step(self, record: Record, step: object) -> None:
         if not set_step(record, step) and not self._told_step:
             self._told_step = True
-            say(
-                f"warning: {self._journal.path}: {shown(step)} is not a step; "
-                "such records have a refused_step"
-            )
+            place = self._journal.path
+            say(f"warning: {place}: {shown(step)} is not a step; such records have a refused_step")
 
     def _look_around(self, now: float) -> None:
         """Do the work of once per second: memory use, an agent that is gone, the alerts of one that is there.

@@ -103,11 +103,12 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     code = script.exit_code()
     if code == 0 and not script.has_rest():
         end_whole_line(watched.directory / OUTPUT_LOG)
-    bridge.drain(script.has_rest, is_complete=code == 0 and script.stopped_by is None)
+    is_complete = code == 0 and script.stopped_by is None
+    bridge.drain(script.has_rest, is_complete=is_complete)
     said = bridge.last_line()  # before this process says something
     is_ended = script.end_rest()
     bridge.settle(is_killed=code != 0)
-    if code == 0 and script.stopped_by is None:
+    if is_complete:
         bridge.attempt.restore()
     end_cut_off_line(watched.directory / OUTPUT_LOG)
     if is_ended:

@@ -359,6 +359,7 @@ def test_search_finds_what_other_trainers_call_it(root: Path, tmp_path: Path) ->
     screen.shows("(Y)es  (N)o  (C)ancel")
     screen.press("n")
     screen.finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_words_that_find_an_option_name_one(root: Path) -> None:
