@@ -199,7 +199,7 @@ def _draw_plot(axes: Axes, plot: Plot, y_label: str, small: bool, *, names: bool
     axes.set_ylabel(y_label)
     looks = ((plot.names, {"color": PALETTE[0]}), (plot.faint_names, {"color": SOFT, "fontsize": 8}))
     for left, top, text, look in [(*name, look) for names_of, look in looks for name in names_of]:
-        before = left > 55
+        before = left > plot.named_before
         axes.annotate(
             text,
             (left / 100, 1 - top / 100),

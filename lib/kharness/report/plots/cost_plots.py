@@ -13,7 +13,7 @@ from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import R_MAX, Profile, RunTime, VariantTimes, WorkloadTimes
 from kharness.report.metrics import metric_named
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, in_turns, plot_of
-from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
+from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent, run_dots
 from kharness.report.summary import Summary
 from kharness.runs.status import COMPLETE
 from monitoring.counts import counted
@@ -23,8 +23,7 @@ _FRONT = "Blue: on the front, nothing is shown to beat it; gray: beaten. Means o
 _MOST_NAMED, _NAMED_OF_MANY = 8, 3
 # Percent of the frame: points that are as near as this have their names moved apart.
 _NAME_HEIGHT, _NAME_WIDTH = 7.5, 30.0
-# Beyond this place a name is left of its point; and the width of a letter of a small one.
-_NAMED_BEFORE = 55
+# The width of a letter of a small name.
 _LETTER_WIDTH = 1.8
 # Points of a plot that has small names: more leave no room.
 _MOST_FAINT = 40
@@ -89,10 +88,7 @@ def time_per_step(summary: Summary, most: int = MOST_ROWS) -> list[RowPlot]:
         own = of_variant[name]
         quantiles = list(zip(*(one.quantiles for one in own), strict=True))
         bars = [bar(look, min(quantiles[low]), max(quantiles[high]), axis) for look, low, high in _ENDS]
-        dots = [
-            PlotMark("point" if one.status == COMPLETE else "point hollow", percent(one.quantiles[2], axis))
-            for one in own
-        ]
+        dots = run_dots([(one.status == COMPLETE, one.quantiles[2]) for one in own], axis)
         rows.append(MarkedRow(name, [*bars, *dots], f"{medians[name]:.2f} ms"))
     caption = "Dot: median of a run; thick: middle half of the steps; thin: 5 % to 95 %, over all runs"
     return [RowPlot("Time per step (ms)", caption + _left_out(shown, medians, summary), rows, axis.ticks(5))]
@@ -313,4 +309,4 @@ def _ends_of(one: tuple[float, float, str]) -> tuple[float, float]:
     """Return where a name begins and ends, with its point, in percent from the left."""
     left, _, name = one
     width = _LETTER_WIDTH * (len(name) + 1)
-    return (left - width, left) if left > _NAMED_BEFORE else (left, left + width)
+    return (left - width, left) if left > Plot.named_before else (left, left + width)

@@ -29,7 +29,16 @@ from kharness.report.plots.gpu_samples import (
 )
 from kharness.report.plots.gpu_variants import OF_VARIANTS, of_variants, over_time
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of, range_of
-from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
+from kharness.report.plots.rows import (
+    MOST_ROWS,
+    MarkedRow,
+    PlotMark,
+    RowPlot,
+    bar,
+    mean_of_complete,
+    percent,
+    run_dots,
+)
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
 
@@ -252,19 +261,13 @@ def over_runs(runs: Sequence[Sampled], quantity: Quantity, most: int) -> RowPlot
                 found.setdefault(gpu.label, []).append(own)
     if not found:
         return None
-    means = {
-        label: statistics.fmean([value for complete, value in own if complete] or [value for _, value in own])
-        for label, own in found.items()
-    }
+    means = {label: mean_of_complete(own) for label, own in found.items()}
     highest = max(value for own in found.values() for _, value in own)
     axis = Scale("linear", 0.0, 100.0 if quantity is BUSY else 1.05 * highest or 1.0)
     rows = [
         MarkedRow(
             label,
-            [
-                bar("thick", 0.0, means[label], axis),
-                *(PlotMark("point" if done else "point hollow", percent(at, axis)) for done, at in own),
-            ],
+            [bar("thick", 0.0, means[label], axis), *run_dots(own, axis)],
             quantity.words(means[label]),
         )
         for label, own in [*found.items()][:most]

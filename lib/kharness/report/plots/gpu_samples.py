@@ -1,4 +1,4 @@
-"""GPU samples of the runs of a report: which runs have any, and the axes of their time and memory."""
+"""GPU samples of the runs of a report: which runs have any, their quantities in words, and the axes."""
 
 from __future__ import annotations
 

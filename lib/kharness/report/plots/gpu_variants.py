@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,16 @@ from kharness.report.plots.gpu_samples import (
     time_unit,
 )
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, plot_of
-from kharness.report.plots.rows import MOST_ROWS, MarkedRow, PlotMark, RowPlot, bar, percent
+from kharness.report.plots.rows import (
+    MOST_ROWS,
+    MarkedRow,
+    PlotMark,
+    RowPlot,
+    bar,
+    mean_of_complete,
+    percent,
+    run_dots,
+)
 from kharness.report.summary import Summary
 from monitoring.gpu.aggregates import BANDS, POOR
 from monitoring.telemetry.load_balance import EVEN
@@ -128,14 +136,12 @@ TOGETHER = VariantNumber(
 def of_variants(summary: Summary, one: VariantNumber, most: int = MOST_ROWS) -> RowPlot | None:
     """Return a row per variant, the highest first: a dot per run, a bar to the mean of the complete ones."""
     runs = {
-        variant.label: [(cell, value) for cell in variant.cells if (value := one.of_run(cell)) is not None]
+        variant.label: [
+            (cell.run.complete, value) for cell in variant.cells if (value := one.of_run(cell)) is not None
+        ]
         for variant in summary.variants
     }
-    means = {
-        label: statistics.fmean([value for cell, value in own if cell.run.complete] or [v for _, v in own])
-        for label, own in runs.items()
-        if own
-    }
+    means = {label: mean_of_complete(own) for label, own in runs.items() if own}
     if not means:
         return None
     ordered = sorted(means, key=lambda label: means[label], reverse=True)
@@ -145,25 +151,18 @@ def of_variants(summary: Summary, one: VariantNumber, most: int = MOST_ROWS) -> 
         ordered = list(means) if len(means) <= most else ordered
     ends = len(ordered) > most
     shown = [*ordered[: most // 2], *ordered[-most // 2 :]] if ends else ordered
-    limits = {
-        gpu.total_mb for own in runs.values() for cell, _ in own for gpu in cell.gpus.gpus if gpu.total_mb
-    }
     highest = max(value for own in runs.values() for _, value in own)
     end = 1.06 * highest or 1.0
     limit = None
-    if one.of_run is _fullest and len(limits) == 1:
-        end, has_limit = memory_limit(highest * MIB_PER_GIB, max(limits))
-        limit = max(limits) / MIB_PER_GIB if has_limit else None
+    if one.of_run is _fullest and (total_mb := _total_of_all(summary)):
+        end, has_limit = memory_limit(highest * MIB_PER_GIB, total_mb)
+        limit = total_mb / MIB_PER_GIB if has_limit else None
     elif quantity is BUSY:
         end = 100.0
     axis = Scale("linear", 0.0, end)
     rows = []
     for label in shown:
-        marks = [bar("thick", 0.0, means[label], axis)]
-        marks += [
-            PlotMark("point" if cell.run.complete else "point hollow", percent(value, axis))
-            for cell, value in runs[label]
-        ]
+        marks = [bar("thick", 0.0, means[label], axis), *run_dots(runs[label], axis)]
         if limit:
             marks.append(PlotMark("limit", percent(limit, axis)))
         rows.append(MarkedRow(label, marks, quantity.words(means[label])))
@@ -172,6 +171,19 @@ def of_variants(summary: Summary, one: VariantNumber, most: int = MOST_ROWS) -> 
     if ends:
         caption += f". The {most // 2} highest and the {most // 2} lowest of {len(ordered)} variants"
     return RowPlot(_most_and_least(means, ordered, one), f"{caption}.", rows, axis.ticks(4), one.axis)
+
+
+def _total_of_all(summary: Summary) -> float | None:
+    """Return the memory in MiB of each GPU whose use is known; None if they differ or do not say."""
+    totals = {
+        gpu.total_mb
+        for variant in summary.variants
+        for cell in variant.cells
+        if _fullest(cell) is not None
+        for gpu in cell.gpus.gpus
+        if gpu.total_mb
+    }
+    return totals.pop() if len(totals) == 1 else None
 
 
 def _most_and_least(means: Mapping[str, float], ordered: Sequence[str], one: VariantNumber) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from kharness.report.curves import SCALE_WORDS, SIZE, Kind, Scale, Strand, scale_of
 
@@ -53,6 +54,8 @@ class Plot:
     """Whether a single line is named, too: one of several that could be there."""
     in_words: str = ""
     """Alternative text, where it is not where the lines end."""
+    named_before: ClassVar[float] = 55.0
+    """Percent from the left beyond which a name is left of its point."""
 
     @cached_property
     def lines(self) -> Sequence[Strand]:

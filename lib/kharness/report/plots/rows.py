@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,16 @@ def bar(look: str, low: float, high: float, axis: Scale) -> PlotMark:
     """Return a bar from one value to another."""
     left = percent(low, axis)
     return PlotMark(look, left, round(percent(high, axis) - left, 1))
+
+
+def run_dots(runs: Sequence[tuple[bool, float]], axis: Scale) -> list[PlotMark]:
+    """Return a dot per run, by whether it is complete and its value; hollow if it is not."""
+    return [PlotMark("point" if complete else "point hollow", percent(at, axis)) for complete, at in runs]
+
+
+def mean_of_complete(runs: Sequence[tuple[bool, float]]) -> float:
+    """Return the mean of the complete runs, or of all if none is complete."""
+    return statistics.fmean([value for complete, value in runs if complete] or [value for _, value in runs])
 
 
 def percent(value: float, axis: Scale) -> float:
