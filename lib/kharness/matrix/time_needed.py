@@ -81,8 +81,10 @@ def _took(plan: Plan) -> str:
             content = read_matrix_json(place)
         except MatrixError:  # damaged
             continue
-        before = content.get("template") or {}
-        if place == plan.directory or any(before.get(name) != plan.template.get(name) for name in COMPUTING):
+        before = content.get("template")
+        if not before or place == plan.directory:
+            continue
+        if any(before.get(name) != plan.template.get(name) for name in COMPUTING):
             continue
         found = [read_status(place / cell["name"]) for cell in content["cells"]]
         last = [status.attempts[0].seconds for status in found if _is_one_attempt(status)]
