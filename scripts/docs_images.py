@@ -106,9 +106,15 @@ class Pane:
 
         self.screen = pyte.Screen(COLUMNS, rows)
         self._stream = pyte.ByteStream(self.screen)
+        # Where packages come from and by which certificates is this machine's, the rest a new user's.
         environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("PIP_", "UV_", "SSL_")) or name.lower().endswith("_proxy")
+        } | {
             "PATH": os.environ["PATH"],
             "HOME": str(folder.parent),
+            "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(Path.home() / ".config")),
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "PS1": "$ ",
