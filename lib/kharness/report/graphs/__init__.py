@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from kharness.report.errors import ReportError
 from kharness.report.summary import Summary
@@ -24,7 +24,10 @@ from monitoring.host.libc import keep_large_blocks_apart
 from monitoring.journal.atomic_file import replacing, write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import matplotlib.figure
+
+Figure: TypeAlias = "matplotlib.figure.Figure"
+"""The type that `draw` returns; matplotlib itself loads when a graph is drawn."""
 
 GRAPH_MODULES = DropIns("graph", "kharness.report.graphs", unknown=ReportError, refused=ReportError)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kharness.report.curves import SCALE_WORDS, Scale, Strand
+from kharness.report.graphs import Figure
 from kharness.report.graphs._canvas import (
     ALARM,
     BACKDROP,
@@ -29,7 +30,6 @@ from kharness.report.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Picture = Plot | RowPlot
 

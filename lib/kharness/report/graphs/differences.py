@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
 from kharness.report.judging.judgment import Comparison
 from kharness.report.metrics import Metric
 from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
 from kharness.report.plots.verdict_rows import VerdictPicture, VerdictRow, verdict_picture
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _TONES = {"better": "good", "the same": "good", "worse": "bad"}
 

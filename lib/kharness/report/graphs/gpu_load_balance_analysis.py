@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict, wasted_words
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
 from kharness.report.plots.gpu_plots import by_gpu, over_runs, waiting
 from kharness.report.plots.gpu_samples import BUSY, MEMORY, POWER, Sampled, sampled, without_samples
@@ -16,26 +14,6 @@ from kharness.report.plots.gpu_samples import applies as has_samples
 from kharness.report.plots.gpu_variants import balance_of
 from kharness.report.plots.rows import RowPlot
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class GpuRow:
-    """One number of one run: a GPU's mean, a CV, or a rank's phase."""
-
-    variant: str
-    run: str
-    kind: str
-    """`gpu`, `cv` or `rank`."""
-    of: str
-    """The GPU or the rank; empty for a CV."""
-    quantity: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    quality: str | None = None
 
 
 def applies(summary: Summary) -> bool:
@@ -47,7 +25,7 @@ def numbers(summary: Summary) -> Numbers:
     """Means of each GPU in the unit of the samples, CVs in percent with their band, seconds of each rank."""
     return Numbers(
         ["variant", "run", "kind", "of", "quantity", "value", "p05", "p95", "quality"],
-        map(astuple, _rows(summary)),
+        _rows(summary),
     )
 
 
@@ -91,41 +69,22 @@ def _only_ranks(summary: Summary) -> bool:
     return cell is not None and bool(cell.ranks[0]) and len(cell.gpus.gpus) < 2
 
 
-def _names(run: Sampled) -> dict[tuple[str, int], str]:
-    """Return the labels of a run's GPUs."""
-    gpus = run.history.gpus
-    several_hosts = len({gpu.host for gpu in gpus}) > 1
-    return {(gpu.host, gpu.index): f"{gpu.host} {gpu.index}" if several_hosts else gpu.label for gpu in gpus}
-
-
-def _rows(summary: Summary) -> list[GpuRow]:
-    """Return the rows of runs with two GPUs or more, or several ranks."""
-    rows = []
-    for run in (Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells):
-        history, variant, name = run.history, run.variant, run.cell.name
-        rows += _of_ranks(run)
-        if len(history.gpus) < 2:
-            continue
-        names = _names(run)
-        for gpu in history.gpus:
-            of = names[gpu.host, gpu.index]
+def _rows(summary: Summary) -> Iterator[list[str | float | None]]:
+    """Yield each rank's phases; of runs with two GPUs or more each GPU's means, and their CVs."""
+    for variant in summary.variants:
+        for cell in variant.cells:
+            about, history, ranks = (variant.label, cell.name), cell.gpus, cell.ranks[0]
+            for rank in ranks.ranks if ranks else ():
+                for phase, value in rank.phases.items():
+                    yield [*about, "rank", rank.name, phase, value, None, None, None]
+            if len(history.gpus) < 2:
+                continue
+            for gpu in history.gpus:
+                of = f"{gpu.host} {gpu.index}" if gpu.several_hosts else gpu.label
+                for quantity in BALANCED:
+                    if spread := gpu.spreads.get(quantity):
+                        yield [*about, "gpu", of, quantity, spread.mean, spread.low, spread.high, None]
             for quantity in BALANCED:
-                spread = gpu.spreads.get(quantity)
-                if spread is not None:
-                    rows.append(
-                        GpuRow(variant, name, "gpu", of, quantity, spread.mean, spread.low, spread.high)
-                    )
-        for quantity in BALANCED:
-            cv, quality = history.balance(quantity)
-            if cv is not None:
-                rows.append(GpuRow(variant, name, "cv", "", quantity, cv, quality=quality))
-    return rows
-
-
-def _of_ranks(run: Sampled) -> list[GpuRow]:
-    ranks = run.cell.ranks[0]
-    return [
-        GpuRow(run.variant, run.cell.name, "rank", rank.name, phase, value)
-        for rank in (ranks.ranks if ranks else ())
-        for phase, value in rank.phases.items()
-    ]
+                cv, quality = history.balance(quantity)
+                if cv is not None:
+                    yield [*about, "cv", "", quantity, cv, None, None, quality]

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
 from kharness.report.plots.gpu_samples import applies as has_samples
 from kharness.report.plots.gpu_samples import sampled, without_samples
 from kharness.report.plots.gpu_variants import OF_VARIANTS, TOGETHER, of_variants
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Peak memory of one run, in MiB."""
-
-    variant: str
-    run: str
-    status: str
-    num_gpus: int
-    total_mb: float
-    fullest_gpu: int
-    fullest_mb: float
-    has_mb: float | None
-    """Memory of the fullest GPU."""
 
 
 def applies(summary: Summary) -> bool:
@@ -37,13 +18,13 @@ def applies(summary: Summary) -> bool:
 
 
 def numbers(summary: Summary) -> Numbers:
-    """One row per run."""
+    """One row per run, in MiB."""
     return Numbers(
         [
             *("variant", "run", "status", "num_gpus", "peak_total_mb"),
             *("fullest_gpu", "fullest_gpu_peak_mb", "gpu_mb"),
         ],
-        map(astuple, _peaks(summary)),
+        _peaks(summary),
     )
 
 
@@ -59,23 +40,13 @@ def draw(summary: Summary) -> Figure:
     )
 
 
-def _peaks(summary: Summary) -> list[Peak]:
-    found = []
+def _peaks(summary: Summary) -> Iterator[list[str | int | float | None]]:
     for run in sampled(summary):
         history = run.history
         gpus = [gpu for gpu in history.gpus if "memory" in gpu.spreads]
         if gpus and history.peak_memory_mb is not None:
             fullest = max(gpus, key=lambda gpu: gpu.spreads["memory"].peak)
-            found.append(
-                Peak(
-                    variant=run.variant,
-                    run=run.cell.name,
-                    status=run.cell.run.status,
-                    num_gpus=len(history.gpus),
-                    total_mb=history.peak_memory_mb,
-                    fullest_mb=fullest.spreads["memory"].peak,
-                    fullest_gpu=fullest.index,
-                    has_mb=fullest.total_mb,
-                )
-            )
-    return found
+            yield [
+                *(run.variant, run.cell.name, run.cell.run.status, len(history.gpus)),
+                *(history.peak_memory_mb, fullest.index, fullest.spreads["memory"].peak, fullest.total_mb),
+            ]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import figure_of
 from kharness.report.plots.gpu_samples import MEMORY, applies, point_rows, sampled, without_samples
 from kharness.report.plots.gpu_variants import over_time
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["applies", "draw", "numbers"]
 

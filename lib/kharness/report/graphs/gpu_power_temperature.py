@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from kharness.report.gpu.columns import GpuCurve
-from kharness.report.gpu.history import GpuSeries
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import figure_of
 from kharness.report.plots.gpu_plots import of_run
 from kharness.report.plots.gpu_samples import (
     HEAT,
     POWER,
-    Sampled,
     applies,
     point_rows,
     sampled,
@@ -23,19 +19,7 @@ from kharness.report.plots.gpu_samples import (
 from kharness.report.plots.gpu_variants import over_time
 from kharness.report.summary import Summary
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["applies", "draw", "numbers"]
-
-
-@dataclass(frozen=True)
-class GpuLine:
-    """One line: a GPU, or all GPUs of a run together."""
-
-    run: Sampled
-    gpu: GpuSeries | None
-    curves: Mapping[str, GpuCurve]
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -44,11 +28,10 @@ def numbers(summary: Summary) -> Numbers:
         ["variant", "run", "host", "gpu", "quantity", "seconds", "mean", "peak"],
         [
             row
-            for line in _lines(summary)
-            for of_gpu in [(line.gpu.host, line.gpu.index) if line.gpu else ("", None)]
+            for about, curves in _lines(summary)
             for quantity in ("power", "temperature")
-            if (curve := line.curves.get(quantity))
-            for row in point_rows([line.run.variant, line.run.cell.name, *of_gpu, quantity], curve)
+            if (curve := curves.get(quantity))
+            for row in point_rows([*about, quantity], curve)
         ],
     )
 
@@ -66,8 +49,12 @@ def draw(summary: Summary) -> Figure:
     )
 
 
-def _lines(summary: Summary) -> list[GpuLine]:
-    runs = sampled(summary)
-    if len(summary.cells) == 1:
-        return [GpuLine(run, gpu, gpu.curves) for run in runs for gpu in run.history.gpus]
-    return [GpuLine(run, None, run.history.together) for run in runs]
+def _lines(summary: Summary) -> Iterator[tuple[list[str | int | None], Mapping[str, GpuCurve]]]:
+    """Yield what each line is about, and its curves: a GPU of a single run, else all GPUs of a run."""
+    for run in sampled(summary):
+        about = run.variant, run.cell.name
+        if len(summary.cells) > 1:
+            yield [*about, "", None], run.history.together
+        else:
+            for gpu in run.history.gpus:
+                yield [*about, gpu.host, gpu.index], gpu.curves

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import figure_of
 from kharness.report.judging.profiles import finite
 from kharness.report.plots.cost_plots import profile
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def applies(summary: Summary) -> bool:

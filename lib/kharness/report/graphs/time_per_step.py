@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
 from kharness.report.plots.cost_plots import QUANTILES, spreads_of, time_per_step
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def numbers(summary: Summary) -> Numbers:
