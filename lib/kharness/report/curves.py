@@ -33,14 +33,14 @@ class PlottedMetric:
     factor: float = 1.0
     kind: Kind = "linear"
     """Scale of the y axis where the values call for it."""
-    dots: bool = False
-    binned: bool = True
+    of_validations: bool = False
+    """Whether each point is a dot, and one value; a point of a metric of steps may stand for several."""
 
     def curves(self, summary: Summary) -> tuple[Sequence[Curve], int]:
         """Return the curve of every run by variant, then their mean, and of how many steps a point is."""
-        key = (self.read, self.factor, self.binned)
+        key = (self.read, self.factor, self.of_validations)
         if key not in summary.drawn:
-            size = bin_size(summary, self.read) if self.binned else 1
+            size = 1 if self.of_validations else bin_size(summary, self.read)
             summary.drawn[key] = _curves(summary, self.read, self.factor, size), size
         found: tuple[Sequence[Curve], int] = summary.drawn[key]
         return found
@@ -244,25 +244,21 @@ def _curve(
     return Curve(variant, run, complete, num_runs, *(stored(store, one) for one in columns))
 
 
-def training_loss(run: RunData) -> Series:
-    """The loss of each step."""
-    return run.metric("step", "train_loss")
-
-
-def validation_loss(run: RunData) -> Series:
-    """The loss of each validation."""
-    return run.validation("val_loss")
-
-
-def validation_accuracy(run: RunData) -> Series:
-    """The accuracy of each validation, as a fraction."""
-    return run.validation("val_accuracy")
-
-
-TRAINING_LOSS = PlottedMetric("training_loss", "Training loss", training_loss, kind="log")
+TRAINING_LOSS = PlottedMetric(
+    "training_loss", "Training loss", lambda run: run.metric("step", "train_loss"), kind="log"
+)
 VALIDATION_LOSS = PlottedMetric(
-    "validation_loss", "Validation loss", validation_loss, kind="log", dots=True, binned=False
+    "validation_loss",
+    "Validation loss",
+    lambda run: run.validation("val_loss"),
+    kind="log",
+    of_validations=True,
 )
 VALIDATION_ACCURACY = PlottedMetric(
-    "validation_accuracy", "Validation accuracy (%)", validation_accuracy, 100, "log error", True, False
+    "validation_accuracy",
+    "Validation accuracy (%)",
+    lambda run: run.validation("val_accuracy"),
+    100,
+    "log error",
+    True,
 )

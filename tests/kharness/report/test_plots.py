@@ -10,7 +10,7 @@ import pytest
 from kharness.report.curves import Strand, scale_of
 from kharness.report.judging.pareto import Front
 from kharness.report.plots.cost_plots import price, time_per_step, time_to_target
-from kharness.report.plots.matrix_plots import plots_of_matrix, strands_of_matrix
+from kharness.report.plots.matrix_plots import frames_of_matrix, plots_of_matrix
 from kharness.report.plots.plot import plot_of
 from kharness.report.plots.rows import MarkedRow, PlotMark
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
@@ -93,9 +93,7 @@ def test_a_variant_keeps_its_color_where_another_has_no_line(tmp_path: Path, mak
         ["mean c0", "mean c1"],
         ["mean c1", "dots mean c1"],
     )
-    in_paper = {
-        metric.title: [one.color for one in strands] for metric, strands in strands_of_matrix(summary)
-    }
+    in_paper = {plot.title: [one.color for one in plot.strands] for plot in frames_of_matrix(summary)}
     assert (in_paper["Training loss"], in_paper["Validation loss"]) == ([0, 1], [1])
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kharness.report.curves import PlottedMetric
-from kharness.report.graphs import Numbers
+from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import figure_of
 from kharness.report.plots.matrix_plots import plot_of_metric
 from kharness.report.summary import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class CurveGraph:
         An empty run is the mean, and `num_runs` says of how many. Where a point stands for several steps,
         their lowest and their highest value have columns, too.
         """
-        num = 4 if self.metric.binned else 2
+        num = 2 if self.metric.of_validations else 4
         return Numbers(
             ["variant", "run", "num_runs", "global_step", *(self.value_name, "lowest", "highest")[: num - 1]],
             (

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kharness.report.curves import Strand
 from kharness.report.errors import ReportError
 from kharness.report.graphs._canvas import folded
 from kharness.report.judging.judgment import Comparison
+from kharness.report.plots.plot import Plot
 
 # Variants with more lines than this have no room for a legend inside a column.
 _MOST_IN_LEGEND = 8
@@ -23,10 +23,9 @@ _LABEL = 26
 """Characters of a line of a name."""
 
 
-def write_curves(
-    path: Path, lines: Sequence[Strand], *, style: Path, x_label: str, y_label: str, log: bool
-) -> list[Path]:
-    """Write PATH.pdf and PATH.svg of curves over steps; returns them."""
+def write_curves(path: Path, plot: Plot, *, style: Path) -> list[Path]:
+    """Write PATH.pdf and PATH.svg of a plot's curves, on its scale; returns them."""
+    lines = plot.strands
 
     def draw(axes: Any) -> None:
         for one in lines:
@@ -35,9 +34,9 @@ def write_curves(
                 axes.fill_between(one.xs, one.lows, one.highs, color=color, alpha=0.18, lw=0)
             if one.ys:
                 axes.plot(one.xs, one.ys, color=color, label=one.label)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(textwrap.fill(y_label, _LABEL))
-        if log:
+        axes.set_xlabel(plot.x_label)
+        axes.set_ylabel(textwrap.fill(plot.title, _LABEL))
+        if plot.y.kind == "log":
             _logarithmic(axes)
         names = {one.label for one in lines if one.ys}
         if 1 < len(names) <= _MOST_IN_LEGEND:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -162,7 +162,8 @@ def time_to_target(name: str, seed: str | None, run: RunData, target: Target) ->
     series = run.validation(target.metric)
     for step, result in zip(series.steps, series.values, strict=True):
         if target.reached_by(result):
-            return RunTime(name, seed, True, step, training_seconds_until(run, step))
+            until = seconds_of_steps(run)
+            return RunTime(name, seed, True, step, until(step) if until else None)
     # A timeout on a shared machine says nothing: alone, the run might have reached the target in time.
     in_time = run.status == TIMEOUT and not run.crowded
     never = run.complete or in_time or run.cause in _OWN_CAUSES or _failed_by_itself(run)
@@ -174,8 +175,8 @@ def _failed_by_itself(run: RunData) -> bool:
     return run.status == FAILED and run.cause is None and run.nonfinite_records > 0
 
 
-def training_seconds_until(run: RunData, step: int) -> float | None:
-    """Return the recorded time per step, summed over the steps up to `step`; None if none was recorded.
+def seconds_of_steps(run: RunData) -> Callable[[float], float] | None:
+    """Return the function from a step to the seconds of training up to it; None if no time was recorded.
 
     Each record stands for the steps since the one before it, steps after the last record take its pace.
     Validation and checkpoints do not count (as in AlgoPerf), nor does work that a resumed attempt repeated.
@@ -183,13 +184,15 @@ def training_seconds_until(run: RunData, step: int) -> float | None:
     pace = run.metric("step", "sec_per_step")
     if not pace:
         return None
-    steps = np.frombuffer(pace.steps, dtype=np.int64)
-    beyond = np.flatnonzero(steps >= step)
-    number = int(beyond[0]) + 1 if beyond.size else len(steps)
-    until = np.minimum(steps[:number], step)
+    steps = np.append(0, np.frombuffer(pace.steps, dtype=np.int64))
     # Added one after the other, as `sum` would, so that the last digit is the same.
-    seconds = np.cumsum(np.diff(until, prepend=0) * np.frombuffer(pace.values)[:number])[-1]
-    return float(seconds) + (step - int(until[-1])) * pace.values[number - 1]
+    seconds = np.append(0.0, np.cumsum(np.diff(steps) * np.frombuffer(pace.values)))
+
+    def until(step: float) -> float:
+        before = min(int(np.searchsorted(steps[1:], step)), len(pace))
+        return float(seconds[before] + (step - steps[before]) * pace.values[min(before, len(pace) - 1)])
+
+    return until
 
 
 def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:

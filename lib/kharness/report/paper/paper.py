@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kharness.config.writing import Table, in_markdown
 from kharness.report.comparison_table import comparison
-from kharness.report.curves import Strand
 from kharness.report.graphs._paper import write_curves, write_intervals
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import levels_words, method_words, unit_words
@@ -15,8 +14,9 @@ from kharness.report.overview.compared import compared
 from kharness.report.overview.headline import human_title
 from kharness.report.paper.appendix import appendix, bibliography
 from kharness.report.paper.latex import MOST_LINES, breakable, escaped, file_name, latex_figure, latex_table
-from kharness.report.plots.matrix_plots import strands_of_matrix
-from kharness.report.plots.run_plots import curves_of_run, read_series
+from kharness.report.plots.matrix_plots import frames_of_matrix
+from kharness.report.plots.plot import Plot
+from kharness.report.plots.run_plots import plots_of_run, read_series
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
     aggregates_caption,
@@ -143,41 +143,22 @@ _Figures = Iterator[tuple[str, str, Sequence[Path]]]
 
 def _curves_of_run(summary: Summary, folder: Path, style: Path) -> _Figures:
     """Draw everything that a run recorded more than once, as its page does."""
-    for one in curves_of_run(read_series(summary.cells[0].run.directory)):
-        area = any(strand.lows for strand in one.strands)
+    for plot in plots_of_run(read_series(summary.cells[0].run.directory)):
+        area = any(strand.lows for strand in plot.strands)
         words = "last value of several records; area: their range" if area else "every record"
-        yield _curve_figure(
-            folder, one.name, one.title, one.strands, log=one.scale == "log", style=style, words=words
-        )
+        yield _curve_figure(folder, plot, style, words)
 
 
 def _curves_of_matrix(summary: Summary, folder: Path, style: Path) -> _Figures:
-    for metric, strands in strands_of_matrix(summary):
-        areas = (
-            "areas from the lowest run to the highest"
-            if any(one.lows for one in strands)
-            else "thin: single runs"
-        )
-        yield _curve_figure(
-            folder,
-            metric.name,
-            metric.title,
-            strands,
-            log=metric.kind == "log",
-            style=style,
-            words=f"means over {_runs(summary)}, {areas}",
-        )
+    for plot in frames_of_matrix(summary):
+        area = any(one.lows for one in plot.strands)
+        shown = "areas from the lowest run to the highest" if area else "thin: single runs"
+        yield _curve_figure(folder, plot, style, f"means over {_runs(summary)}, {shown}")
 
 
-def _curve_figure(
-    folder: Path, name: str, title: str, strands: Sequence[Strand], *, log: bool, style: Path, words: str
-) -> tuple[str, str, Sequence[Path]]:
-    """Draw a metric; its scale is logarithmic, where that is asked for, over more than a factor of ten."""
-    values = [value for one in strands for value in (*one.ys, *one.lows)]
-    log = log and min(values) > 0 and max(values) > 10 * min(values)
-    path = folder / file_name(name)
-    written = write_curves(path, strands, style=style, x_label="step", y_label=title, log=log)
-    return path.name, f"{title}: {words}.", written
+def _curve_figure(folder: Path, plot: Plot, style: Path, words: str) -> tuple[str, str, Sequence[Path]]:
+    path = folder / file_name(plot.name)
+    return path.name, f"{plot.title}: {words}.", write_curves(path, plot, style=style)
 
 
 def _differences(summary: Summary, folder: Path, style: Path) -> _Figures:

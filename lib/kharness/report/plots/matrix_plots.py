@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +15,7 @@ from kharness.report.curves import (
     PlottedMetric,
     Strand,
 )
+from kharness.report.judging.profiles import seconds_of_steps
 from kharness.report.metrics import metric_named
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, in_turns, plot_of, range_of
 from kharness.report.runs import RunData, Series
@@ -85,35 +84,24 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     return [*baselines, *best], words
 
 
-def strands_of_matrix(summary: Summary) -> Sequence[tuple[PlottedMetric, Sequence[Strand]]]:
-    """Return each metric with the lines of all variants in one frame, for a picture outside the page."""
+def frames_of_matrix(summary: Summary) -> Sequence[Plot]:
+    """Return a plot of each metric with the lines of all variants, for a picture outside the page."""
     found = []
     for metric in _metrics(summary):
         drawn, _ = _curves(summary, metric)
         labels = [variant.label for variant in summary.variants]
         strands = [one for i, label in enumerate(labels) for one in _strands(drawn, label, i, metric)]
         if strands:
-            found.append((metric, strands))
+            found.append(plot_of(metric.name, metric.title, strands, scale=metric.kind))
     return found
 
 
 def _metrics(summary: Summary) -> list[PlottedMetric]:
     found = [TRAINING_LOSS, VALIDATION_LOSS, VALIDATION_ACCURACY]
     if any(cell.run.end.get("tokens_seen") for cell in summary.cells):
-        found.append(
-            PlottedMetric(
-                "perplexity", "Validation perplexity", _perplexity, kind="log", dots=True, binned=False
-            )
-        )
+        found.append(_PERPLEXITY)
     if all(cell.run.reads_more for cell in summary.cells if cell.run.start):
-        found += [
-            PlottedMetric("learning_rate", "Learning rate", lambda run: run.metric("step", "lr")),
-            PlottedMetric(
-                "gradient_norm", "Gradient norm", lambda run: run.metric("step", "grad_norm"), kind="log"
-            ),
-            PlottedMetric("throughput", "Throughput (samples/s)", _throughput),
-            PlottedMetric("sparsity", "Sparsity (%)", lambda run: run.metric("step", "sparsity"), 100),
-        ]
+        found += _OF_STEPS
     return found
 
 
@@ -128,20 +116,15 @@ def _throughput(run: RunData) -> Series:
     return Series() if run.crowded else run.metric("step", "samples_per_sec")
 
 
-def _elapsed(run: RunData) -> _Along | None:
-    """Return seconds of training up to a step, straight between two that were recorded."""
-    recorded = run.metric("step", "sec_per_step")
-    if not recorded:
-        return None
-    steps = [0, *recorded.steps]
-    spans = [b - a for a, b in itertools.pairwise(steps)]
-    seconds = [0.0, *itertools.accumulate(n * one for n, one in zip(spans, recorded.values, strict=True))]
-
-    def at(step: float) -> float:
-        i = min(max(bisect_right(steps, step), 1), len(steps) - 1)
-        return seconds[i] - recorded.values[i - 1] * (steps[i] - step)
-
-    return at
+_PERPLEXITY = PlottedMetric(
+    "perplexity", "Validation perplexity", _perplexity, kind="log", of_validations=True
+)
+_OF_STEPS = (
+    PlottedMetric("learning_rate", "Learning rate", lambda run: run.metric("step", "lr")),
+    PlottedMetric("gradient_norm", "Gradient norm", lambda run: run.metric("step", "grad_norm"), kind="log"),
+    PlottedMetric("throughput", "Throughput (samples/s)", _throughput),
+    PlottedMetric("sparsity", "Sparsity (%)", lambda run: run.metric("step", "sparsity"), 100),
+)
 
 
 def _count(unit: str) -> Callable[[RunData], _Along | None]:
@@ -156,7 +139,7 @@ def _count(unit: str) -> Callable[[RunData], _Along | None]:
 
 
 AXES = (
-    SpentAxis("by training time", "training time (s)", _elapsed, always=True),
+    SpentAxis("by training time", "training time (s)", seconds_of_steps, always=True),
     SpentAxis("by samples", "samples", _count("samples")),
     SpentAxis("by tokens", "tokens", _count("tokens")),
 )
@@ -276,7 +259,7 @@ def _strands(found: Sequence[Curve], label: str, color: int, metric: PlottedMetr
             strands.append(_strand(one, color, "unfinished"))
             if list(one.lows) != list(one.highs):
                 strands.append(Strand(label, color, "area", one.steps, (), one.lows, one.highs))
-    strands += [replace(_strand(one, color, "mean"), dots=metric.dots) for one in means]
+    strands += [replace(_strand(one, color, "mean"), dots=metric.of_validations) for one in means]
     return strands
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.writing import ABSENT, Table
@@ -53,38 +52,26 @@ def read_series(directory: Path) -> RunSeries:
     return series
 
 
-@dataclass(frozen=True)
-class RunCurves:
-    """One frame of a run's page or paper, with its lines."""
-
-    name: str
-    title: str
-    strands: Sequence[Strand]
-    scale: Kind
-
-
 def plots_of_run(series: RunSeries) -> Sequence[Plot]:
     """Return a plot of each metric: the losses first, then what most trainings record."""
-    return [plot_of(one.name, one.title, one.strands, scale=one.scale) for one in curves_of_run(series)]
-
-
-def curves_of_run(series: RunSeries) -> Sequence[RunCurves]:
-    """Return the lines of each of these plots, for a picture outside the page."""
     known = {name: info for name, info in series.metrics.items() if _is_drawn(name, info)}
-    found: list[RunCurves] = []
+    found: list[tuple[str, str, list[Strand], Kind]] = []
     for pair in _LOSSES:
         both = [name for name in pair if name in known]
         if both:
             strands = [
                 one for i, name in enumerate(both) for one in _strands(series, known.pop(name), i, len(both))
             ]
-            found.append(RunCurves("loss", "Loss", strands, "log"))
+            found.append(("loss", "Loss", strands, "log"))
     ordered = [name for name in _FIRST if name in known] + [name for name in known if name not in _FIRST]
     for name in ordered[: _MOST_PLOTS - len(found)]:
-        title = _title(name, known[name])
         scale: Kind = "log" if name == "grad_norm" or "loss" in name else "linear"
-        found.append(RunCurves(name, title, _strands(series, known[name], 0, 1), scale))
-    return [one for one in found if any(strand.ys for strand in one.strands)]
+        found.append((name, _title(name, known[name]), _strands(series, known[name], 0, 1), scale))
+    return [
+        plot_of(name, title, strands, scale=scale)
+        for name, title, strands, scale in found
+        if any(strand.ys for strand in strands)
+    ]
 
 
 def last_numbers(series: RunSeries) -> Table | None:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kharness.report.judging.conclusions import Conclusions
-from kharness.report.judging.judgment import Comparison, Verdict
-from kharness.report.judging.sentences import difference_words, interval_words, signed, unit_words
+from kharness.report.judging.judgment import SHOWN, Comparison
+from kharness.report.judging.sentences import difference_words, signed, unit_words
 from kharness.report.metrics import Metric
 
 MOST_ROWS = 8
 """Rows on the first screen; the table below has all."""
-
-_DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture 
         return None
     rows = known
     if len(known) > most:
-        first = sorted(known, key=lambda one: (one.verdict not in _DECIDED, -abs(one.difference or 0.0)))
+        first = sorted(known, key=lambda one: (one.verdict not in SHOWN, -abs(one.difference or 0.0)))
         kept = {id(one) for one in first[:most]}
         rows = [one for one in known if id(one) in kept]
     low, high = _axis_of(rows)
@@ -95,15 +93,10 @@ def _axis_of(rows: Sequence[Comparison]) -> tuple[float, float]:
 
 def _row(one: Comparison, low: float, high: float) -> VerdictRow:
     interval = one.interval
-    words = signed(one.difference or 0.0, one.metric)
-    if one.verdict in _DECIDED:
-        words = difference_words(one, unit=False)
-    elif interval is not None:
-        words = f"{words} ({interval_words(interval, one.metric)})"
     return VerdictRow(
         variant=one.variant,
         verdict=one.verdict.value,
-        words=words,
+        words=difference_words(one, unit=False),
         place=_percent(one.difference or 0.0, low, high),
         low=None if interval is None else _percent(max(interval.low, low), low, high),
         high=None if interval is None else _percent(min(interval.high, high), low, high),

@@ -20,8 +20,8 @@ from kharness.report.judging.profiles import (
     chosen_target,
     parse_target,
     profiles,
+    seconds_of_steps,
     time_to_target,
-    training_seconds_until,
     variant_times,
 )
 from kharness.report.metrics import metric_named
@@ -154,8 +154,10 @@ def test_profiles_rise_from_the_wins_to_what_is_within_reach(times: dict[str, di
 def test_training_time_leaves_out_validation_and_repeated_steps() -> None:
     """Two seconds a step up to 10, one up to 20: step 15 is after 25 s, step 30 after 40 s."""
     recorded = run([], [(10, 2.0), (20, 1.0)])
-    assert [training_seconds_until(recorded, step) for step in (5, 10, 15, 20, 30)] == [10, 20, 25, 30, 40]
-    assert training_seconds_until(run([]), 5) is None
+    until = seconds_of_steps(recorded)
+    assert until is not None
+    assert [until(step) for step in (5, 10, 15, 20, 30)] == [10, 20, 25, 30, 40]
+    assert seconds_of_steps(run([])) is None
 
 
 @pytest.mark.parametrize(
