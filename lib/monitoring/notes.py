@@ -10,6 +10,7 @@ import orjson
 
 from monitoring.errors import MonitoringError, unwritable
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.encoding.json_shape import json_lines
 from monitoring.journal.files import NOTES_JSON
 
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 50, 20_000
@@ -45,8 +46,7 @@ def write_notes(directory: Path, notes: Notes) -> None:
         if notes == Notes():
             path.unlink(missing_ok=True)
             return
-        content = {"tags": list(notes.tags), "note": notes.text}
-        write_atomically(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        write_atomically(path, json_lines({"tags": notes.tags, "note": notes.text}))
     except OSError as error:
         raise unwritable(path, error) from error
 

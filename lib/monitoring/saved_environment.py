@@ -20,6 +20,7 @@ import orjson
 
 from monitoring.host.name import host_name
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.encoding.json_shape import json_lines
 from monitoring.journal.files import ENVIRONMENT_JSON, OF_RANK_0, HostFiles
 from monitoring.journal.run_json import INTERPRETER
 from monitoring.secrets import without_secrets
@@ -55,8 +56,7 @@ def save_environment(directory: Path, attempt: Mapping[str, Any], own: HostFiles
         "variables": variables,
         "left_out": left_out,
     }
-    data = orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_atomically(path, data, durable=False)
+    write_atomically(path, json_lines(about), durable=False)
 
 
 class Installed(NamedTuple):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 import orjson
 
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.encoding.json_shape import json_lines
 from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL
 
 # Seconds between writes of followers.json that only say how far followers are.
@@ -74,10 +75,7 @@ def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
 def write_progress(directory: Path, progress: Mapping[str, DeliveryProgress]) -> None:
     """Replace followers.json, keeping what it says of followers that are not in `progress`."""
     merged = {**read_progress(directory), **progress}
-    data = orjson.dumps(
-        {name: asdict(merged[name]) for name in sorted(merged)},
-        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
-    )
+    data = json_lines({name: merged[name] for name in sorted(merged)})
     write_atomically(directory / FOLLOWERS_JSON, data, durable=False)
 
 

@@ -13,7 +13,7 @@ import orjson
 from monitoring.errors import RunDirectoryError
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.encoding.json_form import plain
-from monitoring.journal.encoding.json_shape import TEXT_OR_NULL, check_shape
+from monitoring.journal.encoding.json_shape import TEXT_OR_NULL, check_shape, json_lines
 from monitoring.journal.files import RUN_JSON
 
 _SHAPE = {
@@ -82,7 +82,5 @@ def register_attempt(
     run["attempts"] = [old for old in run["attempts"] if old["attempt"] != attempt["attempt"]] + [
         dict(attempt)
     ]
-    write_atomically(
-        directory / RUN_JSON, orjson.dumps(plain(run), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    )
+    write_atomically(directory / RUN_JSON, json_lines(plain(run)))
     return run

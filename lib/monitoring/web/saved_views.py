@@ -9,6 +9,7 @@ import orjson
 
 from monitoring.errors import MonitoringError, unwritable
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.encoding.json_shape import json_lines
 
 VIEWS_JSON = "views.json"
 MOST, LONGEST_NAME, LONGEST_ADDRESS = 200, 80, 8000
@@ -52,10 +53,7 @@ class SavedViews:
             if len(views) > MOST:
                 raise ViewError(f"there are {MOST} views already", hint="remove some")
             try:
-                content = {"views": views}
-                write_atomically(
-                    self._path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-                )
+                write_atomically(self._path, json_lines({"views": views}))
             except OSError as error:
                 raise unwritable(self._path, error) from error
             return views
