@@ -30,7 +30,7 @@ from typing import TypeAlias, TypeGuard
 
 import orjson
 
-from monitoring.errors import unwritable
+from monitoring.errors import refusal, unwritable
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import CONTROL_JSON, JOURNAL, REQUESTS
 from monitoring.journal.records import read_records
@@ -314,7 +314,7 @@ class ControlFile:
         except FileNotFoundError:  # withdrawn meanwhile
             return None
         except OSError as error:
-            reason = f"it cannot be read: {(error.strerror or str(error)).lower()}"
+            reason = f"it cannot be read: {refusal(error)}"
             return RefusedRequest(reason, name=name)
 
     def _unanswered(self, found: _Found, is_earlier: bool) -> _Found | None:
@@ -335,7 +335,7 @@ class ControlFile:
     def _files(self) -> Iterator[tuple[str, _Identity, int | None]]:
         """Name and version of each file that may be a request, and its folder; none for control.json."""
         with self._folder() as folder:
-            for file in _names(folder) if folder is not None else ():
+            for file in waiting(folder) if folder is not None else ():
                 if (identity := _identity(file, folder)) is not None:
                     yield file, identity, folder
         if (identity := _identity(self.directory / CONTROL_JSON)) is not None:
@@ -368,8 +368,8 @@ def _answered_in(journal: Path) -> dict[str, set[str]]:
     return found
 
 
-def _names(folder: int) -> list[str]:
-    """Return the first files by their names, but hidden ones, which are half-written."""
+def waiting(folder: int | Path) -> list[str]:
+    """Return the first files of requests that wait in a folder; hidden ones are half-written."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith(".")]
     except OSError:

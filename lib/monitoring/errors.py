@@ -110,7 +110,7 @@ def unwritable(path: Path, error: OSError) -> RunDirectoryError:
     """Return the error for a path that the system does not let us write."""
     full = is_full(error)
     return RunDirectoryError(
-        f"{path} cannot be written: {(error.strerror or str(error)).lower()}",
+        f"{path} cannot be written: {refusal(error)}",
         hint="free some space" if full else "choose a run directory that you can write to",
         exit_code=EXIT_DISK_FULL if full else None,
     )
@@ -127,6 +127,11 @@ def make_directory(path: Path) -> None:
 def is_full(error: OSError) -> bool:
     """Whether an error means that the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def refusal(error: Exception) -> str:
+    """Return why the system refused a call, as the end of a sentence."""
+    return str(getattr(error, "strerror", None) or error).lower()
 
 
 def failure(error: BaseException) -> str:

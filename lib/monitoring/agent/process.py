@@ -9,15 +9,14 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
+from monitoring.errors import refusal
 from monitoring.host import file_locks
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
-from monitoring.host.process import process_started, reaped
+from monitoring.host.process import process_started, reaped, spawned
 from monitoring.journal.files import AGENT_LOG
 from monitoring.journal.journal import say
 
@@ -52,7 +51,7 @@ class AgentProcess:
         self._directory = directory
         self._arguments, self._log = arguments, log
         self._starter = os.environ.get(STARTER)
-        self._process: _AgentStart | None = None
+        self._process: _Spawned | _Forked | None = None
         self._died = ""
         self._backoff = Backoff()
         self._started = 0.0
@@ -92,7 +91,7 @@ class AgentProcess:
                 self._start()
             except OSError as error:  # out of processes, memory or disk: the next look tries again
                 self._not_before = now + self._backoff.coming
-                why = (error.strerror or str(error)).lower()
+                why = refusal(error)
                 self._tell(f"its agent cannot be started: {why}; it is tried again, or run `make sync` later")
 
     def _tell(self, what: str) -> None:
@@ -114,37 +113,26 @@ def open_log(directory: Path, name: str) -> int:
     return log
 
 
-class _AgentStart(Protocol):
-    died: str
-    """How it ended, in words, if that is known and was not in good order; the next agent reports it."""
-
-    def is_running(self, *, wait: float) -> bool:
-        """Whether it lives, which may take `wait` seconds to be found out."""
-
-
 class _Spawned:
     """A child of this process; started by posix_spawn: no thread, and no copy of the trainer's memory."""
 
     def __init__(self, directory: Path, arguments: Sequence[str], log_name: str) -> None:
         self.died = ""
+        """How it ended, in words, if that is known and was not in good order; the next agent reports it."""
         log = open_log(directory, log_name)
         try:
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-P", "-m", "monitoring.agent", str(directory), *arguments],
-                {**FEW_ARENAS, **os.environ},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, log, 1),
-                    (os.POSIX_SPAWN_DUP2, log, 2),
-                ],
-                setsid=True,
-                setsigmask=(),
+            self._pid = spawned(
+                ["monitoring.agent", str(directory), *arguments],
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+                environment=FEW_ARENAS | os.environ,
             )
         finally:
             os.close(log)
 
     def is_running(self, *, wait: float) -> bool:
+        """Whether it lives, which may take `wait` seconds to be found out."""
         try:
             code = reaped(self._pid, wait=wait)
         except ChildProcessError:  # by other code of this process

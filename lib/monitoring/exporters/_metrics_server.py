@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from monitoring.counts import counted
-from monitoring.errors import PortTakenError
+from monitoring.errors import PortTakenError, refusal
 from monitoring.exporters._families import ShownRun, version
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.name import host_name
@@ -215,7 +215,7 @@ def port_taken(address: str, reason: str) -> PortTakenError:
 
 
 def _cannot_listen(address: str, error: Exception) -> PortTakenError:
-    refused = port_taken(address, str(getattr(error, "strerror", None) or error).lower())
+    refused = port_taken(address, refusal(error))
     if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
         refused.is_of_host = True
     return refused.options_are(port="PROMETHEUS_PORT", host="PROMETHEUS_HOST")

@@ -21,7 +21,7 @@ from pathlib import Path
 from monitoring.errors import RunDirectoryError, unwritable
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import MIB
-from monitoring.host.process import is_collected
+from monitoring.host.process import is_collected, spawned
 from monitoring.journal.encoding.archive import move_aside
 from monitoring.journal.encoding.archiver import Archiver, Thinning
 from monitoring.journal.encoding.json_form import strict_line
@@ -29,7 +29,7 @@ from monitoring.journal.line_file import KeptLines
 from monitoring.journal.records import Record
 from monitoring.journal.reentrant_queue import ReentrantQueue
 
-COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_log")
+COMPRESS = "monitoring.gpu_monitor.metrics_log"
 
 # The limits of a run's gpu_stats.jsonl.
 LIMITS = GpuMonitorOptions()
@@ -124,13 +124,7 @@ class MetricsLog:
         os.close(before)
         self._file.size, self._first = 0, self._file.num_lines + 1
         if not self._is_compressing():
-            self._compressing = os.posix_spawn(
-                sys.executable,
-                [*COMPRESS, str(self.path), str(self._file_bytes), str(self._keep)],
-                os.environ,
-                setsid=True,  # a Ctrl-C is the training's
-                setsigmask=(),
-            )
+            self._compressing = spawned([COMPRESS, str(self.path), str(self._file_bytes), str(self._keep)])
 
     def _is_compressing(self) -> bool:
         if self._compressing is not None and is_collected(self._compressing):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import time
 from collections.abc import Collection
+
+from monitoring.host.process import in_children
 
 # Seconds between looks at a lock that is waited for.
 LOOK_EVERY = 0.01
@@ -50,7 +51,7 @@ def unlock(fd: int) -> None:
 def hold(fd: int) -> None:
     """Close the file in children that this process forks."""
     _held.add(fd)
-    _watch_forks()
+    in_children(_release_in_child)
 
 
 def release(fd: int) -> None:
@@ -65,11 +66,6 @@ def held() -> Collection[int]:
 
 
 _held: set[int] = set()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _release_in_child() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ def process_started(pid: int) -> float | None:
     if fields is None:
         return None if Path("/proc/self/stat").exists() else _started_without_proc(pid)
     # Z: a zombie; X: dead, seen for a moment while it is removed (proc_pid_stat(5))
-    return None if fields[0] in "ZX" else float(fields[STARTED])
+    return None if fields[0] in b"ZX" else float(fields[STARTED])
 
 
 def sees_all_pids() -> bool:
@@ -105,22 +107,40 @@ def own_age() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
-class ResidentMemory:
-    """This process's resident memory, read from one open file of /proc."""
+def spawned(
+    command: Sequence[str], *actions: tuple[Any, ...], environment: Mapping[str, str] = os.environ
+) -> int:
+    """Run a module with arguments in a session of its own, so that a Ctrl-C is the training's; return its id.
 
-    def __init__(self) -> None:
+    By posix_spawn, with its file actions: no thread, and no copy of this process's memory.
+    """
+    arguments = [sys.executable, "-P", "-m", *command]
+    return os.posix_spawn(
+        sys.executable, arguments, environment, file_actions=actions, setsid=True, setsigmask=()
+    )
+
+
+@functools.cache
+def in_children(act: Callable[[], None]) -> None:
+    """Have a function called in each child that this process forks; the same one is called once."""
+    os.register_at_fork(after_in_child=act)
+
+
+class KeptNumber:
+    """The second number in a file of /proc, which stays open."""
+
+    def __init__(self, path: str) -> None:
         try:
-            self._fd = os.open("/proc/self/statm", os.O_RDONLY)
-        except OSError:  # a system without /proc: not measured
+            self._fd = os.open(path, os.O_RDONLY)
+        except OSError:  # a system that does not count it
             self._fd = -1
-        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
 
-    def read_mb(self) -> float | None:
-        """Return MB (1e6 bytes); None where the system does not say."""
+    def read(self) -> int | None:
+        """Return the number; None where the system does not say."""
         if self._fd == -1:
             return None
         try:
-            return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
+            return int(os.pread(self._fd, 128, 0).split()[1])
         except (OSError, ValueError, IndexError):  # the program has closed it, and opened something else
             self._fd = -1
             return None
@@ -130,21 +150,39 @@ class ResidentMemory:
             os.close(self._fd)
             self._fd = -1
 
+    __del__ = close
 
-def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the state on; None without such a process, or /proc."""
+
+class ResidentMemory(KeptNumber):
+    """This process's resident memory."""
+
+    def __init__(self) -> None:
+        super().__init__("/proc/self/statm")
+        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def read_mb(self) -> float | None:
+        """Return MB (1e6 bytes); None where the system does not say."""
+        pages = self.read()
+        return None if pages is None else pages * self._page_mb
+
+
+def stat_fields(folder: str) -> list[bytes]:
+    """Return the fields of proc_pid_stat(5) from the state on, by the process's folder; OSError if gone."""
     # past pathlib and io, which take most of the time: for each process on a GPU it is read at each sample
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    fd = os.open(f"{folder}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         # after the name, which may have blanks and brackets
-        return os.read(fd, STAT_BYTES).rpartition(b")")[2].decode().split()
-    except ProcessLookupError:
-        return None
+        return os.read(fd, STAT_BYTES).rpartition(b")")[2].split()
     finally:
         os.close(fd)
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the same by process id; None without such a process, or /proc."""
+    try:
+        return stat_fields(f"/proc/{pid}")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _started_without_proc(pid: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Reads small files of /proc and /sys, as text."""
+"""Reads small files of /proc and /sys as text, and opens files that may be something else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import os
 # Room for a MiB is mapped and given back for each read, which takes up to ten times as long as the read.
 _FEW_BYTES = 1 << 14
 _MOST_BYTES = 1 << 20
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file as `open` does with it as its opener: a pipe has perhaps no writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def text_of(path: str | os.PathLike[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import os
 import sys
@@ -15,8 +14,9 @@ from pathlib import Path
 
 from orjson import dumps
 
-from monitoring.errors import RunBusyError, RunDirectoryError, unwritable
+from monitoring.errors import RunBusyError, RunDirectoryError, refusal, unwritable
 from monitoring.host.file_locks import try_lock
+from monitoring.host.process import in_children
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import JSON_LINE, Record, last_line, parse
@@ -59,7 +59,7 @@ class Journal(LineFile):
         super().__init__(fd)
         # a Run that is dropped without an end must not hold the lock against the next one
         self._close_fd = weakref.finalize(self, os.close, fd)
-        _watch_forks()
+        in_children(_release_in_child)
         _open_journals.add(self)
 
     def append(self, record: Record, line: bytes | None = None, *, is_finite: bool = False) -> None:
@@ -168,7 +168,7 @@ class Journal(LineFile):
             return
         failure = self.write(line, self._note)
         if failure is not None:
-            self.backlog = _Waiting(_reason(failure))
+            self.backlog = _Waiting(refusal(failure))
             self._keep(line, seq)
             say(
                 f"warning: {self.path}: {self.backlog.reason}; "
@@ -187,7 +187,7 @@ class Journal(LineFile):
         while backlog.lines.count:
             failure = self.write(backlog.lines.first(), self._note)
             if failure is not None:
-                backlog.reason = _reason(failure)
+                backlog.reason = refusal(failure)
                 return
         self.backlog = None
         # through append, so that it takes the next number, and waits itself if the disk is full again
@@ -236,10 +236,6 @@ def _nones(record: Record) -> int:
     return len([1 for value in record.values() if value is None])
 
 
-def _reason(failure: OSError) -> str:
-    return (failure.strerror or str(failure)).lower()
-
-
 def _lock(fd: int, path: Path) -> None:
     try:
         if try_lock(fd):
@@ -273,11 +269,6 @@ def _continue(fd: int, path: Path) -> tuple[int, int]:
 
 # Journals that a forked child must let go of: it shares their files and their lock with its parent.
 _open_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _release_in_child() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import threading
 import time
 import weakref
@@ -11,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
+
+from monitoring.host.process import in_children
 
 # Values of `only` before the first call, and after a second thread has called.
 NOBODY, SEVERAL = -1, 0
@@ -44,7 +44,7 @@ class ReentrantQueue:
         """Records of calls that have interrupted another one of their thread."""
         self._take = take
         self._lock = threading.RLock()
-        _watch_forks()
+        in_children(_free_in_child)
         _all_queues.add(self)
 
     def add(self, record: Any) -> None:
@@ -126,11 +126,6 @@ def raised_by_handler(error: BaseException) -> bool:
 
 # In a forked child the lock may be held by a thread that is not there any more.
 _all_queues: weakref.WeakSet[ReentrantQueue] = weakref.WeakSet()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_free_in_child)
 
 
 def _free_in_child() -> None:

@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from monitoring.errors import refusal
 from monitoring.host.name import in_file_names
+from monitoring.host.small_file import without_waiting
 from monitoring.journal.atomic_file import create, name_beside
 from monitoring.journal.files import ARTIFACTS, JOURNAL
 from monitoring.journal.records import read_records
@@ -49,7 +51,7 @@ def keep_bytes(run_dir: Path, name: str, content: bytes) -> Artifact:
 def keep_file(run_dir: Path, name: str, source: Path) -> Artifact:
     """Keep a file's content; runs in one folder share it. OSError or ValueError for what is no file."""
     store = run_dir.parent / f".{ARTIFACTS}"
-    with open(source, "rb", opener=_without_waiting) as given:
+    with open(source, "rb", opener=without_waiting) as given:
         if not stat.S_ISREG(os.fstat(given.fileno()).st_mode):
             raise ValueError(f"{source} is not a regular file")
         digest = hashlib.file_digest(given, "sha256").hexdigest()
@@ -88,7 +90,7 @@ def damaged_files(run_dir: Path) -> Iterator[str]:
                 with path.open("rb") as file:
                     same = hashlib.file_digest(file, "sha256").hexdigest() == about["sha256"]
             except OSError as error:
-                yield f"{name}: {path} cannot be read: {(error.strerror or str(error)).lower()}"
+                yield f"{name}: {path} cannot be read: {refusal(error)}"
                 continue
             if not same:
                 yield f"{name}: {path} is not what was logged"
@@ -116,7 +118,3 @@ def _new(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe has perhaps no writer

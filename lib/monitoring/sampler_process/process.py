@@ -23,12 +23,12 @@ from monitoring.gpu.driver_calls import NOTE_BYTES, DriverCall, last_call
 from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
-from monitoring.host.process import reaped
+from monitoring.host.process import reaped, spawned
 
 if TYPE_CHECKING:
     from monitoring.journal.alerts import Severity
 
-COMMAND = (sys.executable, "-P", "-m", "monitoring.sampler_process.server")
+SERVER = "monitoring.sampler_process.server"
 
 # Deaths in a row, each before its steady minute is over, after which a call of the driver is left out; and so
 # many calls in a row that did not return.
@@ -110,17 +110,12 @@ class SamplerProcess:
         ours, theirs = socket.socketpair()
         try:
             self._page = mmap.mmap(page, NOTE_BYTES)
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [*COMMAND, str(root), str(os.getpid()), str(simulated), *map(str, left_out)],
-                {**os.environ, **with_others(masks)},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
-                    (os.POSIX_SPAWN_DUP2, 2, 1),
-                    (os.POSIX_SPAWN_DUP2, page, 3),
-                ],
-                setsid=True,
-                setsigmask=(),
+            self._pid = spawned(
+                [SERVER, str(root), str(os.getpid()), str(simulated), *map(str, left_out)],
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, 2, 1),
+                (os.POSIX_SPAWN_DUP2, page, 3),
+                environment=os.environ | with_others(masks),
             )
         except BaseException:
             ours.close()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from monitoring.host.process import KeptNumber
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
 
 UNMEASURED: Mapping[str, None] = {"samples_per_sec": None, "sec_per_step": None}
 
-# Nanoseconds that a thread ran and was ready to, and how often (Documentation/scheduler/sched-stats).
+# Nanoseconds that a thread ran, and was ready to while others had its processor, and how often
+# (Documentation/scheduler/sched-stats).
 SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
@@ -22,14 +23,17 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-class Pace(Protocol):
-    """Counts steps and samples since it was last read."""
+class Pace:
+    """Counts steps and samples since it was last read; one thread calls it."""
 
     def restart(self) -> None:
         """Begin to count now: what was done before (an evaluation, a checkpoint) is no training step."""
+        self._steps = self._samples = 0
 
     def step(self, samples: int) -> None:
         """Count one more step, of so many samples."""
+        self._steps += 1
+        self._samples += samples
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any.
@@ -38,6 +42,7 @@ class Pace(Protocol):
 
         A record takes the numbers that a GPU has still to deliver as they are.
         """
+        raise NotImplementedError
 
 
 def open_pace(device: TorchDevice) -> Pace:
@@ -47,21 +52,16 @@ def open_pace(device: TorchDevice) -> Pace:
     return HostPace()
 
 
-class HostPace:
-    """Pace by the clock of this process; one thread calls it."""
+class HostPace(Pace):
+    """Pace by the clock of this process."""
 
     def __init__(self) -> None:
-        self._wait = _ProcessorWait()
+        self._wait = KeptNumber(SCHEDSTAT)
         self.restart()
 
     def restart(self) -> None:
-        self._waited, self._since = self._wait.seconds(), time.perf_counter()
-        self._steps = 0
-        self._samples = 0
-
-    def step(self, samples: int) -> None:
-        self._steps += 1
-        self._samples += samples
+        self._waited, self._since = self._wait.read(), time.perf_counter()
+        super().restart()
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         since, before, steps, samples = self._since, self._waited, self._steps, self._samples
@@ -73,32 +73,11 @@ class HostPace:
         return {
             "samples_per_sec": samples / seconds,
             "sec_per_step": seconds / steps,
-            "cpu_wait_seconds": None if waited is None or before is None else (waited - before) / steps,
+            "cpu_wait_seconds": None if waited is None or before is None else (waited - before) / 1e9 / steps,
         }
 
 
-class _ProcessorWait:
-    """Time for which this thread was ready to run and others had its processor, by the kernel's scheduler."""
-
-    def __init__(self) -> None:
-        self._fd = -1
-        try:
-            self._fd = os.open(SCHEDSTAT, os.O_RDONLY)
-        except OSError:  # another system, or a kernel that does not count it
-            return
-        weakref.finalize(self, os.close, self._fd)
-
-    def seconds(self) -> float | None:
-        """Return the seconds since the thread began; None where the system does not say."""
-        if self._fd == -1:
-            return None
-        try:
-            return int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
-            return None
-
-
-class DevicePace:
+class DevicePace(Pace):
     """Pace by the GPU's clock, from the end of one reading's last step to that of the next; never waits."""
 
     def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
@@ -107,12 +86,7 @@ class DevicePace:
 
     def restart(self) -> None:
         self._since = self._pool.mark(self._device, timing=True)
-        self._steps = 0
-        self._samples = 0
-
-    def step(self, samples: int) -> None:
-        self._steps += 1
-        self._samples += samples
+        super().restart()
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         begin, steps, samples = self._since, self._steps, self._samples

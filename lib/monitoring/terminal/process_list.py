@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from monitoring.errors import refusal
 from monitoring.gpu.sample import GpuSample
 from monitoring.host.process import process_started, sees_all_pids
 from monitoring.terminal.display.cells import middle
@@ -183,7 +184,7 @@ class SignalQuestion:
         except ProcessLookupError:
             return f"not sent: pid {self.pid} has ended"
         except OSError as error:
-            return f"not sent: {self.number.name} to pid {self.pid} of {self.user}: {_reason(error)}"
+            return f"not sent: {self.number.name} to pid {self.pid} of {self.user}: {refusal(error)}"
         return f"sent {self.number.name} to pid {self.pid}"
 
 
@@ -215,7 +216,3 @@ def _send(pid: int, started: float, number: signal.Signals) -> None:
 def _require_same(pid: int, started: float) -> None:
     if process_started(pid) != started:
         raise ProcessLookupError
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import math
 import os
 import select
-import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,12 +15,12 @@ from typing import Any
 import orjson
 
 from monitoring.host.backoff import Backoff
-from monitoring.host.process import is_collected
+from monitoring.host.process import in_children, is_collected, spawned
 from monitoring.journal.encoding.json_form import plain
 from monitoring.journal.records import JSON_LINE
 from monitoring.verbose_logging.log_file import ErrorLog
 
-COMMAND = ("-P", "-m", "monitoring.verbose_logging.writer_process")
+WRITER = "monitoring.verbose_logging.writer_process"
 
 # Room for some ten thousand events, should the writer not get on; the system's limits may leave it less.
 PIPE_BYTES = 2**20
@@ -53,7 +51,7 @@ class Channel:
     """
 
     def __init__(self, arguments: Sequence[str], errors: ErrorLog) -> None:
-        self._arguments = [*COMMAND, *arguments]
+        self._arguments = [WRITER, *arguments]
         self._errors = errors
         self.events: list[tuple[Any, ...]] = []
         """Events that wait for the next flush."""
@@ -64,7 +62,7 @@ class Channel:
         self._lost = 0
         self._syncs = 0
         self._backoff, self._next_start = Backoff(), 0.0
-        _watch_forks()
+        in_children(_release_in_child)
         _channels.add(self)
 
     @property
@@ -165,17 +163,8 @@ class Channel:
             if SET_PIPE_SIZE is not None:
                 with contextlib.suppress(OSError):  # beyond what the system lets a user have
                     fcntl.fcntl(self._pipe, SET_PIPE_SIZE, PIPE_BYTES)
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, *self._arguments],
-                os.environ,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs, 0),
-                    (os.POSIX_SPAWN_DUP2, answered, 1),
-                ],
-                setsid=True,  # a Ctrl-C is the training's
-                setsigmask=(),
-            )
+            pipes = (os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_DUP2, answered, 1)
+            self._pid = spawned(self._arguments, *pipes)
         except OSError as error:
             self._errors.add("the process that writes the log cannot be started", error)
             self._release()
@@ -214,11 +203,6 @@ def _nonfinite(logs: Mapping[str, Any]) -> list[str]:
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _release_in_child() -> None:

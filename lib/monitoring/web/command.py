@@ -24,6 +24,7 @@ from monitoring.errors import (
     MonitoringError,
     PortTakenError,
     UserError,
+    refusal,
     report_error,
     unwritable,
 )
@@ -196,8 +197,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def _cannot_listen(where: str, error: Exception) -> PortTakenError:
-    reason = (getattr(error, "strerror", None) or str(error)).lower()
-    found = PortTakenError(f"{where}: {reason}")
+    found = PortTakenError(f"{where}: {refusal(error)}")
     code = getattr(error, "errno", None)
     found.is_of_host = isinstance(error, socket.gaierror) or code == errno.EADDRNOTAVAIL
     return found.options_are(port="--port", host="--host")

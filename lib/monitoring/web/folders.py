@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import MonitoringError, refusal
 from monitoring.journal.files import JOURNAL, RUN_JSON
 from monitoring.web.rows import RunRow, Signature, read_row, signature
 
@@ -157,7 +157,7 @@ class RunIndex:
         except FileNotFoundError:
             folder.problem, found = f"{folder.path} does not exist", []
         except OSError as error:
-            folder.problem = f"{folder.path} cannot be read: {(error.strerror or str(error)).lower()}"
+            folder.problem = f"{folder.path} cannot be read: {refusal(error)}"
             found = []
         for directory, _ in found:
             if folder.turn != turn:
