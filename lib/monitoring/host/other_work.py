@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from monitoring.host.process import stat_fields
+from monitoring.host.small_file import text_of
+
 # A shorter time says little: most kernels look what a processor does about a hundred times per second.
 FEWEST_SECONDS = 1.0
 
@@ -119,7 +122,7 @@ class MachineWork:
         try:
             processes = self._processes()
             total, busy = self._machine()
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError, LookupError):
             return None
         self._count(processes)
         return WorkReading(
@@ -131,26 +134,20 @@ class MachineWork:
         )
 
     def _machine(self) -> tuple[int, int]:
-        """Ticks of our processors, and of these the busy ones; ValueError if one is not listed."""
-        total = busy = found = 0
-        for line in (self._proc / "stat").read_text().splitlines():
-            name, *numbers = line.split()
-            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._processors:
-                ticks = [int(number) for number in numbers[:_COLUMNS]]
-                total += sum(ticks)
-                busy += sum(ticks) - sum(ticks[column] for column in _IDLE)
-                found += 1
-        if found != len(self._processors) or not total:
-            raise ValueError("a processor is not listed")
-        return total, busy
+        """Ticks of our processors, and of these the busy ones; KeyError if one is not listed."""
+        ticks = processor_ticks(self._proc / "stat")
+        own = [ticks[number] for number in self._processors]
+        total = sum(every for every, _ in own)
+        if not total:
+            raise ValueError("no processor has worked")
+        return total, sum(busy for _, busy in own)
 
     def _processes(self) -> dict[int, _OtherProcess]:
         found, folder = {}, str(self._proc)
         for name in os.listdir(folder):
             if name.isdigit():
                 try:
-                    # from the last bracket on: a process may have blanks and brackets in its name
-                    fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split(None, 22)
+                    fields = stat_fields(f"{folder}/{name}")
                 except OSError:  # it has just ended
                     continue
                 # proc_pid_stat(5) counts from 1, and these follow two: ppid 4, utime 14, stime 15, cutime 16,
@@ -219,13 +216,17 @@ def other_work(before: WorkReading | None, after: WorkReading | None) -> float |
     return min(1.0, max(0.0, others / total))
 
 
-def _content(path: str) -> bytes:
-    """Return the content of a small file; a Path and a buffer would take as long as the kernel does."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 4096)
-    finally:
-        os.close(fd)
+def processor_ticks(stat: Path) -> dict[int, tuple[int, int]]:
+    """Processor -> its ticks in /proc/stat since the boot, and of these the busy ones."""
+    found = {}
+    for line in text_of(stat).splitlines():
+        name, *numbers = line.split()
+        if not name.startswith("cpu"):
+            break
+        if name[3:].isdecimal():
+            ticks = [int(number) for number in numbers[:_COLUMNS]]
+            found[int(name[3:])] = sum(ticks), sum(ticks) - sum(ticks[column] for column in _IDLE)
+    return found
 
 
 def _heir(gone: _OtherProcess, before: Mapping[int, _OtherProcess], now: Mapping[int, _OtherProcess]) -> int:

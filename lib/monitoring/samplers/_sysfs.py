@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from monitoring.gpu.sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
+from monitoring.host.small_file import text_of
 
 # Errors of reading a device that was unplugged or has failed for good; any other is about one value.
 GONE = (errno.ENODEV, errno.ENXIO)
@@ -65,10 +66,10 @@ class Card(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A value of a sample: its file, and the divisor to our unit; 0 leaves it an integer."""
+    """A value of a sample: its file, if it has one, and the divisor to our unit; 0 leaves it an integer."""
 
     name: str
-    path: Path
+    path: Path | None
     divisor: int = 0
 
 
@@ -93,10 +94,7 @@ def _sensors(device: Path) -> Path | None:
 
 def text(path: Path) -> str | None:
     """Return the text of a small file, None if it cannot be read or is empty."""
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
+    return text_of(path).strip() or None
 
 
 def labeled(hwmon: Path | None, kind: str) -> dict[str, Path]:

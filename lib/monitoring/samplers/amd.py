@@ -70,13 +70,10 @@ def _gpu(one: Visible, card: Card) -> SysfsGpu:
         Value("memory_used_mb", device / "mem_info_vram_used", MIB),
         Value("memory_total_mb", device / "mem_info_vram_total", MIB),
         Value("pcie_replay_count", device / "pcie_replay_count"),
+        Value("temperature_celsius", core, MILLI),
+        Value("temperature_hotspot_celsius", temperatures.get("junction"), MILLI),
+        Value("temperature_memory_celsius", temperatures.get("mem"), MILLI),
     ]
-    for slot, path in (
-        ("temperature_celsius", core),
-        ("temperature_hotspot_celsius", temperatures.get("junction")),
-        ("temperature_memory_celsius", temperatures.get("mem")),
-    ):
-        values += [Value(slot, path, MILLI)] if path is not None else []
     if hwmon is not None:
         values += [
             Value("power_draw_watts", hwmon / "power1_input", MICRO),

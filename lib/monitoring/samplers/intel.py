@@ -89,16 +89,16 @@ class IntelSampler(SysfsSampler):
 def _gpu(one: Visible, card: Card, clients: Clients) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
     temperatures, energies = labeled(hwmon, "temp"), labeled(hwmon, "energy")
-    values = [Value("clock_sm_mhz", card.path / name) for name in ACTUAL_CLOCK]
-    for slot, path, divisor in (
-        ("energy_counter_joules", energies.get("card") or energies.get("pkg") or energies.get("1"), MICRO),
-        ("temperature_celsius", temperatures.get("pkg") or temperatures.get("1"), MILLI),
-        ("temperature_memory_celsius", temperatures.get("vram"), MILLI),
-        ("power_limit_watts", hwmon / "power1_max" if hwmon is not None else None, MICRO),  # of the card
-        ("power_limit_watts", hwmon / "power2_max" if hwmon is not None else None, MICRO),  # of the package
-        ("memory_total_mb", card.path / "lmem_total_bytes", MIB),
-    ):
-        values += [Value(slot, path, divisor)] if path is not None else []
+    energy = energies.get("card") or energies.get("pkg") or energies.get("1")
+    limits = [hwmon / f"power{number}_max" for number in (1, 2)] if hwmon is not None else []
+    values = [
+        *(Value("clock_sm_mhz", card.path / name) for name in ACTUAL_CLOCK),
+        Value("energy_counter_joules", energy, MICRO),
+        Value("temperature_celsius", temperatures.get("pkg") or temperatures.get("1"), MILLI),
+        Value("temperature_memory_celsius", temperatures.get("vram"), MILLI),
+        *(Value("power_limit_watts", path, MICRO) for path in limits),  # of the card, else of the package
+        Value("memory_total_mb", card.path / "lmem_total_bytes", MIB),
+    ]
     name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
     integrated = card.pci_bus_id == INTEGRATED
     info = DeviceInfo(

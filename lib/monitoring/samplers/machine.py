@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from monitoring.host.cgroup import CgroupLimits, CpuLimit
-from monitoring.host.other_work import MachineWork, WorkReading
+from monitoring.host.other_work import MachineWork, WorkReading, processor_ticks
 from monitoring.host.small_file import text_of
 
 GB = 1e9
 
-# Columns of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user.
-_COLUMNS, _IDLE = 8, (3, 4)
 
 # The kernel's drivers for sensors in processors (Documentation/hwmon), and of systems on a chip.
 PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
@@ -225,25 +223,16 @@ class _CpuTimes(NamedTuple):
     def read(cls, stat: Path, processors: frozenset[int] | None, limit: CpuLimit | None) -> _CpuTimes | None:
         """Return the times; None where /proc/stat does not say."""
         clock = time.monotonic()
-        total = busy = cores = every = 0
-        for line in text_of(stat).splitlines():
-            name, *numbers = line.split()
-            if not name.startswith("cpu"):
-                break
-            if not name[3:].isdecimal():
-                continue
-            every += 1
-            if processors is None or int(name[3:]) in processors:
-                ticks = [int(number) for number in numbers[:_COLUMNS]]
-                total += sum(ticks)
-                busy += sum(ticks) - sum(ticks[column] for column in _IDLE)
-                cores += 1
-        if not cores:
+        every = processor_ticks(stat)
+        own = [ticks for number, ticks in every.items() if processors is None or number in processors]
+        if not own:
             return None
+        cores = len(own)
         # a quota: the CPU time of its group, out of the time that it allows
         if limit is not None and limit.cores < cores:
             return cls(clock, limit.cores, clock * limit.cores, limit.used_seconds, True)
-        return cls(clock, cores, total, busy, cores < every)
+        total, busy = map(sum, zip(*own, strict=True))
+        return cls(clock, cores, total, busy, cores < len(every))
 
     def percent_since(self, before: _CpuTimes) -> float | None:
         """Return the busy share; None if no time has passed, or there are other processors now."""
