@@ -8,7 +8,7 @@ from pathlib import Path
 
 from monitoring.follower import journals_of
 from monitoring.journal.files import JOURNAL, OF_AGENT, sample_event
-from monitoring.journal.records import Record, as_number, kind_of
+from monitoring.journal.records import Record, kind_of, time_of
 from monitoring.journal.tail import Tail
 
 # Seconds between looks for journals of other hosts.
@@ -95,26 +95,22 @@ def journals_in(directory: Path, name: str) -> list[str]:
     return found
 
 
-def _time(record: Record) -> float:
-    return as_number(record.get("time")) or 0.0
-
-
 def _merged(tails: Mapping[str, Tail]) -> list[Record]:
     """Take waiting records by time, up to where a journal with more to read may have an earlier one."""
     until = min((_latest(tail) for tail in tails.values() if tail.has_more), default=float("inf"))
     batch: list[Record] = []
     while True:
-        first = sorted((_time(tail.waiting[0]), name) for name, tail in tails.items() if tail.waiting)
+        first = sorted((time_of(tail.waiting[0]), name) for name, tail in tails.items() if tail.waiting)
         if not first or first[0][0] > until:
             return batch
         tail = tails[first[0][1]]
         batch.append(tail.take())
         others = first[1][0] if len(first) > 1 else float("inf")
         # many records of one journal in a row are the rule: no need to sort for each
-        while tail.waiting and (time := _time(tail.waiting[0])) < others and time <= until:
+        while tail.waiting and (time := time_of(tail.waiting[0])) < others and time <= until:
             batch.append(tail.take())
 
 
 def _latest(tail: Tail) -> float:
     """Return the latest time of what waits: a clock that was set back holds up no later record."""
-    return max(_time(record) for record in tail.waiting)
+    return max(time_of(record) for record in tail.waiting)

@@ -8,6 +8,7 @@ the rules all records again, without reporting anything twice.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from monitoring.errors import FollowerOptionsError
-from monitoring.journal.alerts import Alerts, command_path
+from monitoring.journal.alerts import Alerts, Episode, command_path, episode_of
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
 from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.records import Record, read_records
@@ -66,7 +67,7 @@ class RuleWatch:
         self._next_look = 0.0
         self._of_ranks: dict[int, RecordTail] = {}
         self._num_ranks = 1
-        self._subjects = _told(directory / ALERTS)
+        self._subjects = defaultdict(_Subject, _told(directory / ALERTS))
         self._step: object = None  # the newest of the journal
         self._readers = self._by_event()
 
@@ -128,7 +129,7 @@ class RuleWatch:
             return
         try:
             for finding in findings:
-                subject = self._subject(name, finding)
+                subject = self._subjects[name, finding.subject]
                 # nearly all findings are as those before them
                 if finding.holds == subject.fires and subject.contrary_since is None:
                     continue
@@ -197,7 +198,7 @@ class RuleWatch:
 
     def _weigh(self, name: str, finding: Finding, time: float, source: str, seq: int, step: object) -> None:
         """Report a finding that is new and has lasted."""
-        subject, rule = self._subject(name, finding), self._rules[name]
+        subject, rule = self._subjects[name, finding.subject], self._rules[name]
         if finding.holds == subject.fires:
             subject.contrary_since = None
             return
@@ -246,13 +247,6 @@ class RuleWatch:
         inspect = f" (make inspect-batch RUN={run} STEP={step})" if self._is_controlled else ""
         return {"look_at": look.format(directory=run, inspect=inspect)}
 
-    def _subject(self, name: str, finding: Finding) -> _Subject:
-        key = name, finding.subject
-        found = self._subjects.get(key)
-        if found is None:
-            found = self._subjects[key] = _Subject()
-        return found
-
     def _give_up(self, name: str, error: Exception) -> None:
         self._rules.pop(name, None)
         self._readers = self._by_event()
@@ -263,11 +257,11 @@ def _failed(name: str, error: Exception) -> str:
     return f"alert rule {name} failed: {type(error).__name__}: {error}"
 
 
-def _told(path: Path) -> dict[tuple[str, str], _Subject]:
+def _told(path: Path) -> dict[Episode, _Subject]:
     """Return the last reported state of each subject of each rule, from alerts.jsonl."""
-    told: dict[tuple[str, str], _Subject] = {}
+    told: dict[Episode, _Subject] = {}
     for alert, _ in read_records(path):
         if alert.get("state") in ("firing", "resolved"):
-            key = (str(alert.get("rule")), str(alert.get("subject") or ""))
-            told[key] = _Subject(alert["state"] == "firing", int(str(alert.get("source_seq") or 0)))
+            fires, seq = alert["state"] == "firing", int(str(alert.get("source_seq") or 0))
+            told[episode_of(alert)] = _Subject(fires, seq)
     return told

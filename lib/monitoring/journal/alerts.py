@@ -17,6 +17,12 @@ from monitoring.journal.reentrant_queue import ReentrantQueue
 
 Severity = Literal["info", "warning", "error"]
 
+Episode = tuple[str, str]
+"""Rule and subject, which the beginning and the end of an alert have in common."""
+
+# Alerts that end when the GPU answers again.
+GPU_FAILURES = ("gpu_lost", "gpu_error")
+
 
 def is_alert(record: Record) -> bool:
     """Whether a record of alerts.jsonl is an alert: a full disk leaves a gap among them."""
@@ -27,6 +33,24 @@ def is_news(alert: Record) -> bool:
     """Whether an alert is to be reported to people: a warning, an error, or the end of either."""
     is_over = alert.get("state") == "resolved" and alert.get("resolves") != "info"
     return is_alert(alert) and (alert.get("severity") != "info" or is_over)
+
+
+def episode_of(alert: Record) -> Episode:
+    """Return which episode an alert begins or ends."""
+    return str(alert.get("rule")), str(alert.get("subject") or "")
+
+
+def take_alert(firing: dict[Episode, Record], alert: Record) -> None:
+    """Update the warnings and errors that fire, newest last: one does until its subject is well again."""
+    if not is_alert(alert):
+        return
+    rule, subject = episode = episode_of(alert)
+    firing.pop(episode, None)
+    if rule == "gpu_back":  # without a subject it is all GPUs
+        for failed in [one for one in firing if one[0] in GPU_FAILURES and subject in ("", one[1])]:
+            del firing[failed]
+    elif alert.get("state") != "resolved" and alert.get("severity") != "info":
+        firing[episode] = alert
 
 
 def where(directory: Path, run: Mapping[str, Any]) -> dict[str, object]:
@@ -126,13 +150,12 @@ class Alerts:
             self._journal.append_any(record)
 
 
-def _firing(path: Path) -> dict[tuple[str, str], str]:
+def _firing(path: Path) -> dict[Episode, str]:
     """Return the message of each rule and subject whose last alert is not resolved."""
-    firing: dict[tuple[str, str], str] = {}
+    firing: dict[Episode, str] = {}
     for alert, _ in read_records(path):
-        key = str(alert.get("rule")), str(alert.get("subject") or "")
         if alert.get("state") == "firing":
-            firing[key] = str(alert.get("message"))
+            firing[episode_of(alert)] = str(alert.get("message"))
         elif alert.get("state") == "resolved":
-            firing.pop(key, None)
+            firing.pop(episode_of(alert), None)
     return firing

@@ -207,6 +207,11 @@ def seq_of(record: Record) -> int:
     return seq if isinstance(seq, int) else 0
 
 
+def time_of(record: Record) -> float:
+    """Return a record's `time`, 0 where it has none."""
+    return as_number(record.get("time")) or 0.0
+
+
 def as_number(value: object) -> float | None:
     """Return a number as a float; None for anything else, also for a truth value."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -9,7 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from monitoring.journal.fields import EVAL, STEP, rows_at
+from monitoring.journal.fields import rows_at
+from monitoring.journal.fields.row import EVAL, STEP
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_state import RunState
 

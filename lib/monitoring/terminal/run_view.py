@@ -12,7 +12,7 @@ from typing import Any
 from monitoring.errors import MonitoringError
 from monitoring.gpu_monitor.lines import training_line
 from monitoring.host.name import host_name
-from monitoring.journal.alerts import is_alert
+from monitoring.journal.alerts import Episode, take_alert
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
@@ -29,9 +29,6 @@ LOOK_SECONDS = 0.02
 
 # Places of a graph, each with the extremes of its records: more than a terminal has columns.
 BUCKETS = 1000
-
-# Alerts that end when the GPU answers again.
-GPU_FAILURES = ("gpu_lost", "gpu_error")
 
 # Seconds between two looks for runs that began later, as in a matrix.
 LOOK_AGAIN = 2.0
@@ -54,7 +51,7 @@ class RunView:
         self.alert: str | None = None
         """The text of the newest alert that fires; None if none does."""
         self.num_firing = 0
-        self._firing: dict[tuple[str, str], str] = {}
+        self._firing: dict[Episode, Record] = {}
         self._run = read_run_json(directory)
         self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
         self._alerts = RecordTail(directory / ALERTS)
@@ -94,8 +91,10 @@ class RunView:
                 self.rank.update(record)
         with contextlib.suppress(OSError):  # a disk that fails: what was read is shown
             self._series.refresh(LOOK_SECONDS)
-        for alert in filter(is_alert, self._alerts.new()):
-            self._take_alert(alert)
+        for alert in self._alerts.new():
+            take_alert(self._firing, alert)
+        texts = [str(alert.get("condition") or alert.get("message")) for alert in self._firing.values()]
+        self.alert, self.num_firing = texts[-1] if texts else None, len(texts)
         if self.rank.attempt != attempt:
             self._run = read_run_json(self.directory)
 
@@ -137,19 +136,6 @@ class RunView:
     def _attempt(self) -> Mapping[str, Any]:
         attempts: list[Mapping[str, Any]] = self._run["attempts"]
         return attempts[-1]
-
-    def _take_alert(self, alert: Record) -> None:
-        """An alert fires until its subject is well again, which a later one says."""
-        rule, subject = str(alert.get("rule")), str(alert.get("subject") or "")
-        self._firing.pop((rule, subject), None)
-        if rule == "gpu_back":  # without a subject it is all GPUs
-            for failed in [key for key in self._firing if key[0] in GPU_FAILURES]:
-                if subject in ("", failed[1]):
-                    del self._firing[failed]
-        elif alert.get("state") != "resolved" and alert.get("severity") != "info":
-            self._firing[rule, subject] = str(alert.get("condition") or alert.get("message"))
-        self.alert = list(self._firing.values())[-1] if self._firing else None
-        self.num_firing = len(self._firing)
 
 
 def journals(directory: Path) -> dict[Path, float]:

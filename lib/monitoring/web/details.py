@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.control import LOG_EVERY, LR_FACTORS, PROFILED_STEPS, WORDS, ControlRequest, send
+from monitoring.control import LOG_EVERY, LR_FACTORS, PROFILED_STEPS, WORDS, ControlRequest, send, waiting
 from monitoring.errors import MonitoringError, UserError
-from monitoring.journal.alerts import is_alert
+from monitoring.journal.alerts import Episode, episode_of, is_alert
 from monitoring.journal.files import ALERTS, ENVIRONMENT_JSON, JOURNAL, PROFILER, REQUESTS
-from monitoring.journal.records import PICTURES, Record, as_number, read_records
+from monitoring.journal.records import PICTURES, Record, read_records, time_of
 from monitoring.journal.run_json import read_run_json
 from monitoring.notes import Notes, NotesError, checked, write_notes
 from monitoring.web.events import SparseRecords
@@ -92,7 +92,7 @@ class RunDetails:
                 {name: one.get(name) for name in ("time", "attempt", "seq", "resumed_from")} for one in starts
             ],
             "changes": _of(records, "control_change", "control_refused")[-MOST:],
-            "pending": pending(row.directory) if moment is None else [],
+            "pending": waiting(row.directory / REQUESTS)[:MOST] if moment is None else [],
             "control": control,
             "logs": names_in(row.directory, LOG),
             "pictures": list(pictures_in(row.directory))[:MOST],
@@ -140,13 +140,12 @@ class RunDetails:
 def alerts_of(directory: Path) -> list[Record]:
     """Return the newest alerts of a run, the oldest first, with when each was over (`ended`, `end_step`)."""
     found: list[Record] = []
-    open_ones: dict[tuple[str, str], Record] = {}
+    open_ones: dict[Episode, Record] = {}
     for path in [directory / ALERTS, *sorted(directory.glob(ALERTS.replace(".", ".*.")))]:
         for alert, _ in read_records(path):
             if not is_alert(alert):
                 continue
-            key = str(alert.get("rule")), str(alert.get("subject") or "")
-            began = open_ones.pop(key, None)
+            began = open_ones.pop(episode_of(alert), None)
             if alert.get("state") == "resolved":
                 if began is not None:
                     began["ended"], began["end_step"] = alert.get("time"), alert.get("global_step")
@@ -154,8 +153,8 @@ def alerts_of(directory: Path) -> list[Record]:
                 continue
             found.append(alert)
             if alert.get("state") == "firing":
-                open_ones[key] = alert
-    found.sort(key=lambda alert: as_number(alert.get("time")) or 0.0)
+                open_ones[episode_of(alert)] = alert
+    found.sort(key=time_of)
     return found[-MOST:]
 
 
@@ -174,18 +173,6 @@ def diagnoses(alerts: Sequence[Record]) -> list[dict[str, Any]]:
             }
         )
     return answer
-
-
-def pending(directory: Path) -> list[str]:
-    """Return the files of requests that the training has not answered."""
-    try:
-        return sorted(
-            name
-            for name in os.listdir(directory / REQUESTS)
-            if name.endswith(".json") and not name.startswith(".")
-        )[:MOST]
-    except OSError:
-        return []
 
 
 def _of(records: Sequence[Record], *events: str) -> list[Record]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import Record, as_number, records_in
+from monitoring.journal.records import Record, as_number, records_in, time_of
 from monitoring.journal.run_state import (
     KILLED,
     PENDING,
@@ -99,7 +99,7 @@ def end_then(journal: Path, moment: float) -> int | None:
     """Return the bytes of a journal that were there at a moment; None for all of it."""
     try:
         with journal.open("rb") as file:
-            return first_place(file, lambda record: (as_number(record.get("time")) or 0.0) > moment)
+            return first_place(file, lambda record: time_of(record) > moment)
     except FileNotFoundError:
         return None
 
@@ -120,23 +120,19 @@ def attempt_then(row: RunRow, moment: float) -> int | None:
 
 def events_then(row: RunRow, records: Sequence[Record], moment: float) -> list[Record]:
     """Return a run's records but steps as of a moment; `records` are those that count now."""
-    if any(superseded(one) for one in records if _time(one) > moment):
+    if any(superseded(one) for one in records if time_of(one) > moment):
         journal = row.directory / JOURNAL
         return records_then(journal, end_then(journal, moment))
-    return [one for one in records if _time(one) <= moment]
+    return [one for one in records if time_of(one) <= moment]
 
 
 def alerts_then(alerts: Sequence[dict[str, Any]], moment: float) -> list[dict[str, Any]]:
     """Return the alerts that had fired, those that were over later as firing."""
     found = []
     for alert in alerts:
-        if _time(alert) > moment:
+        if time_of(alert) > moment:
             continue
         is_over = (as_number(alert.get("ended")) or 0.0) <= moment
         late = ("ended", "end_step", "end_message")
         found.append(alert if is_over else {k: v for k, v in alert.items() if k not in late})
     return found
-
-
-def _time(record: Record) -> float:
-    return as_number(record.get("time")) or 0.0

@@ -11,11 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
-from monitoring.journal.alerts import is_alert
-from monitoring.journal.fields import EVAL, row_of
-from monitoring.journal.fields.row import EPOCH
+from monitoring.journal.alerts import Episode, take_alert
+from monitoring.journal.fields import row_of
+from monitoring.journal.fields.row import EPOCH, EVAL
 from monitoring.journal.files import ALERTS, JOURNAL, NOTES_JSON, RUN_JSON
-from monitoring.journal.records import MEASURING, Record, as_number, parse, points, read_records
+from monitoring.journal.records import (
+    MEASURING,
+    Record,
+    as_number,
+    parse,
+    points,
+    read_records,
+    seq_of,
+    time_of,
+)
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RUNNING, RunState, read_end, status_of, superseded
 from monitoring.notes import read_notes
@@ -145,7 +154,7 @@ def newest_values(journal: Path, *, until: int | None = None) -> dict[str, float
         if record.get("event") == "start" and (gone := superseded(record)):
             found = {name: held for name, held in found.items() if held[1] not in gone}
         elif record.get("event") in MEASURING:
-            seq = int(as_number(record.get("seq")) or 0)
+            seq = seq_of(record)
             found.update({name: (value, seq) for name, value in points(record).items()})
     return {name: value for name, (value, _) in found.items()}
 
@@ -192,16 +201,11 @@ def state_facts(state: RunState, started: float | None) -> Facts:
 
 def alert_facts(directory: Path, *, until: float = math.inf) -> Facts:
     """Return how many alerts fire, and the newest one's sentence; `until` a moment, UTC epoch seconds."""
-    firing: dict[tuple[str, str], Record] = {}
+    firing: dict[Episode, Record] = {}
     for alert, _ in read_records(directory / ALERTS):
-        if (as_number(alert.get("time")) or 0.0) > until:
+        if time_of(alert) > until:
             break
-        if not is_alert(alert):
-            continue
-        key = str(alert.get("rule")), str(alert.get("subject") or "")
-        firing.pop(key, None)
-        if alert.get("state") != "resolved" and alert.get("severity") != "info":
-            firing[key] = alert
+        take_alert(firing, alert)
     severities = [alert.get("severity") for alert in firing.values()]
     newest = list(firing.values())[-1] if firing else {}
     return {

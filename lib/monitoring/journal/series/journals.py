@@ -15,7 +15,16 @@ from typing import Any, BinaryIO
 
 from monitoring.gpu.aggregates import gpu_points
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, whole_step
-from monitoring.journal.records import MEASURING, Record, last_record, parse, parsed
+from monitoring.journal.records import (
+    MEASURING,
+    Record,
+    as_number,
+    last_record,
+    parse,
+    parsed,
+    seq_of,
+    time_of,
+)
 from monitoring.journal.run_state import RunState
 from monitoring.journal.series.rows import Rows
 from monitoring.journal.series.table import BLOCK, SeriesTable
@@ -141,12 +150,12 @@ class TrainingJournal:
         records = [record or _DAMAGED for record in parsed(lines)]
         self._offset, self._mark = offsets[-1], lines[-1][-MARK:]
         if self.began is None:
-            self.began = next(filter(None, map(_time_of, records)), None)
+            self.began = next(filter(None, map(time_of, records)), None)
         for event, first, end in _alike(records):
             part = records[first:end]
             for record, offset in zip(part, offsets[first:end], strict=True) if event != "step" else ():
                 self._note(record, offset)
-            self.nonfinite.extend([_seq_of(record) for record in part if record.get("nonfinite")])
+            self.nonfinite.extend([seq_of(record) for record in part if record.get("nonfinite")])
             if event in MEASURING:
                 self._add(event, part, offsets[first:end])
         self.version += 1
@@ -171,10 +180,10 @@ class TrainingJournal:
         kept = [
             (record, offset)
             for record, offset in read
-            if record.get("event") in MEASURING and _seq_of(record) >= seq and not self._is_gone(record)
+            if record.get("event") in MEASURING and seq_of(record) >= seq and not self._is_gone(record)
         ]
         records = [record for record, _ in kept]
-        self.nonfinite.extend([_seq_of(record) for record in records if record.get("nonfinite")])
+        self.nonfinite.extend([seq_of(record) for record in records if record.get("nonfinite")])
         for event, first, end in _alike(records):
             self._add(event, records[first:end], [offset for _, offset in kept[first:end]])
 
@@ -241,7 +250,7 @@ class TrainingJournal:
                     found.setdefault(event, []).append((record, ends[row]))
                     step = _step_of(record) or step
                 elif event == "start" and place == 0:
-                    self.state.start, self.began = record, _time_of(record)
+                    self.state.start, self.began = record, as_number(record.get("time"))
         for event, read in found.items():
             kept = _rising(read)
             table = self.tables[event] = SeriesTable(self._reader(event))
@@ -269,7 +278,7 @@ class SampleJournal:
         newest = inode_and_size(self.path)
         if newest == self._newest:
             return False
-        if newest[0] != self._newest[0] and _seq_of(last_record(self.path) or {}) < self._seq:
+        if newest[0] != self._newest[0] and seq_of(last_record(self.path) or {}) < self._seq:
             self.tables, self._seq = {}, 0
             self.generation += 1
         with contextlib.closing(Tail(self.path)) as tail:
@@ -354,19 +363,10 @@ def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
     kept: list[tuple[Record, int]] = []
     for record, offset in reversed(read):
         later = kept[-1][0] if kept else None
-        if later is None or (_step_of(record), _seq_of(record)) < (_step_of(later), _seq_of(later)):
+        if later is None or (_step_of(record), seq_of(record)) < (_step_of(later), seq_of(later)):
             kept.append((record, offset))
     return kept[::-1]
 
 
 def _step_of(record: Record) -> int:
     return whole_step(record.get("global_step")) or 0
-
-
-def _seq_of(record: Record) -> int:
-    return whole_step(record.get("seq")) or 0
-
-
-def _time_of(record: Record) -> float | None:
-    found = record.get("time")
-    return float(found) if isinstance(found, (int, float)) else None
