@@ -17,7 +17,7 @@ from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import journal_of_event, kind_and_host
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, kind_of, points
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, kind_of, points, seq_of
 
 EPOCH = "epoch/"
 
@@ -90,10 +90,6 @@ def prefix_of(event: object) -> str:
     return f"{host}/" if host else EPOCH if event == "epoch" else ""
 
 
-def seq_of(record: Record) -> int:
-    return record["seq"]  # type: ignore[return-value]
-
-
 def event_of(record: Record) -> str:
     return record["event"]  # type: ignore[return-value]
 
@@ -102,9 +98,15 @@ def step_of(record: Record) -> int | None:
     return whole_step(record.get("global_step"))
 
 
-def time_of(record: Record) -> float:
-    """UTC epoch seconds."""
-    return record["time"]  # type: ignore[return-value]
+def write_at(fd: int, data: bytes, at: int) -> None:
+    """Append bytes to a file that ends at `at`; on OSError it is as it was before."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.pwrite(fd, data[written:], at + written)
+    except OSError:
+        os.ftruncate(fd, at)
+        raise
 
 
 def require_package(name: str, *, supported: str = "", install: str = "") -> None:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from monitoring.journal.alerts import alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
-from monitoring.journal.records import Record
-from monitoring.trackers import journal_of, seq_of, step_of
+from monitoring.journal.records import Record, seq_of
+from monitoring.trackers import journal_of, step_of
 
 Level = Literal["info", "warn", "error"]
 

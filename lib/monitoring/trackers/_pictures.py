@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from monitoring.host.name import in_file_names
-from monitoring.journal.records import PICTURES, Fields, Record
-from monitoring.trackers import event_of, prefix_of, seq_of
+from monitoring.host.small_file import without_waiting
+from monitoring.journal.records import PICTURES, Fields, Record, seq_of
+from monitoring.trackers import event_of, prefix_of
 
 # Bytes of all pictures of one record together: a follower holds them in memory.
 MOST_BYTES = 16 * 2**20
@@ -81,17 +82,13 @@ def _content(directory: Path, file: object, *, most: int) -> bytes:
     path, home = directory / file, os.path.realpath(directory)
     if PurePath(file).is_absolute() or not os.path.realpath(path).startswith(home + os.sep):
         raise ValueError(f"{file} is not in the run directory")
-    with open(path, "rb", opener=_without_waiting) as opened:
+    with open(path, "rb", opener=without_waiting) as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ValueError(f"{file} is not a regular file")
         content = opened.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{file} is too large: pictures of a record have {MOST_BYTES >> 20} MiB at most")
     return content
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe has perhaps no writer
 
 
 def _shape(content: bytes) -> tuple[int, int, int]:

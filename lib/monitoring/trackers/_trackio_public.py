@@ -27,12 +27,11 @@ import orjson
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import Record, alike, points, read_records
+from monitoring.journal.records import Record, alike, points, read_records, seq_of
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
     journal_of,
-    seq_of,
     shown_names,
     shown_points,
     shown_texts,

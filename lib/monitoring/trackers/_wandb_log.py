@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitoring.trackers import write_at
+
 # ":W&B", W&B's magic number 0xBEE1, format version 0; wandb-core refuses another version.
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 BLOCK = 32 * 1024
@@ -100,13 +102,7 @@ class LogWriter:
         os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._end + written)
-        except OSError:
-            os.ftruncate(self._fd, self._end)
-            raise
+        write_at(self._fd, data, self._end)
         self._end += len(data)
 
 

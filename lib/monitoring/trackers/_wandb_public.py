@@ -23,16 +23,14 @@ from typing import Any
 from monitoring.follower import Follower, RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALERTS, JOURNAL
-from monitoring.journal.records import Record, alike, fields_of
+from monitoring.journal.records import Record, alike, fields_of, seq_of, time_of
 from monitoring.trackers import (
     event_of,
     journal_of,
-    seq_of,
     shown_names,
     shown_points,
     shown_texts,
     step_of,
-    time_of,
 )
 from monitoring.trackers._alerts import TrackerAlert, is_alert, tracker_alert
 from monitoring.trackers._pictures import TrackerPicture, pictures_of, warn

@@ -25,17 +25,15 @@ from monitoring.follower import RunInfo
 from monitoring.host.name import in_file_names
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, SAMPLES, kind_and_host
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, kind_of
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, kind_of, seq_of, time_of
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
     journal_metric,
     journal_of,
     require_package,
-    seq_of,
     shown_names,
     step_of,
-    time_of,
 )
 from monitoring.trackers._pictures import TrackerPicture, pictures_of, warn
 

@@ -19,18 +19,17 @@ from monitoring.dropins import NoOptions
 from monitoring.follower import RunInfo
 from monitoring.host.name import host_name, in_file_names
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, journal_of_event, sample_event
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, seq_of, time_of
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
     journal_metric,
     journal_of,
     require_package,
-    seq_of,
     shown_names,
     shown_texts,
     step_of,
-    time_of,
+    write_at,
 )
 from monitoring.trackers._event_file import events_from_the_end, framed
 from monitoring.trackers._pictures import TrackerPicture, pictures_of
@@ -128,13 +127,7 @@ class TensorboardFollower:
             # the life's number, so that the name sorts after those of earlier lives
             name = f"events.out.tfevents.{len(_files(self._directory)):010d}.{in_file_names(host_name())}"
             self._fd = os.open(self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._size + written)
-        except OSError:
-            os.ftruncate(self._fd, self._size)
-            raise
+        write_at(self._fd, data, self._size)
         self._size += len(data)
 
 

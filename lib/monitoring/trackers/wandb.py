@@ -22,17 +22,15 @@ from typing import Any, TypeVar
 from monitoring.follower import Follower, RunInfo
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, journal_of_event
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, seq_of, time_of
 from monitoring.trackers import (
     TrackerPoint,
     journal_metric,
     journal_of,
     require_package,
-    seq_of,
     shown_names,
     shown_texts,
     step_of,
-    time_of,
     untested_note,
     untested_release,
 )
