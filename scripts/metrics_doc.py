@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.generate import write_file
-from monitoring.journal.fields import (
+from monitoring.journal.fields import rows_at
+from monitoring.journal.fields.row import (
     ALERT_SAMPLES,
     CONTROL_CHANGE,
     CONTROL_REFUSED,
@@ -26,7 +27,6 @@ from monitoring.journal.fields import (
     TRACKERS,
     UNITS,
     FieldRow,
-    rows_at,
 )
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

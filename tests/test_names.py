@@ -23,7 +23,8 @@ import pytest
 from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
 from monitoring.errors import MissingPackage
-from monitoring.journal.fields import UNKNOWN_UNIT, row_of
+from monitoring.journal.fields import row_of
+from monitoring.journal.fields.row import UNKNOWN_UNIT
 
 from .documented_names import DocumentedName, names_in
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from monitoring.journal.fields import EVERY, rows_at
+from monitoring.journal.fields import rows_at
+from monitoring.journal.fields.row import EVERY
 from monitoring.journal.records import ENVELOPE, read_records
 
 from ..warm_python import WarmPython

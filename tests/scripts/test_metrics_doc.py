@@ -6,7 +6,8 @@ import re
 import runpy
 from pathlib import Path
 
-from monitoring.journal.fields import FIELDS, OF_GPU
+from monitoring.journal.fields.row import OF_GPU
+from monitoring.journal.fields.table import FIELDS
 
 
 def test_every_table_of_fields_is_up_to_date(root: Path) -> None:

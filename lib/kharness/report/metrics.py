@@ -13,9 +13,9 @@ from kharness.config.make.typed import typed_setting
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import sum_known
 from kharness.report.runs import RunData
-from monitoring.journal.fields import REPORT, row_of
+from monitoring.journal.fields import row_of
 from monitoring.journal.fields.directions import Said, better_of, missing_direction
-from monitoring.journal.fields.row import Better
+from monitoring.journal.fields.row import REPORT, Better
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import last_record

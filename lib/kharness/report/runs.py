@@ -13,7 +13,9 @@ from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.standing import standing
 from kharness.runs.status import COMPLETE, Attempt, failed_before, other_work
-from monitoring.journal.fields import FIELDS, REPORT, rows_at
+from monitoring.journal.fields import rows_at
+from monitoring.journal.fields.row import REPORT
+from monitoring.journal.fields.table import FIELDS
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.series import TrainingJournal
 

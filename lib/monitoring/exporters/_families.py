@@ -10,8 +10,9 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitoring.gpu.throttling import THROTTLE_REASONS, bits_of
-from monitoring.journal.fields import OF_GPU, SYSTEM, FieldRow, prometheus_rows, rows_at
-from monitoring.journal.records import Record, as_number
+from monitoring.journal.fields import prometheus_rows, rows_at
+from monitoring.journal.fields.row import OF_GPU, SYSTEM, FieldRow
+from monitoring.journal.records import Record, time_of
 from monitoring.journal.run_metrics import GAUGES, RankMetrics, RunMetrics
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _machine_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """Yield the metrics of each machine, whichever runs sample it; and the part of each run's processes."""
     looks = [(run.name, host, record) for run in runs for host, record in sorted(run.machines(now).items())]
     newest: dict[str, Record] = {}
-    for _, host, record in sorted(looks, key=lambda look: as_number(look[2].get("time")) or 0.0):
+    for _, host, record in sorted(looks, key=lambda look: time_of(look[2])):
         newest[host] = record
     machines = [([host], record) for host, record in sorted(newest.items())]
     trainers = [([name, host], record) for name, host, record in looks]

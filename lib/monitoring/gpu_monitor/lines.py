@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from monitoring.gpu.sample import MIB, GpuSample
-from monitoring.journal.fields import STEP, rows_at
+from monitoring.journal.fields import rows_at
+from monitoring.journal.fields.row import STEP
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.structured_log import timestamp
 

@@ -30,7 +30,8 @@ from monitoring.agent.follow import undelivered
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.gpu.throttling import THROTTLE_REASONS
-from monitoring.journal.fields import OF_GPU, SYSTEM, prometheus_rows, rows_at
+from monitoring.journal.fields import prometheus_rows, rows_at
+from monitoring.journal.fields.row import OF_GPU, SYSTEM
 from monitoring.journal.records import read_records
 
 from ...ports import free_port

@@ -16,9 +16,9 @@ from monitoring.agent.sampling.gpu_stats import GpuStats
 from monitoring.gpu.aggregates import AGGREGATE_POINTS, gpu_points
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
-from monitoring.journal.fields import (
+from monitoring.journal.fields import is_result, row_of, rows_at
+from monitoring.journal.fields.row import (
     EVERY,
-    FIELDS,
     GAP,
     GPU,
     MEASURED,
@@ -29,10 +29,8 @@ from monitoring.journal.fields import (
     TRACKERS,
     UNKNOWN_UNIT,
     FieldRow,
-    is_result,
-    row_of,
-    rows_at,
 )
+from monitoring.journal.fields.table import FIELDS
 from monitoring.journal.records import MEASURING, read_records
 from monitoring.samplers.machine import MachineSample
 

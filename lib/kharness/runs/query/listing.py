@@ -16,7 +16,8 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.query.selection import RunSelection
 from kharness.runs.query.stored_run import FACTS, StoredRun
 from monitoring.counts import counted
-from monitoring.journal.fields import UNKNOWN_UNIT, is_result, row_of
+from monitoring.journal.fields import is_result, row_of
+from monitoring.journal.fields.row import UNKNOWN_UNIT
 from monitoring.journal.series.run_series import KINDS
 from monitoring.where import field_name
 

@@ -11,56 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from monitoring.journal.fields.row import (
-    ALERT_SAMPLES,
-    CONTROL_CHANGE,
-    CONTROL_REFUSED,
-    EVAL,
-    EVERY,
-    GAP,
-    GPU,
-    MEASURED,
-    OF_GPU,
-    OF_GPUS,
-    OWN,
-    REPORT,
-    SCRAPE,
-    START,
-    STEP,
-    SYSTEM,
-    TRACKERS,
-    UNITS,
-    UNKNOWN_UNIT,
-    FieldRow,
-)
+from monitoring.journal.fields.row import MEASURED, OWN, UNKNOWN_UNIT, FieldRow
 from monitoring.journal.fields.table import FIELDS
-
-__all__ = [
-    "ALERT_SAMPLES",
-    "CONTROL_CHANGE",
-    "CONTROL_REFUSED",
-    "EVAL",
-    "EVERY",
-    "FIELDS",
-    "GAP",
-    "GPU",
-    "MEASURED",
-    "OF_GPU",
-    "OF_GPUS",
-    "REPORT",
-    "SCRAPE",
-    "START",
-    "STEP",
-    "SYSTEM",
-    "TRACKERS",
-    "UNITS",
-    "UNKNOWN_UNIT",
-    "FieldRow",
-    "is_result",
-    "prometheus_rows",
-    "row_of",
-    "rows_at",
-]
 
 
 @cache

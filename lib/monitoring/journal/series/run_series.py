@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from monitoring.journal.fields import FieldRow, row_of
-from monitoring.journal.fields.row import Better
+from monitoring.journal.fields import row_of
+from monitoring.journal.fields.row import Better, FieldRow
 from monitoring.journal.files import SAMPLES
 from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.records import Record, as_number
