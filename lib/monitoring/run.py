@@ -23,7 +23,7 @@ from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal, say_place
 from monitoring.errors import is_full, make_directory, unwritable
 from monitoring.follower import check_followers
-from monitoring.gpu.options import gpu_monitor_options, machine_monitor_options
+from monitoring.gpu.options import GpuMonitorOptions, MachineMonitorOptions
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import gpu_names, hardware
 from monitoring.host.process import ResidentMemory
@@ -113,8 +113,8 @@ class Run(RunMedia):
         name, project = name or named.name or "run", project or named.parent.name or "runs"
         check_followers(trackers or {})
         sampled = {
-            "gpu_monitor": _given(gpu_monitor_options(gpu_monitor)),
-            "machine_monitor": _given(machine_monitor_options(machine_monitor)),
+            "gpu_monitor": _given(GpuMonitorOptions.asked(gpu_monitor)),
+            "machine_monitor": _given(MachineMonitorOptions.asked(machine_monitor)),
         }
         make_directory(self.directory)
         spool = spool_file(rank)

@@ -53,7 +53,7 @@ from kharness.training.steps.inspected import InspectedTraining, load_weights, r
 from kharness.training.steps.training import Training
 from monitoring import Run
 from monitoring.follower import enabled_followers
-from monitoring.gpu.options import configured_gpu_monitor, configured_machine_monitor
+from monitoring.gpu.options import GpuMonitorOptions, MachineMonitorOptions
 from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
@@ -284,8 +284,8 @@ def open_run(
         config=options.values,
         trackers=enabled_followers(options.values) if is_followed else {},
         identity=identity,
-        gpu_monitor=configured_gpu_monitor(options.values) if is_followed else False,
-        machine_monitor=configured_machine_monitor(options.values) if is_followed else False,
+        gpu_monitor=GpuMonitorOptions.configured(options.values) if is_followed else False,
+        machine_monitor=MachineMonitorOptions.configured(options.values) if is_followed else False,
         agent=is_followed,
         rank=world.rank,
         quiet=True,  # the training says it among its own lines

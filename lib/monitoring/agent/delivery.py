@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 from monitoring.agent.journal_tails import JournalTails
 from monitoring.agent.progress import DeliveryProgress
+from monitoring.agent.sampling.journal_sampling import Awaited
 from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
     Follower,
@@ -50,13 +51,6 @@ BEHIND_BYTES = 16 * 2**20
 # most so many seconds between them, and `make sync` delivers the rest.
 LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
-
-
-class Awaited(Protocol):
-    """An event that happens once and stays set: a threading.Event, or several as one."""
-
-    def is_set(self) -> bool: ...
-    def wait(self, seconds: float) -> bool: ...
 
 
 CatchUp = Callable[[RunInfo, str, Mapping[str, object], Callable[[DeliveryProgress, int], None]], bool]
@@ -107,7 +101,6 @@ class Delivery:
 
     def follow(
         self,
-        *,
         attempt: int,
         ending: threading.Event,
         stop: threading.Event,

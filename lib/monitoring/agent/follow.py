@@ -16,12 +16,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from monitoring.agent.catch_up_process import Apart
-from monitoring.agent.delivery import LAST_TRIES, Awaited, Delivery
+from monitoring.agent.delivery import LAST_TRIES, Delivery
 from monitoring.agent.ending import OpenDirectory, begin_again, has_ended, is_running, set_signals
 from monitoring.agent.journal_tails import journals_in
 from monitoring.agent.lock import death, only_agent
@@ -29,7 +29,8 @@ from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
 from monitoring.agent.progress import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.agent.sampling.samplings import AllDone, samplings
+from monitoring.agent.sampling.journal_sampling import AllDone, Awaited
+from monitoring.agent.sampling.samplings import samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
 from monitoring.host import file_locks
@@ -86,14 +87,8 @@ def follow(directory: Path, *, after: str = "") -> bool:
                 alerts.resolve("trainer", "another training process continues the run")
             judged, reached_end, ended_at = threading.Event(), threading.Event(), 0.0
             saved = ProgressFile(directory)
-            threads = _start(
-                deliveries,
-                attempt=attempt["attempt"],
-                ending=ending,
-                stop=stop,
-                sampled=AllDone([sampling.done, judged]),
-                reached_end=reached_end,
-            )
+            sampled, number = AllDone([sampling.done, judged]), attempt["attempt"]
+            threads = _start(deliveries, lambda it: it.follow(number, ending, stop, sampled, reached_end))
             while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
                 if (elsewhere := opened.moved_to()) is not None:
                     begin_again(elsewhere)
@@ -159,14 +154,9 @@ def catch_up(
         if died:
             alerts.add("agent", "warning", death())
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
-        threads = _start(
-            deliveries,
-            attempt=run["attempts"][-1]["attempt"],
-            ending=ending,
-            stop=stop,
-            sampled=ending,
-            reached_end=threading.Event(),
-        )
+        attempt = run["attempts"][-1]["attempt"]
+        reached_end = threading.Event()
+        threads = _start(deliveries, lambda it: it.follow(attempt, ending, stop, ending, reached_end))
         try:
             begun = time.monotonic()
             while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, since=begun):
@@ -264,20 +254,10 @@ def _deliveries(
     ]
 
 
-def _start(
-    deliveries: Sequence[Delivery],
-    *,
-    attempt: int,
-    ending: threading.Event,
-    stop: threading.Event,
-    sampled: Awaited,
-    reached_end: threading.Event,
-) -> list[threading.Thread]:
+def _start(deliveries: Sequence[Delivery], follow: Callable[[Delivery], None]) -> list[threading.Thread]:
     """Start one daemon thread per follower: what hangs in a tracker's code must not keep the process."""
-    arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
-    arguments["reached_end"] = reached_end
     threads = [
-        threading.Thread(target=delivery.follow, kwargs=arguments, name=delivery.name, daemon=True)
+        threading.Thread(target=follow, args=[delivery], name=delivery.name, daemon=True)
         for delivery in deliveries
     ]
     for thread in threads:

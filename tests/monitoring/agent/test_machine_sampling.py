@@ -13,7 +13,7 @@ from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.sampling.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
-from monitoring.gpu.options import MachineMonitorOptions, configured_machine_monitor
+from monitoring.gpu.options import MachineMonitorOptions
 from monitoring.journal.encoding.archive import full_files
 from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
@@ -100,9 +100,10 @@ def test_run_without_it_has_no_such_file(run_dir: Path) -> None:
 
 def test_options_are_those_of_the_configuration() -> None:
     given = {"MACHINE_MONITOR": True, "MACHINE_MONITOR_INTERVAL": 0.5, "SYSTEM_STATS_FILES": 3}
-    assert configured_machine_monitor(given) == {"interval": 0.5, "file_mb": 16, "files": 3}
-    assert configured_machine_monitor({**given, "MACHINE_MONITOR": False}) is False
-    assert MachineMonitorOptions(**configured_machine_monitor(given)) == MachineMonitorOptions(0.5, 16, 3)  # type: ignore[arg-type]
+    assert MachineMonitorOptions.configured(given) == {"interval": 0.5, "file_mb": 16, "files": 3}
+    assert MachineMonitorOptions.configured({**given, "MACHINE_MONITOR": False}) is False
+    options = MachineMonitorOptions.configured(given)
+    assert MachineMonitorOptions.asked(options) == MachineMonitorOptions(0.5, 16, 3)
 
 
 @pytest.mark.parametrize(

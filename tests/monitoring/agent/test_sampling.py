@@ -20,7 +20,7 @@ from monitoring.agent.sampling.gpu_sampling import merged
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.device_states import DeviceStates
-from monitoring.gpu.options import GpuMonitorOptions, configured_gpu_monitor, gpu_monitor_options
+from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuEvent, GpuSample, State
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import read_rotated
@@ -403,12 +403,12 @@ def test_agent_loads_what_samples_gpus_where_that_is_asked(
 
 
 def test_options_are_those_of_the_configuration() -> None:
-    assert configured_gpu_monitor({"GPU_MONITOR": False, "GPU_HOUR_PRICE": 2.5}) is False
-    assert configured_gpu_monitor({}) is False
+    assert GpuMonitorOptions.configured({"GPU_MONITOR": False, "GPU_HOUR_PRICE": 2.5}) is False
+    assert GpuMonitorOptions.configured({}) is False
     given = {"GPU_MONITOR": True, "GPU_HOUR_PRICE": 2.5, "GPU_MONITOR_INTERVAL": 0.5, "GPU_STATS_FILES": 3}
     options = {"interval": 0.5, "hour_price": 2.5, "file_mb": 64, "files": 3}
-    assert configured_gpu_monitor(given) == options
-    assert gpu_monitor_options(options) == GpuMonitorOptions(interval=0.5, hour_price=2.5, files=3)
+    assert GpuMonitorOptions.configured(given) == options
+    assert GpuMonitorOptions.asked(options) == GpuMonitorOptions(interval=0.5, hour_price=2.5, files=3)
 
 
 def test_option_that_gpu_monitor_does_not_have_is_refused(run_dir: Path) -> None:

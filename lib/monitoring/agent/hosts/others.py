@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
 from monitoring.agent.lock import is_held
+from monitoring.agent.sampling.journal_sampling import Sampling
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.files import AGENT_LOCK, ALERTS, host_of, of_host
-from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.records import Record, as_number, read_records, seq_of
 from monitoring.journal.tail import RecordTail
 
 # Seconds that the end of a run waits for the last samples of other hosts.
@@ -19,19 +19,14 @@ LAST_SAMPLES = 15.0
 ENVELOPE = frozenset({"event", "time", "seq", "attempt", "correlation_id", "rule", "severity", "message"})
 
 
-class OtherHosts:
+class OtherHosts(Sampling):
     """The Sampling that other hosts' agents do; alerts.jsonl's one writer, this agent, adds their alerts."""
 
     def __init__(self, directory: Path, alerts: Alerts) -> None:
-        self._directory = directory
-        self._alerts = alerts
+        super().__init__(directory, alerts)
         self._tails: dict[str, RecordTail] = {}
         self._ended_at = 0.0
         self._seqs = _taken_over(directory)
-        self.done = threading.Event()
-
-    def start(self) -> None:
-        """Do nothing: the first rank of each host starts its agent."""
 
     def watch(self) -> None:
         """Read new records; once the end was requested, check whether all hosts have ended."""
@@ -57,7 +52,7 @@ class OtherHosts:
         return time.monotonic() - self._ended_at < LAST_SAMPLES
 
     def _take(self, name: str, alert: Record) -> None:
-        seq = int(as_number(alert.get("seq")) or 0)
+        seq = seq_of(alert)
         if seq <= self._seqs.get(name, 0):
             return
         self._seqs[name] = seq

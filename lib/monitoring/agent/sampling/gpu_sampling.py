@@ -7,87 +7,58 @@ only, and so does one that hangs, after some seconds.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitoring.agent.sampling.gpu_stats import THINNING, GpuStats
+from monitoring.agent.sampling.journal_sampling import JournalSampling
 from monitoring.agent.sampling.last_step import LastStep
 from monitoring.agent.sampling.run_processes import RunProcesses
 from monitoring.errors import MonitoringError
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
-from monitoring.gpu.options import gpu_monitor_options
+from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.run_devices import RunDevices
-from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.name import host_name
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.alerts import Alerts, Severity
-from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.sampler_process.loop import SamplingLoop
 from monitoring.sampler_process.process import Restart
 
 
-class GpuSampling:
-    """Samples one attempt of a run until `end` is called; then `done` is set, and no sample follows.
+class GpuSampling(JournalSampling):
+    """Samples the GPUs of one attempt of a run; one thread calls `start`, `watch` and `end`."""
 
-    One thread calls `start`, `watch` and `end`, none of which waits.
-    """
+    journal, thinning = GPU_STATS, THINNING
+    _options: GpuMonitorOptions
 
     def __init__(
         self, directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
     ) -> None:
         """`run` is the run.json of a run that asks for samples, `own` are the files of this host."""
-        self._directory, self._own = directory, own
-        self._run = run
-        options = gpu_monitor_options(run["gpu_monitor"])
-        assert options is not None
-        self._options = options
-        self._alerts = alerts
-        self._ending = threading.Event()
+        super().__init__(directory, run, alerts, own, GpuMonitorOptions.asked(run["gpu_monitor"]))
         # of all ranks, which say in their start records which GPUs they may use
         self._ranks = RunProcesses(directory, run["attempts"][-1])
         self._loop = SamplingLoop(
             self,
-            options.interval,
+            self._options.interval,
             self._ending,
             last_sample=True,
             masks=self._ranks.masks,
             without_last=self._end_without_sample,
         )
         self.done = self._loop.done
-        self._failure = ""
         self._standing: set[int] = set()
         self._last_failure = ""
         self._devices: Sequence[DeviceInfo] = ()
         self._was_absent = False
-        self._told: set[str] = set()
         self._stats: GpuStats | None = None
         self._step: LastStep | None = None
         self._clock = SteadyClock()
         self._states = DeviceStates(None)
-
-    def start(self) -> None:
-        """Begin to sample."""
-        threading.Thread(target=self._sample, name="gpu sampling", daemon=True).start()
-        options = self._options
-        archiver = Archiver(
-            self._directory / self._own.name(GPU_STATS),
-            THINNING,
-            file_bytes=options.file_mb * MIB,
-            keep=options.files,
-            tell=self._tell_once,
-        )
-        threading.Thread(target=archiver.run, args=[self._ending], name="gpu archive", daemon=True).start()
-
-    def end(self) -> None:
-        """Request one more sample, the last."""
-        self._ending.set()
-
-    def watch(self) -> None:
-        """Do nothing: the loop itself bounds its waits for a driver."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
         """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
@@ -196,11 +167,6 @@ class GpuSampling:
         elif not standing:
             message = f"the energy counters of the {vendor} driver move again"
             self._alerts.resolve("gpu_energy", message, subject=vendor)
-
-    def _tell_once(self, severity: Severity, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            self._alerts.add("gpu_monitor", severity, message)
 
 
 def _stand_still(samples: Sequence[GpuSample], num_gpus: int) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from monitoring.agent.sampling.journal_sampling import JournalSampling
 from monitoring.agent.sampling.last_step import LastStep
 from monitoring.agent.sampling.run_processes import RunProcesses
-from monitoring.gpu.options import machine_monitor_options
+from monitoring.gpu.options import MachineMonitorOptions
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
 from monitoring.host.name import host_name
 from monitoring.host.other_work import MachineWork
-from monitoring.journal.alerts import Alerts, Severity
-from monitoring.journal.encoding.archiver import Archiver, Thinning
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.encoding.archiver import Thinning
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import RotatingJournal
@@ -64,46 +64,20 @@ THINNING = Thinning(
 )
 
 
-class MachineSampling:
-    """Samples the machine of one attempt of a run until `end` is called; then `done` is set.
+class MachineSampling(JournalSampling):
+    """Samples the machine of one attempt of a run; one thread calls `start`, `watch` and `end`."""
 
-    One thread calls `start`, `watch` and `end`, none of which waits.
-    """
+    journal, thinning = SYSTEM_STATS, THINNING
 
-    def __init__(
-        self, directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
-    ) -> None:
+    def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles) -> None:
         """`run` is the run.json of a run that asks for samples, `own` are the files of this host."""
-        options = machine_monitor_options(run["machine_monitor"])
-        assert options is not None
-        self._directory, self._own = directory, own
-        self._run = run
-        self._options = options
-        self._alerts = alerts
-        self._ending = threading.Event()
+        super().__init__(directory, run, alerts, own, MachineMonitorOptions.asked(run["machine_monitor"]))
         self._ended_at = 0.0
-        self._failure = ""
-        self._told: set[str] = set()
-        self.done = threading.Event()
-        """Set when no sample follows."""
-
-    def start(self) -> None:
-        """Begin to sample."""
-        threading.Thread(target=self._sample, name="machine sampling", daemon=True).start()
-        archiver = Archiver(
-            self._directory / self._own.name(SYSTEM_STATS),
-            THINNING,
-            file_bytes=self._options.file_mb * MIB,
-            keep=self._options.files,
-            tell=self._tell_once,
-        )
-        threading.Thread(target=archiver.run, args=[self._ending], name="system archive", daemon=True).start()
 
     def end(self) -> None:
         """Request one more sample, the last."""
-        if not self._ending.is_set():
-            self._ended_at = time.monotonic()
-            self._ending.set()
+        self._ended_at = self._ended_at or time.monotonic()
+        super().end()
 
     def watch(self) -> None:
         """Once the end was requested, do without a last sample that does not come."""
@@ -150,8 +124,3 @@ class MachineSampling:
                 self._ending.wait(due - time.monotonic())
         finally:
             stats.close()
-
-    def _tell_once(self, severity: Severity, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            self._alerts.add("machine_monitor", severity, message)

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from monitoring.agent.sampling.journal_sampling import AllDone, Sampling
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import OF_RANK_0, HostFiles
-
-
-class Sampling(Protocol):
-    """Something sampled in the background; one thread calls the methods, none of which waits."""
-
-    done: threading.Event
-    """Set when no sample follows."""
-
-    def start(self) -> None:
-        """Begin to sample."""
-
-    def watch(self) -> None:
-        """Look, now and then, whether something does not answer."""
-
-    def end(self) -> None:
-        """Request one more sample, the last."""
 
 
 class Samplings:
@@ -46,21 +29,6 @@ class Samplings:
     def end(self) -> None:
         for sampling in self._found:
             sampling.end()
-
-
-class AllDone:
-    """Several events, none of which is ever cleared, as one."""
-
-    def __init__(self, events: Sequence[threading.Event | AllDone]) -> None:
-        self._events = events
-
-    def is_set(self) -> bool:
-        return all(event.is_set() for event in self._events)
-
-    def wait(self, seconds: float) -> bool:
-        """Return True as soon as all are set, False after so many seconds."""
-        deadline = time.monotonic() + seconds
-        return all(event.wait(max(0.0, deadline - time.monotonic())) for event in self._events)
 
 
 def samplings(
