@@ -23,7 +23,7 @@ from monitoring.journal.run_state import read_end
 from monitoring.verbose_logging.entries import Entries
 from monitoring.verbose_logging.levels import verbosity
 from monitoring.verbose_logging.log_file import LOG_FILE, ErrorLog, LogFile, full_files
-from monitoring.verbose_logging.resources import gpu_record_device, machine_info, usage_of
+from monitoring.verbose_logging.resources import gpu_device, machine_info, usage_of
 
 JOURNALS = (JOURNAL, GPU_STATS, SYSTEM_STATS)
 
@@ -148,7 +148,7 @@ class VerboseLogFile:
         complete = self._level.has_complete_state
         if event == "gpu":
             gpus = record.get("multi_gpu_data") or ()
-            self._devices = [gpu_record_device(gpu, complete=complete) for gpu in gpus]
+            self._devices = [gpu_device(gpu, complete=complete) for gpu in gpus]
         else:
             self._machine = record
         usage = usage_of(self._machine, self._devices, time, complete=complete)

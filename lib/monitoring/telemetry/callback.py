@@ -24,8 +24,8 @@ from monitoring.journal.files import TELEMETRY, TELEMETRY_ALL_RANKS, TELEMETRY_T
 from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.measurements import STATISTICS
-from monitoring.telemetry.process_group import has_process_group, own_rank
-from monitoring.telemetry.summaries import Summary, compared_ranks, read_summaries, write_json
+from monitoring.telemetry.process_group import own_rank
+from monitoring.telemetry.summaries import Summary, compared_ranks, write_json
 from monitoring.telemetry.tracker import TelemetryTracker
 
 MICROSTEPS, STEPS, EPOCHS = "microsteps", "steps", "epochs"
@@ -118,7 +118,7 @@ class TelemetryCallback:
         if now < self._next_write:
             return {}
         self._next_write = now + self._write_every
-        return self._write(self._left_by_ranks)
+        return self._write()
 
     def on_train_end(self) -> None:
         """End the training: write the files with all there is.
@@ -127,7 +127,7 @@ class TelemetryCallback:
         """
         if not self._is_off:
             self._since.clear()  # a step or an epoch that was broken off is none
-            self._write(self._sent_by_ranks)
+            self._write(waits=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint keeps of this rank."""
@@ -142,7 +142,7 @@ class TelemetryCallback:
         if since is not None:
             self.tracker.record_time(phase, now - since)
 
-    def _write(self, of_all_ranks: Any) -> dict[str, float]:
+    def _write(self, *, waits: bool = False) -> dict[str, float]:
         if self._tracks_temperature:
             self.tracker.record_gpu_temperature()
         summary = self.tracker.get_summary()
@@ -151,7 +151,11 @@ class TelemetryCallback:
             {key: _plain(value) for key, value in self._metrics.items()},
         )
         self._write_file(telemetry_name("", self.rank), summary)
-        summaries = of_all_ranks(summary) if self._of_all_ranks else [summary]
+        summaries = [summary]
+        if self._of_all_ranks and waits:
+            summaries = self.tracker.get_summaries_from_all_ranks()
+        elif self._of_all_ranks and self.rank == 0:
+            summaries = self.tracker.left_by_ranks(summary)
         if self.rank == 0:
             if self._of_all_ranks:
                 of_ranks = {f"rank{each['rank']:04}": each for each in summaries}
@@ -160,17 +164,6 @@ class TelemetryCallback:
                 names = {"gpu_temperature": STATISTICS}
                 self._write_file(TELEMETRY_TEMPERATURES, compared_ranks(summaries, names))
         return self._as_metrics(summary) if self._includes_metrics else {}
-
-    def _left_by_ranks(self, own: Summary) -> list[Summary]:
-        """Return the summaries of all ranks as they last wrote them; no rank waits for another one."""
-        if self.rank > 0:
-            return []
-        return list({**read_summaries(self._folder), self.rank: own}.values())
-
-    def _sent_by_ranks(self, own: Summary) -> list[Summary]:
-        if has_process_group():
-            return list(self.tracker.get_summaries_from_all_ranks())
-        return self._left_by_ranks(own)
 
     def _as_metrics(self, summary: Summary) -> dict[str, float]:
         found = {**summary["timers"], "gpu_temperature": summary["gpu_temperature"] or {}}

@@ -145,8 +145,10 @@ class TelemetryTracker:
         the ranks have left in `directory`, this one's as it is now; without either only this one's.
         """
         own = self.get_summary()
-        if has_process_group():
-            return gathered(own)
+        return gathered(own) if has_process_group() else self.left_by_ranks(own)
+
+    def left_by_ranks(self, own: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return this rank's summary and those that the others have left; no rank waits for another one."""
         others = read_summaries(self._directory) if self._directory is not None else {}
         by_rank = {**others, own["rank"]: own}
         return [by_rank[rank] for rank in sorted(by_rank)]

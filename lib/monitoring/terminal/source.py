@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from monitoring.gpu.history import GpuHistory
 from monitoring.gpu.sample import GpuEvent, GpuSample, Snapshot
@@ -29,22 +29,6 @@ STALE = 60.0
 SAVED = 300
 
 
-class GpuSource(Protocol):
-    """Samples, and what to show where there are none."""
-
-    history: GpuHistory
-    host: str | None
-    """The machine of the GPUs, None if that is this one."""
-
-    def look(self) -> list[Snapshot]:
-        """Return the new samples."""
-
-    def problem(self) -> str | None:
-        """Return why there is no current sample, in a sentence."""
-
-    def close(self) -> None: ...
-
-
 class LiveGpus(ChosenGpus):
     """This machine's GPUs, sampled by a process and a thread of their own: no driver holds up the screen."""
 
@@ -54,6 +38,7 @@ class LiveGpus(ChosenGpus):
         self.arrived: Callable[[], object] = bool
         """Called by another thread when there is something to show."""
         self.host: str | None = None
+        """The machine of the GPUs, None if that is this one."""
         # the sampling thread appends, the screen's takes: a deque needs no lock for that
         self._new: deque[Snapshot] = deque(maxlen=SAVED)
         self._began = self._came = time.monotonic()
@@ -79,6 +64,7 @@ class LiveGpus(ChosenGpus):
         return found
 
     def problem(self) -> str | None:
+        """Return why there is no current sample, in a sentence."""
         if not self.ready.is_set():
             return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
         latest = self.history.latest
@@ -163,3 +149,7 @@ class RecordedGpus:
 
     def close(self) -> None:
         """Do nothing: no file is held open."""
+
+
+GpuSource = LiveGpus | RecordedGpus
+"""Samples, and what to show where there are none."""

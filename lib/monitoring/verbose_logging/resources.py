@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from monitoring.gpu.sample import MIB, GpuSample
+from monitoring.gpu.sample import MIB
 from monitoring.host.environment import hardware, versions
 from monitoring.host.other_work import MachineWork
 from monitoring.journal.records import Record
@@ -101,12 +101,7 @@ def iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
 
 
-def gpu_device(sample: GpuSample, *, complete: bool) -> Record:
-    """Return a GPU sample as a log has it."""
-    return gpu_record_device(sample._asdict(), complete=complete)
-
-
-def gpu_record_device(values: Mapping[str, Any], *, complete: bool) -> Record:
+def gpu_device(values: Mapping[str, Any], *, complete: bool) -> Record:
     """Return a GPU as a log has it, from the values that gpu_stats.jsonl has."""
     used, total = values.get("memory_used_mb"), values.get("memory_total_mb")
     share = 100 * used / total if used is not None and total else values.get("memory_percent")

@@ -161,7 +161,7 @@ class _Gpus:
             self._errors.add("some GPUs are not sampled", problem)
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
-        self.devices = [gpu_device(sample, complete=self._complete) for sample in samples]
+        self.devices = [gpu_device(sample._asdict(), complete=self._complete) for sample in samples]
 
     def failed(self, restart: Restart) -> None:
         self.devices = []
