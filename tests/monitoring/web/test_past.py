@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
+from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import Record
 from monitoring.journal.series import table
 from monitoring.web.charts import Charts
 from monitoring.web.details import RunDetails
 from monitoring.web.past import is_read_then, row_then
-from monitoring.web.rows import RunRow, read_row
+from monitoring.web.rows import RunRow, alert_facts, read_row
 
 BEGAN = 1.7e9
 
@@ -108,3 +110,11 @@ def test_a_moment_shows_what_was_read_then(tmp_path: Path, after: float) -> None
     for name in ("starts", "ends", "alerts", "diagnoses", "options"):
         assert details[name] == other[name], name
     assert details["control"]["why_not"] == "the page shows an earlier moment"
+
+
+def test_gpu_that_answers_again_fires_no_longer(tmp_path: Path) -> None:
+    with contextlib.closing(Alerts(tmp_path)) as alerts:
+        for subject in ("GPU-1", "GPU-2"):
+            alerts.add("gpu_lost", "error", f"{subject} is lost", subject=subject)
+        alerts.add("gpu_back", "info", "GPU-2 answers again", subject="GPU-2")
+    assert alert_facts(tmp_path) == {"errors": 1, "warnings": 0, "alert": "GPU-1 is lost"}
