@@ -59,6 +59,10 @@ PLAYED = 15.0
 """Seconds in which the picture shows all that is not typed."""
 KEY, PAUSE, LAST = 0.06, 1.2, 6.0
 """Seconds that the picture shows a key, a command before its Enter, and the end."""
+LONGEST = 900.0
+"""Seconds that one command may take, before what it shows is an error."""
+LAST_LINES = 20
+"""Lines of it that the error has."""
 READ = 4.0
 """Seconds that it shows the verdict, and the page of all runs."""
 
@@ -113,6 +117,7 @@ class Pane:
             if name.startswith(("PIP_", "UV_", "SSL_")) or name.lower().endswith("_proxy")
         } | {
             "PATH": os.environ["PATH"],
+            "VENV": sys.prefix,
             "HOME": str(folder.parent),
             "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(Path.home() / ".config")),
             "TERM": "xterm-256color",
@@ -188,30 +193,43 @@ class Session:
         self.frames: list[Frame] = []
         self._start = time.monotonic()
 
-    def until(self, condition: Callable[[], bool], *, seconds: float = 1200) -> None:
-        """Watch until it holds."""
+    def until(
+        self,
+        condition: Callable[[], bool],
+        *,
+        seconds: float = LONGEST,
+        of: Pane | None = None,
+        looks: bool = True,
+    ) -> None:
+        """Watch until it holds; KharnessError after so many seconds, or once what runs in `of` has ended."""
         end, next_look = time.monotonic() + seconds, 0.0
         while not condition():
             self._read(0.05)
+            if of and of.waits and not condition():
+                raise KharnessError("the command ended too early", hint=self._last_lines())
             if time.monotonic() > end:
-                raise KharnessError(f"after {seconds:.0f} s the terminal shows: {self.panes[0].lines[-1:]}")
-            if time.monotonic() >= next_look:
+                raise KharnessError(f"the terminal waits for {seconds:.0f} s", hint=self._last_lines())
+            if looks and time.monotonic() >= next_look:
                 self.look()
                 next_look = time.monotonic() + PERIOD
-        self.look()
+        if looks:
+            self.look()
 
     def type(self, pane: Pane, command: str) -> None:
         """Type it and press Enter, once the shell asks for a command."""
         self.until(lambda: pane.waits)
         for count, key in enumerate(command, start=1):
             os.write(pane.master, key.encode())
-            while not pane.lines[-1].endswith(command[:count].rstrip()):
-                self._read(0.2)
+            typed = command[:count].rstrip()
+            self.until(lambda typed=typed: pane.lines[-1].endswith(typed), seconds=60, looks=False)  # type: ignore[misc]
             self._read(0.05)
             self.look(KEY)
         self.look(PAUSE, again=True)
         os.write(pane.master, b"\n")
         self.until(lambda: not pane.waits or pane.lines[-2:-1] == [f"$ {command}"], seconds=10)
+
+    def _last_lines(self) -> str:
+        return "\n  ".join(["the terminal shows", *self.panes[0].lines[-LAST_LINES:]])
 
     def look(self, shown: float = 0.0, *, again: bool = False) -> None:
         """Keep what the panes show, where it is new."""
@@ -238,7 +256,7 @@ def first_run(session: Session, folder: Path) -> None:
     main, beside = session.panes
     results = folder / "results" / LATEST
     session.type(main, "make test_matrix")
-    session.until(lambda: 3 * len(complete(results)) >= len(list(results.glob("*/.config"))) > 0)
+    session.until(lambda: 3 * len(complete(results)) >= len(list(results.glob("*/.config"))) > 0, of=main)
     session.type(beside, f"kill -9 {runner_of(main)}")
     session.until(lambda: main.waits)
     session.type(main, "make continue")
@@ -254,7 +272,7 @@ def dashboard(session: Session, folder: Path) -> dict[str, bytes]:
     main, _ = session.panes
     session.look(READ, again=True)
     session.type(main, "make dashboard")
-    session.until(lambda: any("dashboard: http" in line for line in main.lines), seconds=60)
+    session.until(lambda: any("dashboard: http" in line for line in main.lines), seconds=60, of=main)
     session.look(PAUSE, again=True)
     url = next(line for line in main.lines if "dashboard: http" in line).split()[-1]
     matrix = (folder / "results" / LATEST).resolve().name
@@ -429,13 +447,15 @@ def smaller(png: bytes) -> bytes:
 
 
 def copy_of_checkout(folder: Path) -> None:
-    """The files that git knows, as old as they are here so that make takes the environment as it is."""
+    """The files that git knows, as old as they are here: make there finds this checkout's environment ready.
+
+    A Pane names that by VENV, since a link to it in the copy would look to make like one that was moved.
+    """
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file() and not name.startswith("tests/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    (folder / ".venv").symlink_to(sys.prefix)
 
 
 def table(folder: Path) -> str:

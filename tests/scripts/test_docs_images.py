@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 from PIL import Image, ImageChops
 
+from kharness.config.errors import KharnessError
 from scripts import docs_images
 from scripts.docs_images import BLOCK, IMAGES, LARGEST, QUICKSTART, Frame, Rows, Session
 
@@ -46,6 +48,37 @@ def test_session_is_recorded_as_it_was_typed_killed_and_printed(
         assert max(difference.tobytes()) < 32, "64 colors are nearly those that were drawn"
     ends = ["".join(text for text, _, _ in row).rstrip() for row in session.frames[-1].panes[0]]
     assert ends[:5] == ["$ sleep 600", "Killed", "$ echo better", "better", "$ █"]
+
+
+def test_recording_ends_with_what_is_seen_where_nothing_more_comes(tmp_path: Path) -> None:
+    session = Session(tmp_path, rows=(6, 2))
+    try:
+        above, _ = session.panes
+        session.type(above, "echo no luck; false")
+        with pytest.raises(KharnessError, match="the command ended too early") as early:
+            session.until(lambda: False, of=above)
+        session.type(above, "sleep 600")
+        with pytest.raises(KharnessError, match=r"the terminal waits for 0 s") as late:
+            session.until(lambda: False, seconds=0.3, of=above)
+    finally:
+        session.close()
+    assert early.value.hint == "the terminal shows\n  $ echo no luck; false\n  no luck\n  $"
+    assert late.value.hint == "the terminal shows\n  $ echo no luck; false\n  no luck\n  $ sleep 600"
+
+
+def test_copy_of_the_checkout_uses_its_environment_as_it_is(tmp_path: Path) -> None:
+    if not Path(sys.prefix, ".ready").exists():
+        pytest.skip("this environment was not made by make")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    docs_images.copy_of_checkout(folder)
+    session = Session(folder)
+    try:
+        session.type(session.panes[0], "clear; make -n graphs | sed 's/.*bin//'")
+        session.until(lambda: session.panes[0].waits)
+        assert session.panes[0].lines == ["/python scripts/graphs.py", "$"]
+    finally:
+        session.close()
 
 
 def test_lines_of_few_pixels_keep_their_colors(tmp_path: Path) -> None:
