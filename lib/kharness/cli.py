@@ -440,11 +440,13 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.config.output import say
     from kharness.runs.query.listing import Listing, in_order, json_lines
     from kharness.runs.query.selection import select
+    from monitoring.where import parse_where
 
     folder, where = options.folder or options.results, list(options.where)
     if options.folder is not None and not folder.exists() and set("<>=~ ") & set(str(folder)):
         folder, where = options.results, [str(folder), *where]  # a condition alone
-    found = select(folder, where=" ".join(where))
+    condition = " ".join(where)
+    found = select(folder, where=condition)
     if options.sort:
         found = in_order(found, options.sort)
     if options.json:
@@ -453,7 +455,8 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
         return 0
     width = shutil.get_terminal_size((WIDTH_OF_A_LOG, 0)).columns
     columns = [name for name in options.columns.split(",") if name]
-    *table, last = Listing(found, columns, width, options.best).lines()
+    asked = {*parse_where(condition).fields, *filter(None, [options.sort])}
+    *table, last = Listing(found, columns, width, options.best, asked).lines()
     say("\n".join([*table, *folded(last, width)]))
     return 0
 

@@ -186,6 +186,28 @@ def test_ls_shows_what_differs_then_results(
     ]
 
 
+def test_ls_has_room_for_what_the_condition_and_the_order_are_of(
+    results: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else must go, and though no table has it by itself; not for what all runs have alike."""
+    monkeypatch.setenv("COLUMNS", "46")
+    assert ls(capfd, str(results), "best.loss<9", "model=gpt2", "--sort", "lr") == [
+        "run      status    step      lr  best.loss",
+        "-------  --------  ----  ------  ---------",
+        "lr/low   complete     3  0.0001        0.8",
+        "lr/high  complete     3    0.01        0.6",
+        "",
+        "2 of 3 runs; no room for val_loss,",
+        "  best.val_loss, loss: --columns NAME,NAME",
+    ]
+    assert ls(capfd, str(results), "gpt2 or seconds>=0")[0].split()[:4] == [
+        "run",
+        "status",
+        "step",
+        "seconds",
+    ]
+
+
 @pytest.mark.parametrize(
     ("condition", "why"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,12 +14,12 @@ from kharness.config.errors import ConfigError
 from kharness.runs.causes import EXPANDED
 from kharness.runs.errors import MatrixError
 from kharness.runs.query.selection import RunSelection
-from kharness.runs.query.stored_run import FACTS, StoredRun
+from kharness.runs.query.stored_run import ALSO, FACTS, StoredRun
 from monitoring.counts import counted
 from monitoring.journal.fields import is_result, row_of
 from monitoring.journal.fields.row import UNKNOWN_UNIT
 from monitoring.journal.series.run_series import KINDS
-from monitoring.where import field_name
+from monitoring.where import NAME, field_name
 
 # Of more runs the best values are shown when they are asked for: whole journals are read.
 MOST_WITH_BEST = 100
@@ -40,6 +40,8 @@ class Listing:
     """Characters of a line; None for any number."""
     best: bool = False
     """Whether best values are read, however many runs there are."""
+    asked: Collection[str] = ()
+    """Fields of a condition and of the order: those that differ between the runs are always shown."""
 
     def lines(self) -> list[str]:
         """The table, and which columns had no room; MatrixError for a column that no run has."""
@@ -75,15 +77,28 @@ class Listing:
             *(_ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self._telling()),
         ]
         metrics = self._metrics()
+        asked = {ALSO.get(name, name) for name in map(_field, self.asked)}
+        options += self._besides(asked, [*leading, *options, *metrics])
         left: tuple[list[str], list[str]] = ([], [])
-        while (
-            self.width is not None
-            and (options or metrics)
-            and _width([*leading, *options, *metrics]) > self.width
-        ):
-            of_metrics = len(metrics) >= len(options)
-            left[of_metrics].insert(0, (metrics if of_metrics else options).pop().name)
+        while self.width is not None and _width([*leading, *options, *metrics]) > self.width:
+            spare = [[one for one in of if _field(one.name) not in asked] for of in (options, metrics)]
+            if not any(spare):
+                break
+            of_metrics = not spare[0] or (bool(spare[1]) and len(metrics) >= len(options))
+            last = spare[of_metrics][-1]
+            (metrics if of_metrics else options).remove(last)
+            left[of_metrics].insert(0, last.name)
         return [*leading, *options, *metrics], [*left[0], *left[1]]
+
+    def _besides(self, asked: Collection[str], columns: Sequence[_ListedColumn]) -> list[_ListedColumn]:
+        """The asked fields that no column is of; one that all runs have alike tells nothing."""
+        missing = sorted({*asked} - {NAME, *(_field(column.name) for column in columns)})
+        spelled = {field_name(name): name for run in self.runs for name in (*run.config, *run.last)}
+        found = [
+            _ListedColumn(spelled.get(name, name), [run.lookup(name) for run in self.runs])
+            for name in missing
+        ]
+        return [column for column in found if len({*column.cells}) > 1]
 
     def _commands(self) -> list[_ListedColumn]:
         """The ends of commands that differ, of runs that have no options: of programs, run once."""
@@ -161,6 +176,11 @@ def in_order(runs: RunSelection, name: str) -> RunSelection:
         return value is None, not is_number, float(value) if is_number else 0.0, str(value)  # type: ignore[arg-type]
 
     return RunSelection(sorted(runs, key=key), runs.num_all)
+
+
+def _field(name: str) -> str:
+    """Return the name that conditions have for a column: NAME for `last.NAME`."""
+    return field_name(name).removeprefix("last.")
 
 
 def _is_shown(name: str) -> bool:

@@ -22,7 +22,7 @@ from monitoring.journal.series.ends import JournalEnd, journal_end
 from monitoring.notes import read_notes
 
 # Names that a condition may use for what a configuration of the harness calls otherwise.
-_ALSO = {"lr": "learning_rate"}
+ALSO = {"lr": "learning_rate"}
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class StoredRun:
         if kind == "last" and rest:
             return _found(self.last, rest)
         value = _found(self.config, name)
-        if value is None and name in _ALSO:
-            value = _found(self.config, _ALSO[name])
+        if value is None and name in ALSO:
+            value = _found(self.config, ALSO[name])
         return _found(self.last, name) if value is None else value
 
     def _series(self) -> RunSeries:
