@@ -61,6 +61,9 @@ OF_THIS_SIZE = "one of this size"
 SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
 """Verdicts that rest on an interval at the required confidence."""
 
+OPEN = (Verdict.TOO_FEW, Verdict.NOT_YET, Verdict.NOT_COMPARABLE, Verdict.UNDECIDED)
+"""Verdicts that say why there is none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPair:

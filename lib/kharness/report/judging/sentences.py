@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kharness.report.judging.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.interim_looks import FEWEST, FIRST_SHARE, PILOT
-from kharness.report.judging.judgment import SHOWN, Comparison, Verdict
+from kharness.report.judging.judgment import OPEN, SHOWN, Comparison, Verdict
 from kharness.report.judging.statistics import POWER, Interval
 from kharness.report.metrics import Metric
 from kharness.runs.files import SUMMARY_MD
@@ -16,6 +17,8 @@ from monitoring.counts import counted
 
 # Comparisons shown in a terminal; the files hold all.
 MOST_LINES = 20
+# Of more verdicts with one reason it is told below them.
+MOST_ALIKE = 2
 # Most digits of a number that would be shown as zero but is not.
 _MOST_DIGITS = 12
 # Usual significance levels.
@@ -43,14 +46,36 @@ def _lines_of_metric(conclusions: Conclusions) -> list[str]:
         lines.append(
             f"{metric.title} compared with {conclusions.baseline} ({levels}){chosen_words(comparisons)}:"
         )
-    width = max((len(comparison.variant) for comparison in comparisons[:MOST_LINES]), default=0)
-    lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
+    listed, together = _with_reasons_once(comparisons)
+    width = max((len(comparison.variant) for comparison in listed), default=0)
+    lines += [f"  {comparison_line(comparison, width)}" for comparison in listed]
     if len(comparisons) > MOST_LINES:
         lines.append(f"  … and {len(comparisons) - MOST_LINES} more in {SUMMARY_MD}")
-    lines += [f"  {line}" for line in [*_smallest_lines(comparisons), *_held_back_lines(comparisons)]]
+    below = [*together, *_smallest_lines(comparisons), *_held_back_lines(comparisons)]
+    lines += [f"  {line}" for line in below]
     lines += _effect_lines(conclusions)
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
+
+
+def _with_reasons_once(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
+    """Return those of a terminal without the reasons that many share, and a line for each such reason."""
+    reasons = Counter((one.verdict, one.reason) for one in comparisons if one.verdict in OPEN and one.reason)
+    shared = {of: count for of, count in reasons.items() if count > MOST_ALIKE}
+    listed = [
+        replace(one, reason="") if (one.verdict, one.reason) in shared else one
+        for one in comparisons[:MOST_LINES]
+    ]
+    lines = []
+    for (verdict, reason), count in shared.items():
+        which = f"all {count}" if count == len(comparisons) else f"{count} of {len(comparisons)}"
+        alone = [
+            one for one in comparisons if (one.verdict, one.reason, min(one.counts)) == (verdict, reason, 1)
+        ]
+        takes = min((one.next_look for one in alone if one.next_look), default=0)
+        enough = f"; a verdict takes {takes} seeds of each" if verdict is Verdict.UNDECIDED and takes else ""
+        lines.append(f"{verdict}, {which}: {reason}{enough}")
+    return listed, lines
 
 
 def _effect_lines(conclusions: Conclusions) -> list[str]:

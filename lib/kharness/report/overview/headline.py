@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kharness.report.collection import REPLICATE_AXIS, CellResult, why_incomplete
 from kharness.report.comparison_table import statistic_words
 from kharness.report.judging.conclusions import Conclusions, workloads_of
-from kharness.report.judging.judgment import OF_THIS_SIZE, Comparison, Verdict
+from kharness.report.judging.judgment import OF_THIS_SIZE, OPEN, Comparison, Verdict
 from kharness.report.judging.sentences import comparison_line, difference_words, limit_words, smallest_words
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
@@ -143,15 +143,12 @@ def _sentence(part: Conclusions) -> str:
         clauses.append(f"{_named(of[Verdict.EQUAL])} equal to {baseline}, {of[Verdict.EQUAL][0].reason}")
     if Verdict.NOT_SHOWN in of:
         clauses.append(_not_shown(of[Verdict.NOT_SHOWN], part, alone=not clauses))
-    rest = [one for one in part.comparisons if one.verdict in _UNDECIDED]
+    rest = [one for one in part.comparisons if one.verdict in OPEN]
     for some in (of.get(Verdict.TOO_FEW, []), [one for one in rest if one.verdict is not Verdict.TOO_FEW]):
         if some:
             clauses.append(_undecided(some, part, alone=not clauses))
     text = "; ".join(clauses)
     return f"{text[:1].upper() if clauses and _starts_with_word(text) else text[:1]}{text[1:]}."
-
-
-_UNDECIDED = (Verdict.TOO_FEW, Verdict.NOT_YET, Verdict.NOT_COMPARABLE, Verdict.UNDECIDED)
 
 
 def _starts_with_word(text: str) -> bool:

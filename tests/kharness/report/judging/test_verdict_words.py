@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from kharness.report.judging.judgment import Verdict
-from kharness.report.judging.sentences import comparison_line, comparison_sentence, interval_words, p_words
+from kharness.report.judging.sentences import (
+    comparison_line,
+    comparison_lines,
+    comparison_sentence,
+    interval_words,
+    p_words,
+)
 from kharness.report.judging.statistics import Interval
 from kharness.report.metrics import metric_named
 from kharness.report.summary import collect
@@ -39,6 +45,33 @@ def test_a_reason_stands_in_no_brackets_for_it_has_some(matrix_of: MatrixOf) -> 
     assert comparison_sentence(found).partition(". ")[0] == (
         f"**adam** and sgd: no difference shown in test accuracy; {found.reason}"
     )
+
+
+ALONE = "one common seed: chance cannot be separated from a difference"
+
+
+@pytest.mark.parametrize(
+    ("more", "lines"),
+    [
+        ({}, [f"  adam   +25.00 points  undecided: {ALONE}", f"  adamw  +12.50 points  undecided: {ALONE}"]),
+        (
+            {"muon": {"1": 1.0}, "adopt": seeds(0.75, 0.5)},
+            [
+                "  adam   +25.00 points  undecided",
+                "  adamw  +12.50 points  undecided",
+                "  muon   +50.00 points  undecided",
+                "  adopt  +25.00 points  undecided",
+                f"  undecided, all 4: {ALONE}; a verdict takes 5 seeds of each",
+            ],
+        ),
+    ],
+)
+def test_a_reason_that_many_verdicts_share_is_told_once(
+    matrix_of: MatrixOf, more: dict[str, dict[str, float]], lines: list[str]
+) -> None:
+    """With what would decide; where few share it, each verdict has it."""
+    matrix = matrix_of(sgd={"1": 0.50}, adam={"1": 0.75}, adamw={"1": 0.625}, **more)
+    assert comparison_lines(collect(matrix.made.directory).conclusions)[2:] == lines
 
 
 @pytest.mark.parametrize(
