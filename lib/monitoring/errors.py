@@ -21,7 +21,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    import re
 
 # sysexits.h EX_IOERR: a disk, or a user's quota on it, is full.
 EXIT_DISK_FULL = 74
@@ -196,22 +199,81 @@ def columns_of(stream: TextIO) -> int:
 def folded(line: str, columns: int) -> list[str]:
     """Return the line in parts of at most `columns`, further ones indented by two more; words stay whole.
 
-    A command at its end, as in `resume with: make continue RUN=x`, is a line of its own that can be copied.
+    A command at its end, as in `resume with: make continue RUN=x`, is a line of its own that can be copied;
+    one that is longer goes on after a backslash, as a shell takes it.
     """
     if len(line) <= columns:
         return [line]
     import re
     import textwrap
 
+    if _is_command(line):
+        return command_lines(line, columns)
     indent = " " * (len(line) - len(line.lstrip()) + 2)
     wrapper = textwrap.TextWrapper(
         columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    command = re.search(r"(?<=: )(make|kharness|\S*wandb) [^:]*$", line)
+    start = r"(?<=: )(make|kharness|\S*wandb) "
+    command = re.search(f"{start}.*$", line)
+    is_command = command is not None and _is_command(command[0])
+    command = command if is_command else re.search(f"{start}[^:]*$", line)
     before = line[: command.start()].rstrip() if command else ""
-    if command and " " in before.lstrip() and len(indent + command[0]) <= columns:
-        return [*wrapper.wrap(before), indent + command[0]]
-    return wrapper.wrap(line)
+    if command and " " in before.lstrip() and (is_command or len(indent + command[0]) <= columns):
+        return [*wrapper.wrap(before), *command_lines(indent + command[0], columns)]
+    return command_lines(line, columns) if is_command else wrapper.wrap(line)
+
+
+def _is_command(text: str) -> bool:
+    """Whether all of it is typed: not a sentence that begins with a command."""
+    name, *words = _shell_words(text.partition("  # ")[0]) or [""]
+    if len(words) < 2 or any(word.endswith((",", ";")) for word in words):
+        return False
+    if name == "make":
+        values = words[1:] if words[0].startswith("M=") else words
+        first = next((at for at, word in enumerate(values) if "=" in word), len(values))
+        return first < len(values) and all("=" in word for word in values[first:])
+    is_program = name == "kharness" or name.endswith("wandb")
+    return is_program and (words[1][0] in "-'\"" or "=" in words[1] or "/" in words[1])
+
+
+def command_lines(line: str, columns: int) -> list[str]:
+    """Return `command  # what it does` in lines of at most `columns` that a shell takes as one.
+
+    Words stay whole, quoted ones too; what controls a terminal is written out, in `$'…'`. With 0 columns
+    there is one line.
+    """
+    import re
+
+    if not line.isprintable():
+        line = re.sub(r"""'[^']*'|"[^"]*\"""", _without_controls, line)
+    if len(line) <= columns or not columns:
+        return [line]
+    command, mark, note = line.partition("  # ")
+    start = command[: len(command) - len(command.lstrip())]
+    first, *words = [*_shell_words(command), *([f" # {note}"] if mark else [])]
+    lines = [start + first]
+    for place, word in enumerate(words, start=1):
+        rest = 0 if place == len(words) else len(" \\")
+        if len(lines[-1]) + 1 + len(word) + rest <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"{start}    {word.lstrip()}")
+    return lines
+
+
+def _shell_words(command: str) -> list[str]:
+    import re
+
+    return re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command)
+
+
+def _without_controls(quoted: re.Match[str]) -> str:
+    text = quoted[0]
+    # A line break between quotes is one for every shell, and does a terminal no harm; `$'…'` is not for all.
+    if text.replace("\n", "").isprintable():
+        return text
+    return "$'" + written_out(text[1:-1].replace("\\", "\\\\")) + "'"
 
 
 def report_error(error: UserError) -> int:

@@ -11,7 +11,6 @@ from monitoring.errors import columns_of, folded, is_full, written_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
-    import re
     from typing import Any, TextIO
 
 # The reader of a pipe has exited (`… | head`), or the terminal is closed.
@@ -90,49 +89,7 @@ def in_columns(text: str, columns: int) -> str:
         if len(line) > columns and number and not line.strip("- "):
             end = next((at for at in range(number, len(lines)) if not lines[at]), len(lines))
             lines[number - 1 : end] = _narrow_table(lines[number - 1 : end], columns)
-    return "\n".join(part for line in lines for part in _parts(line, columns))
-
-
-def _parts(line: str, columns: int) -> list[str]:
-    """Return a line in parts; a command by itself is one for a shell, too."""
-    words = line.split(maxsplit=2)
-    first = words[2].split(" ")[0] if len(words) > 2 and words[0] in ("make", "kharness") else ""
-    is_command = "=" in first or first.startswith("-")
-    return command_lines(line, columns) if is_command else folded(line, columns)
-
-
-def command_lines(line: str, columns: int) -> list[str]:
-    """Return `command  # what it does` in lines of at most `columns` that a shell takes as one.
-
-    Words stay whole, quoted ones too; what controls a terminal is written out, in `$'…'`. With 0 columns
-    there is one line.
-    """
-    import re
-
-    if not line.isprintable():
-        line = re.sub(r"""'[^']*'|"[^"]*\"""", _without_controls, line)
-    if len(line) <= columns or not columns:
-        return [line]
-    command, mark, note = line.partition("  # ")
-    indent = " " * (len(command) - len(command.lstrip()) + 4)
-    words = [*re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", command), *([f" # {note}"] if mark else [])]
-    lines = [command[: len(command) - len(command.lstrip())] + words[0]]
-    for place, word in enumerate(words[1:], start=1):
-        rest = 0 if place == len(words) - 1 else len(" \\")
-        if len(lines[-1]) + 1 + len(word) + rest <= columns:
-            lines[-1] += f" {word}"
-        else:
-            lines[-1] += " \\"
-            lines.append(indent + word.lstrip())
-    return lines
-
-
-def _without_controls(quoted: re.Match[str]) -> str:
-    text = quoted[0]
-    # A line break between quotes is one for every shell, and does a terminal no harm; `$'…'` is not for all.
-    if text.replace("\n", "").isprintable():
-        return text
-    return "$'" + written_out(text[1:-1].replace("\\", "\\\\")) + "'"
+    return "\n".join(part for line in lines for part in folded(line, columns))
 
 
 def _narrow_table(lines: list[str], columns: int) -> list[str]:

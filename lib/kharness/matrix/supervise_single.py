@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
-from kharness.config.output import command_lines, say
+from kharness.config.output import say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
@@ -24,7 +24,7 @@ from kharness.runs.rundir import has_plan
 from kharness.runs.seeds_of_run import matrix_of_program, seeds_of_run, with_seed
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
-from monitoring.errors import columns_of
+from monitoring.errors import columns_of, command_lines
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.config.output import command_lines, fitted, in_columns
+from kharness.config.output import fitted, in_columns
+from monitoring.errors import command_lines
 
 TEXT = """\
 matrix: 48 runs of lenet5 (OPTIMIZER=sgd|adamw BATCH_SIZE=64|128 SEED=1|2|3)
@@ -54,7 +55,23 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
         ),
         (
             "csv: 5 records; later: kharness sync results/a/b/c/d/e/f/g/h/i",
-            ["csv: 5 records; later: kharness sync", "  results/a/b/c/d/e/f/g/h/i"],
+            ["csv: 5 records; later:", "  kharness sync \\", "      results/a/b/c/d/e/f/g/h/i"],
+        ),
+        (
+            "one run alone: make train CONFIG_A=b 'CONFIG_C=1:2 3' CONFIG_D=e",
+            ["one run alone:", "  make train CONFIG_A=b \\", "      'CONFIG_C=1:2 3' CONFIG_D=e"],
+        ),
+        (
+            "hint: make continue RUN=results/a/b/c SEED=1,2,3",
+            ["hint: make continue RUN=results/a/b/c \\", "    SEED=1,2,3"],
+        ),
+        (
+            "hint: make data CONFIG_MODEL=b fetches it: no download needed",
+            ["hint: make data CONFIG_MODEL=b fetches", "  it: no download needed"],
+        ),
+        (
+            "hint: make test_matrix SEED=1..5, or SEED=2, begins",
+            ["hint: make test_matrix SEED=1..5, or", "  SEED=2, begins"],
         ),
         (
             "  make test_matrix SEED=1..5 CONFIG_A=b 'X=1 2'",
@@ -67,8 +84,8 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
         ("hint: make help lists them, and names what", ["hint: make help lists them, and names", "  what"]),
     ],
 )
-def test_command_that_ends_a_line_stays_in_one_piece(line: str, parts: list[str]) -> None:
-    """Where there is room for it."""
+def test_command_that_ends_a_line_can_be_copied(line: str, parts: list[str]) -> None:
+    """In one piece where there is room for it; a sentence about one is no command."""
     assert in_columns(line, 40).split("\n") == parts
 
 
