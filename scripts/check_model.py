@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import check_model
 
@@ -19,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "check-model", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
-    return check_model(tree, output, make_variables.layer(tree, variables))
+    return check_model(tree, starting_layer(tree, output), make_variables.layer(tree, variables))
 
 
 if __name__ == "__main__":

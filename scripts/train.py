@@ -13,6 +13,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import wrapped
+from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import check_model
 from kharness.matrix.planning.single import prepare_single
@@ -32,9 +33,10 @@ def main(argv: Sequence[str]) -> int:
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     layer = make_variables.layer(tree, variables)
-    single = prepare_single(tree, output, layer)
+    base = starting_layer(tree, output)
+    single = prepare_single(tree, output, base, layer)
     if single is None:
-        return check_model(tree, output, layer)
+        return check_model(tree, base, layer)
     launch = single.launch
     print(f"run: {launch.shown_directory}")
     print(wrapped(f"configuration: {single.described}"), flush=True)

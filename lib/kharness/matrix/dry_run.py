@@ -20,7 +20,6 @@ from kharness.config.generate import write_new_config
 from kharness.config.make.typed import typed_make
 from kharness.config.output import wrapped
 from kharness.config.places import COMMAND
-from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.launchers import launcher_lines
 from kharness.matrix.planning.axes import Axis
@@ -131,10 +130,10 @@ def _left_out(plan: Plan) -> list[str]:
 LONGEST_WAIT = 0.05
 
 
-def check_model(tree: Tree, output: Path, command_line: Layer) -> int:
+def check_model(tree: Tree, base: Layer, command_line: Layer) -> int:
     """The exit code of the step; what it prints says what the training would take. Nothing is left."""
     dry = [Assignment("DRY_RUN", "y", Origin("make check-model", "one step"))]
-    resolved = tree.resolve(starting_layer(tree, output), command_line, dry)
+    resolved = tree.resolve(base, command_line, dry)
     model = str(resolved.values["MODEL"])
     if resolved.values.get(COMMAND):
         raise MatrixError(f"{COMMAND} is a program of its own: none of its steps can be tried", hint="run it")

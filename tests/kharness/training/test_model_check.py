@@ -130,6 +130,9 @@ def test_make_checks_what_is_configured(check: Check, tmp_path: Path, script: st
     assert [line for line in done.stdout.splitlines() if line.startswith("configuration")] == [
         "configuration: lenet5, preset default; DEVICE=cpu MAX_STEPS=7 DRY_RUN=y"
     ]
+    assert [line for line in done.stdout.splitlines() if ".config yet" in line] == [
+        f"no {tmp_path / 'out/.config'} yet: starting from defconfigs/default"
+    ]
     assert "kharness-check-" not in done.stdout
     assert "\nexpected: " in done.stdout
     assert done.stdout.endswith(" for 7 steps, 1 evaluation and 1 checkpoint\n")

@@ -11,7 +11,6 @@ from pathlib import Path
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.generate import write_config, write_new_config
 from kharness.config.places import COMMAND, has_model
-from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring_for
@@ -62,15 +61,15 @@ def withdraw_refused(directory: Path, *, before: Path | None = None) -> bool:
     return True
 
 
-def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | None:
+def prepare_single(tree: Tree, output: Path, base: Layer, command_line: Layer) -> Single | None:
     """Check the configuration and what it needs here, then make RESULTS_DIR/<run name>/ with it.
 
     MatrixError or ConfigError before anything is written.
 
-    `output` is where `.config` lives; if it has none, the default preset becomes it. A name that is taken
-    gets a number, and the run carries the same name in the trackers. None where DRY_RUN=y: there is no run.
+    `output` is where `.config` lives; if it has none, `base`, its starting_layer, becomes it. A name that is
+    taken gets a number, and the run carries the same name in the trackers. None where DRY_RUN=y: there is no
+    run.
     """
-    base = starting_layer(tree, output)
     configured = tree.resolve(base)
     resolved = tree.resolve(base, command_line)
     model = str(resolved.values["MODEL"])

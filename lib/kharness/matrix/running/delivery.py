@@ -25,7 +25,7 @@ from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.follower import ALWAYS, upload_commands
 from monitoring.host import libc
-from monitoring.journal.files import RUN_JSON
+from monitoring.journal.files import METRICS_CSV, RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
 # Seconds after its trainer's end in which an agent may still come, where the file system does not show that
@@ -64,10 +64,16 @@ def wait_for_delivery(
             break
         if not said and elapsed > 1:
             said = True
-            say(f"waiting up to {patience:.0f} s for the trackers to take the last points")
+            say(f"waiting up to {patience:.0f} s for {_takers(waiting)} to take the last points")
         signals.wait(0.1)
     # Asked again of all: an agent that died no longer holds its lock, and looks as if it had finished.
     return {directory: lacking for directory in followed if (lacking := undelivered(directory))}
+
+
+def _takers(directories: Sequence[Path]) -> str:
+    """Return who takes the records of these runs; without trackers the CSV and the rules do."""
+    tracked = any(read_run_json(directory)["tracking"]["trackers"] for directory in directories)
+    return "the trackers" if tracked else f"{METRICS_CSV} and the alerts"
 
 
 def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
