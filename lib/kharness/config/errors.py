@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kharness.config.output import lasting_text, lost_text
-from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, report_error
+from monitoring.errors import EXIT_DISK_FULL, UserError, columns_of, is_full, report_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -62,6 +62,8 @@ def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
         sys.stdout.flush()
         code = code or _unless_lost(sys.stdout)
     except KeyboardInterrupt:
+        if columns_of(sys.stderr):  # the terminal's ^C has no line of its own: the prompt would follow it
+            print(file=sys.stderr)
         code = 130
     except UserError as error:
         code = report_error(error)

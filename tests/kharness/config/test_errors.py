@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -53,6 +54,16 @@ run_command(main)
 )
 def test_command_ends_with(body: str, code: int, stderr: str) -> None:
     assert run(body) == (code, stderr)
+
+
+def test_prompt_after_ctrl_c_has_a_line_of_its_own() -> None:
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    body = "from kharness.config.errors import run_command\nrun_command(lambda argv: signal.raise_signal(2))"
+    done = subprocess.run([sys.executable, "-c", f"import signal\n{body}"], stderr=slave, check=False)
+    assert (done.returncode, os.read(master, 100)) == (130, b"\r\n")
+    os.close(slave)
+    os.close(master)
 
 
 def test_bug_keeps_its_traceback() -> None:
