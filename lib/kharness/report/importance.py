@@ -8,9 +8,11 @@ of groups, so that a parameter that does nothing has about 0, however many value
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 # A number with more values than this is put into so many groups of equal size.
 MOST_GROUPS = 4
@@ -49,41 +51,31 @@ def _importance(symbol: str, values: Sequence[Mapping[str, str]], objectives: Se
     share = epsilon_squared(groups, numbers)
     rises = None
     if as_numbers is not None and share:
-        together = _covariance(ranks(as_numbers), ranks(numbers))
+        middle = (len(own) + 1) / 2
+        together = float(np.dot(ranks(as_numbers) - middle, ranks(numbers) - middle))
         rises = together > 0 if together else None
     return Importance(symbol, share, rises, len(set(groups)), len(own))
 
 
-def epsilon_squared(groups: Sequence[object], numbers: Sequence[float]) -> float | None:
+def epsilon_squared(groups: Sequence[str] | Sequence[float], numbers: Sequence[float]) -> float | None:
     """Return (H - k + 1) / (n - k), at least 0, of n numbers in k groups; None where it is not defined."""
-    sizes = Counter(groups)
+    _, places, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
     n, k = len(numbers), len(sizes)
     if k < 2 or n < FEWEST_PER_GROUP * k:
         return None
-    ranked = ranks(numbers)
-    mean = (n + 1) / 2
-    total = sum((rank - mean) ** 2 for rank in ranked)
+    less_mean = ranks(numbers) - (n + 1) / 2
+    total = float((less_mean**2).sum())
     if not total:
         return None
-    sums = dict.fromkeys(sizes, 0.0)
-    for group, rank in zip(groups, ranked, strict=True):
-        sums[group] += rank - mean
-    between = sum(one**2 / sizes[group] for group, one in sums.items())
+    between = float((np.bincount(places, weights=less_mean) ** 2 / sizes).sum())
     statistic = (n - 1) * between / total
     return max(0.0, (statistic - k + 1) / (n - k))
 
 
-def ranks(numbers: Sequence[float]) -> list[float]:
+def ranks(numbers: Sequence[float]) -> NDArray[np.float64]:
     """Return ranks from 1, ties sharing their mean."""
-    order = sorted(range(len(numbers)), key=lambda place: numbers[place])
-    found, start = [0.0] * len(numbers), 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and numbers[order[end + 1]] == numbers[order[start]]:
-            end += 1
-        for place in order[start : end + 1]:
-            found[place] = (start + end) / 2 + 1
-        start = end + 1
+    _, places, counts = np.unique(np.array(numbers), return_inverse=True, return_counts=True)
+    found: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[places]
     return found
 
 
@@ -100,9 +92,5 @@ def _binned(numbers: Sequence[float]) -> list[float]:
     if different <= MOST_GROUPS and len(numbers) >= FEWEST_PER_GROUP * different:
         return list(numbers)
     count = min(MOST_GROUPS, max(2, len(numbers) // (FEWEST_PER_GROUP + 1)))
-    return [float(int((rank - 1) * count / len(numbers))) for rank in ranks(numbers)]
-
-
-def _covariance(first: Sequence[float], second: Sequence[float]) -> float:
-    middle = (len(first) + 1) / 2
-    return sum((one - middle) * (other - middle) for one, other in zip(first, second, strict=True))
+    found: list[float] = np.floor((ranks(numbers) - 1) * count / len(numbers)).tolist()
+    return found

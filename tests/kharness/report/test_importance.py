@@ -22,7 +22,7 @@ def test_the_share_is_that_of_kruskal_and_wallis(seed: int) -> None:
 
 def test_ranks_are_those_of_scipy() -> None:
     numbers = [3.0, 1.0, 3.0, 2.0, 3.0, -1.0]
-    assert ranks(numbers) == list(rankdata(numbers))
+    assert ranks(numbers).tolist() == list(rankdata(numbers))
 
 
 def test_what_decides_comes_first_and_says_which_way() -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kharness.report.collection import Collection, Variant, variant_labels
 from kharness.report.judging.baseline import WORKLOAD_AXES
 from kharness.report.judging.conclusions import Conclusions, workloads_of
+from kharness.report.judging.statistics import Numbers
 
 REPETITIONS = 5000
 """Bootstrap resamples; the seed is fixed, so that the same runs give the same intervals."""
@@ -25,7 +25,7 @@ GAMMA = 1.0
 
 _FEWEST_RUNS = 2
 
-Scores = Sequence[NDArray[np.float64]]
+Scores = Sequence[Numbers]
 """Scores of one variant: the runs of each workload, in the order of the workloads."""
 
 
@@ -76,7 +76,7 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
     if len(workloads) < 2:
         return {}
     axes = {symbol: values for symbol, values in summary.axes.items() if symbol not in WORKLOAD_AXES}
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    found: dict[str, list[Numbers]] = {}
     for name, variants in workloads.items():
         metric, _ = conclusions.metrics[name]
         labels = variant_labels([_without_workload(one) for one in variants], axes)
@@ -94,23 +94,21 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
     return {label: of for label, of in found.items() if len(of) == len(workloads)}
 
 
-def interquartile_mean(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def interquartile_mean(scores: Numbers) -> Numbers:
     """Return the mean of the middle half of each row: a quarter of the runs is cut at either end."""
     # rounded down, as scipy.stats.trim_mean does, which rliable uses
     cut = int(0.25 * scores.shape[-1])
-    mean: NDArray[np.float64] = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut].mean(axis=-1)
+    mean: Numbers = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut].mean(axis=-1)
     return mean
 
 
-def optimality_gap(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def optimality_gap(scores: Numbers) -> Numbers:
     """Return GAMMA less the mean of the scores of each row, each at most GAMMA."""
-    gap: NDArray[np.float64] = GAMMA - np.minimum(scores, GAMMA).mean(axis=-1)
+    gap: Numbers = GAMMA - np.minimum(scores, GAMMA).mean(axis=-1)
     return gap
 
 
-def estimate(
-    scores: Scores, of: Callable[[NDArray[np.float64]], NDArray[np.float64]], confidence: float
-) -> ScoreEstimate:
+def estimate(scores: Scores, of: Callable[[Numbers], Numbers], confidence: float) -> ScoreEstimate:
     """Return an aggregate with its percentile interval; runs are drawn anew within each workload."""
     generator = np.random.default_rng(0)
     drawn = np.concatenate(
@@ -135,7 +133,7 @@ def improvement(ours: Scores, theirs: Scores, confidence: float) -> ScoreEstimat
     return _with_interval(value / len(ours), drawn / len(ours), confidence)
 
 
-def _with_interval(value: float, drawn: NDArray[np.float64], confidence: float) -> ScoreEstimate:
+def _with_interval(value: float, drawn: Numbers, confidence: float) -> ScoreEstimate:
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return ScoreEstimate(value, float(low), float(high))
 

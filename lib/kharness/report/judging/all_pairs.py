@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kharness.report.collection import Variant
 from kharness.report.judging.blocks import Outliers, among_all_pairs, contrasts, outliers_of_each, own_pairs
@@ -24,12 +24,6 @@ from kharness.report.judging.interim_looks import FEWEST, Looks
 from kharness.report.judging.main_effects import pairs_of_levels
 from kharness.report.judging.power import guard_of, half_width
 from kharness.report.settings import ReportSettings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Numbers = Mapping[str, float]
-"""Numbers of one variant, by seed."""
 
 
 class Pairs:
@@ -109,7 +103,7 @@ NOTHING = AllPairs(Pairs(()), frozenset())
 
 
 def all_pairs(
-    numbers: Mapping[str, Numbers],
+    numbers: Mapping[str, Mapping[str, float]],
     seeds: Sequence[str],
     settings: ReportSettings,
     *,
@@ -117,7 +111,8 @@ def all_pairs(
     images: Images = NO_IMAGES,
     cells: Mapping[str, Cell] = MappingProxyType({}),
 ) -> AllPairs:
-    """Return the pairs shown to differ by the intersection of all looks' intervals so far.
+    """Return the pairs shown to differ by the intersection of all looks' intervals so far; `numbers` are each
+    variant's by seed.
 
     A variant takes part in the looks whose planned seeds it has.
 

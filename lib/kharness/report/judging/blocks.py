@@ -14,15 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kharness.report.judging.factorial import Cell, SplitPlot, moves_with_an_axis, split_plot
-from kharness.report.judging.statistics import chi_square_p, mean_square_p, mean_square_ps
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kharness.report.judging.statistics import Numbers, chi_square_p, mean_square_p, mean_square_ps
 
 BASELINE_LEVEL = 0.15
 """Level of the test whether the baseline varies more than the others; its error enters every comparison."""
@@ -94,7 +91,7 @@ class Contrast:
 class _Layout:
     """A table, baseline first, and the residuals of its two-way layout (variant + seed)."""
 
-    table: NDArray[np.float64]
+    table: Numbers
     cells: tuple[Cell, ...] = ()
     """Levels of each row on the axes; empty without axes."""
     rounding: float = 0.0
@@ -135,7 +132,7 @@ class _Layout:
 
 
 def contrasts(
-    values: Sequence[Sequence[float]] | NDArray[np.float64],
+    values: Sequence[Sequence[float]] | Numbers,
     cells: Sequence[Cell] = (),
     *,
     wanted: Sequence[int] | None = None,
@@ -171,7 +168,7 @@ def contrasts(
     ]
 
 
-def own_pairs(table: NDArray[np.float64], baseline: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def own_pairs(table: Numbers, baseline: int) -> tuple[Numbers, Numbers]:
     """Return mean and variance of every row's differences from one of them, as `contrasts` has them."""
     differences = table - table[baseline]
     variances = differences.var(axis=1, ddof=1)
@@ -277,7 +274,7 @@ class Outliers:
     """At VARIANTS_LEVEL."""
 
 
-def outliers_of_each(table: NDArray[np.float64]) -> list[Outliers]:
+def outliers_of_each(table: Numbers) -> list[Outliers]:
     """Return for each row as the baseline which of the others vary more, as `contrasts` finds them.
 
     The steps of many baselines are taken at once, which takes a small part of the time of one after another.
@@ -316,8 +313,8 @@ _BASELINES, _ROWS = 256, 32
 
 
 def _farthest(
-    rows: NDArray[np.float64], baselines: NDArray[np.int_], steps: int
-) -> tuple[NDArray[np.int_], NDArray[np.float64], NDArray[np.float64]]:
+    rows: Numbers, baselines: NDArray[np.int_], steps: int
+) -> tuple[NDArray[np.int_], Numbers, Numbers]:
     """Return for each step and baseline the row farthest from the mean of those left, its squared distance,
     and the sum of squares of the others.
 
@@ -456,14 +453,14 @@ def _each_apart(layout: _Layout, own: Sequence[float], wild: tuple[int, ...]) ->
     return errors
 
 
-def _own_variances(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _own_variances(table: Numbers) -> Numbers:
     """Return the variance of each row minus the mean of the others: unbiased where all vary alike, close to
     it otherwise.
     """
     rows = len(table)
     less_mean = table - (table.sum(axis=0) - table) / (rows - 1)
     # The mean of the others adds 1/(rows - 1) of their variance, which the factor takes out again.
-    found: NDArray[np.float64] = less_mean.var(axis=1, ddof=1) * (rows - 1) / rows
+    found: Numbers = less_mean.var(axis=1, ddof=1) * (rows - 1) / rows
     return found
 
 
@@ -491,7 +488,7 @@ def _baseline_varies_more(layout: _Layout) -> bool:
     return mean_square_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
 
 
-def _ps_of_more(layout: _Layout) -> NDArray[np.float64]:
+def _ps_of_more(layout: _Layout) -> Numbers:
     """Return the p value of each variant varying more than the others; three or more variants, baseline
     excluded.
     """
@@ -500,7 +497,7 @@ def _ps_of_more(layout: _Layout) -> NDArray[np.float64]:
     return mean_square_ps(alone, n - 1, layout.within - alone * (n - 1), (m - 2) * (n - 1))
 
 
-def _vary_unlike(table: NDArray[np.float64]) -> bool:
+def _vary_unlike(table: Numbers) -> bool:
     """Return whether Bartlett's test (1937) rejects equal variances; three rows or more."""
     own, degrees = _own_variances(table), table.shape[1] - 1
     if own.min() <= 0:
@@ -519,14 +516,14 @@ def _pairs_vary_more(layout: _Layout, own: float) -> bool:
     return mean_square_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
 
 
-def _rounding(table: NDArray[np.float64]) -> float:
+def _rounding(table: Numbers) -> float:
     return (_ROUNDING * float(np.abs(table).max())) ** 2
 
 
-def _residual(table: NDArray[np.float64]) -> float:
+def _residual(table: Numbers) -> float:
     return float((_centered(table) ** 2).sum())
 
 
-def _centered(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    rest: NDArray[np.float64] = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+def _centered(table: Numbers) -> Numbers:
+    rest: Numbers = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
     return rest

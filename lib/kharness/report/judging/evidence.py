@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from kharness.report.judging.blocks import Contrast
 from kharness.report.judging.images import NO_IMAGES, Images, least_shown, variance, widened
@@ -26,7 +25,6 @@ from kharness.report.judging.statistics import (
     normal_p,
     sd_range,
     t_p,
-    t_quantile,
     welch,
 )
 
@@ -123,32 +121,14 @@ class Spending:
         return p * self.once * self.part / comparisons
 
 
-@dataclass(frozen=True)
-class _Seeds:
-    """A mean difference and the uncertainty that the seeds leave, as one of several comparisons."""
-
-    mean: float
-    standard_error: float
-    degrees: float
-    deviation: float
-    """Standard deviation of a pair's difference."""
-    number: int
-    half: float
-    """Half width of the interval from the seeds alone."""
-    table_p: Callable[[float], float]
-    """Function from |t| to the p value corrected for the comparisons of the same table."""
-    rule: Rule
-    own_standard_error: float = 0.0
-    """Standard error from the comparison's own pairs; 0 where they do not limit it."""
-
-
 def provisional(found: Difference, confidence: float, method: str, images: Images) -> Evidence:
     """Return evidence between looks: an interval without correction for several looks, and no verdict."""
     seen = found.interval(confidence)
     told = Evidence(interval=seen, method=method, degrees=found.degrees, effect=found.effect, p=found.p)
     if seen is None or found.standard_error is None or found.degrees is None:
         return told
-    p = _p(found.mean, found.standard_error, partial(_t_p, found.degrees), images.weight)
+    degrees = found.degrees
+    p = _p(found.mean, found.standard_error, lambda t: t_p(t, degrees), images.weight)
     half = widened((seen.high - seen.low) / 2, found.mean, images.weight(1 - confidence))
     return replace(told, interval=Interval(found.mean - half, found.mean + half, confidence), p=p)
 
@@ -192,40 +172,56 @@ def of_contrast(
     """
     if not contrast.variance:
         return _by_images(contrast.mean, contrast.method, comparisons, spending, images)
-    seeds = _Seeds(
-        mean=contrast.mean,
-        standard_error=contrast.standard_error,
-        degrees=contrast.degrees,
-        deviation=math.sqrt(contrast.variance),
-        number=contrast.pairs,
-        half=half_width(contrast, spending.at(spending.look), spending.alpha),
-        table_p=partial(_table_p, contrast),
-        rule=Rule.of(contrast, spending.alpha),
-        own_standard_error=contrast.own_standard_error,
+    mean, error, look = contrast.mean, contrast.standard_error, spending.look
+    weight = images.weight(spending.of_images(spending.alpha, comparisons))
+    half = widened(half_width(contrast, spending.at(look), spending.alpha), mean, weight)
+    p_adjusted = _p(
+        mean,
+        error,
+        lambda t: spending.adjusted(_table_p(contrast, t)),
+        lambda p: images.weight(spending.of_images(p, comparisons)),
     )
-    effect = contrast.mean / math.sqrt(contrast.variance) * hedges_factor(contrast.degrees)
-    return _of_seeds(seeds, contrast.method, effect, comparisons, spending, images, is_last=is_last)
+    # The paired t test of the comparison's own pairs guards the shared error: the interval is never narrower
+    # (see `guard`), so neither is p. Its part of the difference is what the images do not explain.
+    if contrast.own_variance:
+        rest = math.sqrt(max(0.0, mean**2 - weight * variance(mean)))
+        p_adjusted = max(p_adjusted, t_p(rest / contrast.own_standard_error, contrast.pairs - 1))
+    of_images = variance(mean) / images.number if images.number else 0.0
+    exceeds = abs(mean) > math.hypot(error, math.sqrt(of_images))
+    interval = Interval(mean - half, mean + half, spending.level(images))
+    deviation = math.sqrt(contrast.variance)
+    found = Evidence(
+        interval=interval,
+        method=contrast.method,
+        degrees=contrast.degrees,
+        effect=mean / deviation * hedges_factor(contrast.degrees),
+        p=_p(mean, error, lambda t: t_p(t, contrast.degrees), images.weight),
+        p_adjusted=min(1.0, p_adjusted),
+        limit=least_shown(weight) if images.number else None,
+        exceeds_chance=exceeds,
+        looks=(spending.seen(interval),),
+    )
+    if not is_last:
+        return found
+    earlier = tuple((at, spending.at(at)) for at in spending.shares if at < look)
+    rule = Rule.of(contrast, spending.alpha)
+    chances = Chances(rule, look, spending.at(look), deviation, contrast.degrees, weight, earlier)
+    return replace(
+        found,
+        smallest=smallest(chances),
+        needed=_needed(mean, chances, spending) if exceeds and abs(mean) <= half else None,
+    )
 
 
 def of_groups(
     first: Sequence[float], second: Sequence[float], spending: Spending, images: Images = NO_IMAGES
 ) -> Evidence:
     """Return the evidence for two independent groups (Welch 1947)."""
-    found = welch(first, second)
-    if found.standard_error is None or found.degrees is None:
-        return _by_images(found.mean, "welch", 1, spending, images)
-    degrees, look = found.degrees, spending.look
-    seeds = _Seeds(
-        mean=found.mean,
-        standard_error=found.standard_error,
-        degrees=degrees,
-        deviation=found.standard_error * math.sqrt(look),
-        number=look,
-        half=t_quantile(degrees, 1 - spending.at(look)) * found.standard_error,
-        table_p=partial(_t_p, degrees),
-        rule=Rule(1, 1.0, 0.0, degrees, look, False, spending.alpha),
-    )
-    return _of_seeds(seeds, "welch", found.effect, 1, spending, images)
+    found, look = welch(first, second), spending.look
+    error, degrees = found.standard_error or 0.0, found.degrees or 0.0
+    # As of a difference of so many pairs, which has the error of the two means.
+    contrast = Contrast(found.mean, look, look * error**2, degrees, 0.0, "welch", 1, 1.0, 0.0, ())
+    return replace(of_contrast(contrast, spending, images), effect=found.effect)
 
 
 def _by_images(mean: float, method: str, comparisons: int, spending: Spending, images: Images) -> Evidence:
@@ -248,56 +244,6 @@ def _by_images(mean: float, method: str, comparisons: int, spending: Spending, i
     )
 
 
-def _of_seeds(
-    seeds: _Seeds,
-    method: str,
-    effect: float | None,
-    comparisons: int,
-    spending: Spending,
-    images: Images,
-    *,
-    is_last: bool = True,
-) -> Evidence:
-    mean, error = seeds.mean, seeds.standard_error
-    weight = images.weight(spending.of_images(spending.alpha, comparisons))
-    half = widened(seeds.half, mean, weight)
-    p_adjusted = _p(
-        mean,
-        error,
-        lambda t: spending.adjusted(seeds.table_p(t)),
-        lambda p: images.weight(spending.of_images(p, comparisons)),
-    )
-    # The paired t test of the comparison's own pairs guards the shared error: the interval is never narrower
-    # (see `guard`), so neither is p. Its part of the difference is what the images do not explain.
-    if seeds.own_standard_error:
-        rest = math.sqrt(max(0.0, mean**2 - weight * variance(mean)))
-        p_adjusted = max(p_adjusted, t_p(rest / seeds.own_standard_error, seeds.number - 1))
-    look = spending.look
-    of_images = variance(mean) / images.number if images.number else 0.0
-    exceeds = abs(mean) > math.hypot(error, math.sqrt(of_images))
-    interval = Interval(mean - half, mean + half, spending.level(images))
-    found = Evidence(
-        interval=interval,
-        method=method,
-        degrees=seeds.degrees,
-        effect=effect,
-        p=_p(mean, error, partial(_t_p, seeds.degrees), images.weight),
-        p_adjusted=min(1.0, p_adjusted),
-        limit=least_shown(weight) if images.number else None,
-        exceeds_chance=exceeds,
-        looks=(spending.seen(interval),),
-    )
-    if not is_last:
-        return found
-    earlier = tuple((at, spending.at(at)) for at in spending.shares if at < look)
-    chances = Chances(seeds.rule, look, spending.at(look), seeds.deviation, seeds.degrees, weight, earlier)
-    return replace(
-        found,
-        smallest=smallest(chances),
-        needed=_needed(seeds, spending, weight) if exceeds and abs(mean) <= half else None,
-    )
-
-
 def _p(
     mean: float, error: float, p_of: Callable[[float], float], weight_of: Callable[[float], float]
 ) -> float:
@@ -316,29 +262,23 @@ def _p(
     return p_of(crossing(excess, 0.0, t * (1 + 1e-9))) if excess(0.0) < 0 else 1.0
 
 
-def _needed(seeds: _Seeds, spending: Spending, weight: float) -> tuple[int | None, int | None, int | None]:
+def _needed(mean: float, now: Chances, spending: Spending) -> tuple[int | None, int | None, int | None]:
     """Return the first looks by which as many fresh seeds would find a difference of this size on these
     images, at any of the looks to come.
     """
-    if abs(seeds.mean) <= least_shown(weight):
-        return None, None, None
-    # The estimated deviation is known badly, so the number is given at both ends of its interval too.
-    low, high = sd_range(seeds.degrees, RANGE_LEVEL)
     later = [(at, spending.at(at)) for at in spending.shares if at > spending.look]
-    if not later:
+    if abs(mean) <= least_shown(now.weight) or not later or now.degrees is None:
         return None, None, None
     (*before, last) = later
 
     def first(spread: float, degrees: float | None) -> int | None:
-        chances = Chances(seeds.rule, *last, spread * seeds.deviation, degrees, weight, tuple(before))
-        powers = chances.powers(abs(seeds.mean))
+        chances = Chances(now.rule, *last, spread * now.deviation, degrees, now.weight, tuple(before))
+        powers = chances.powers(abs(mean))
         return next((at for (at, _), power in zip(later, powers, strict=True) if power >= POWER), None)
 
-    return first(1.0, seeds.degrees), first(low, None), first(high, None)
-
-
-def _t_p(degrees: float, t: float) -> float:
-    return t_p(t, degrees)
+    # The estimated deviation is known badly, so the number is given at both ends of its interval too.
+    low, high = sd_range(now.degrees, RANGE_LEVEL)
+    return first(1.0, now.degrees), first(low, None), first(high, None)
 
 
 def _table_p(contrast: Contrast, t: float) -> float:

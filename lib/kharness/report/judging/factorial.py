@@ -13,16 +13,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kharness.report.judging.statistics import largest_t, mean_square_p
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
+from kharness.report.judging.statistics import Numbers, largest_t, mean_square_p
 
 Cell = tuple[str, ...]
 """Levels of a variant, one per axis."""

@@ -11,18 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kharness.report.collection import CellResult
-from kharness.report.judging.statistics import normal_quantile
+from kharness.report.judging.statistics import Numbers, normal_quantile
 from kharness.report.metrics import Metric, of_split
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
 
 _SPLITS = {"test": "test", "val": "validation"}
 

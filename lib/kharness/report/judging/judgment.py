@@ -198,11 +198,7 @@ def judge(
         then = {i: at for i, one in enumerate(prepared) if (at := one.at(look)) is not None}
         for members in _tables(then):
             together = [then[i] for i in members]
-            if chosen is None:
-                evidence = _evidence(together, family, settings)
-            else:
-                evidence = _evidence_of_chosen(together, chosen, settings)
-            for i, seen in zip(members, evidence, strict=True):
+            for i, seen in zip(members, _evidence(together, family, chosen, settings), strict=True):
                 of_looks[i].append(seen)
     of_looks += [
         [_evidence_of_effect(effect, one, look, family, settings) for look in one.pairing.reached if one.due]
@@ -268,17 +264,18 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
         budget_unit=unit_of(*budgets, settings.budget_unit),
         **{name: getattr(Comparison, name) for name in (*_STATISTICS, "p_holm")},
     )
-    prepared = _Prepared(comparison, pairing, waiting=all(one.due or one.waiting for one in members))
+    prepared = _Prepared(comparison, pairing)
     for one in members:
         if not one.due:
             reason = f"{one.comparison.variant}: {one.comparison.reason}"
-            return _with(prepared, comparison, one.comparison.verdict, reason)
+            found = _with(prepared, comparison, one.comparison.verdict, reason)
+            return replace(found, waiting=all(other.due or other.waiting for other in members))
     # The contrast is taken seed by seed over all rows, so the rows need the same columns.
     tables = {one.comparison.seeds for one in members}
     if len(tables) > 1 or not pairing.paired:
         reason = "its variants were not run on the same seeds"
-        return _with(replace(prepared, waiting=False), comparison, Verdict.UNDECIDED, reason)
-    return replace(prepared, due=True, waiting=False)
+        return _with(prepared, comparison, Verdict.UNDECIDED, reason)
+    return replace(prepared, due=True)
 
 
 _STATISTICS = tuple(field.name for field in fields(Inference))
@@ -292,8 +289,7 @@ def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
         if not values:
             return _without_numbers(prepared, side)
     if not pairing.seeds and pairing.waiting:
-        comparison = replace(comparison, verdict=Verdict.NOT_YET, reason=pairing.waiting)
-        return _collapsed(replace(prepared, comparison=comparison, waiting=True))
+        return _collapsed(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting))
     found = paired(first, second) if pairing.paired else welch(first, second)
     comparison = replace(comparison, difference=found.mean)
     unlike = mismatch(*comparison.budgets, comparison.budget_unit)
@@ -319,7 +315,7 @@ def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _P
     comparison = _told(comparison, seen)
     if pairing.waiting or (pairing.looks.fixed and least < pairing.looks.first):
         reason = pairing.waiting or f"{least} of {pairing.looks.first} planned seeds"
-        return replace(_with(prepared, comparison, Verdict.NOT_YET, reason), waiting=True)
+        return _with(prepared, comparison, Verdict.NOT_YET, reason)
     first = pairing.looks.first
     begin = f"the {first} planned first" if pairing.looks.planned > FEWEST else f"{max(FEWEST, first)}"
     return _with(prepared, comparison, Verdict.TOO_FEW, f"{least}, verdicts begin at {begin}")
@@ -328,7 +324,7 @@ def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _P
 def _single(prepared: _Prepared, comparison: Comparison) -> _Prepared:
     pairing = prepared.pairing
     if pairing.waiting:
-        return replace(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting), waiting=True)
+        return _with(prepared, comparison, Verdict.NOT_YET, pairing.waiting)
     what = "one common seed" if pairing.paired else "a single run on one side"
     reason = f"{what}: chance cannot be separated from a difference"
     return _with(prepared, comparison, Verdict.UNDECIDED, reason)
@@ -339,7 +335,7 @@ def _without_numbers(prepared: _Prepared, side: Variant) -> _Prepared:
     if pairing.collapsed and not side.complete:
         return _collapsed(prepared)
     if pairing.waiting:
-        return replace(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting), waiting=True)
+        return _with(prepared, comparison, Verdict.NOT_YET, pairing.waiting)
     reason = f"no complete run of {side.label} has {comparison.metric.title}"
     return _with(prepared, comparison, Verdict.UNDECIDED, reason)
 
@@ -348,12 +344,12 @@ def _collapsed(prepared: _Prepared) -> _Prepared:
     """Report as not comparable if a planned run failed by itself: the survivors say nothing on their own."""
     if not prepared.pairing.collapsed:
         return prepared
-    changed = replace(prepared, waiting=False)
-    return _with(changed, prepared.comparison, Verdict.NOT_COMPARABLE, prepared.pairing.collapsed)
+    return _with(prepared, prepared.comparison, Verdict.NOT_COMPARABLE, prepared.pairing.collapsed)
 
 
 def _with(prepared: _Prepared, comparison: Comparison, verdict: Verdict, reason: str) -> _Prepared:
-    return replace(prepared, comparison=replace(comparison, verdict=verdict, reason=reason))
+    told = replace(comparison, verdict=verdict, reason=reason)
+    return replace(prepared, comparison=told, waiting=verdict is Verdict.NOT_YET)
 
 
 def _tables(prepared: Mapping[int, _Prepared]) -> Sequence[Sequence[int]]:
@@ -364,7 +360,9 @@ def _tables(prepared: Mapping[int, _Prepared]) -> Sequence[Sequence[int]]:
     return [*found.values()]
 
 
-def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettings) -> Sequence[Evidence]:
+def _evidence(
+    together: Sequence[_Prepared], family: int, chosen: Chosen | None, settings: ReportSettings
+) -> Sequence[Evidence]:
     """Return the evidence for the comparisons of one table; tables share the error by how many comparisons
     they hold.
     """
@@ -374,6 +372,8 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     spending = _spending_of(first, number / family, settings)
     if not first.pairing.paired:
         return [of_groups(*first.numbers(), spending, first.images)]
+    if chosen is not None:
+        return _evidence_of_chosen(together, chosen, settings)
     table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
     _, cells = cells_of([first.pairing.baseline, *(one.pairing.variant for one in together)])
     found = contrasts(table, cells)
@@ -404,14 +404,7 @@ def _evidence_of_chosen(
     all variants.
     """
     first = together[0]
-    group, metric, seeds = (
-        chosen.group_of(first.pairing.baseline),
-        first.comparison.metric,
-        first.pairing.seeds,
-    )
-    if not first.pairing.paired:
-        spending = _spending_of(first, 1 / chosen.family, settings)
-        return [of_groups(*first.numbers(), spending, first.images)]
+    group = chosen.group_of(first.pairing.baseline)
     # Who looks first and then picks has tested all pairs (Tukey 1953): they share the error, picked or not.
     pairs = math.comb(len(group), 2)
     spending = _spending_of(first, pairs / chosen.family, settings)
@@ -419,7 +412,8 @@ def _evidence_of_chosen(
     labels = [first.comparison.baseline, *(one.comparison.variant for one in together)]
     by_label = {one.label: one for of_workload in chosen.groups for one in of_workload}
     others = [one for one in group if one.label not in labels]
-    table, values = rows_on([*(by_label[label] for label in labels), *others], metric, seeds)
+    rows = [*(by_label[label] for label in labels), *others]
+    table, values = rows_on(rows, first.comparison.metric, first.pairing.seeds)
     return [
         of_contrast(among_all_pairs(contrast, len(group)), spending, one.images, pairs, is_last=one.is_last)
         for contrast, one in zip(contrasts(values, cells_of(table)[1]), together, strict=False)

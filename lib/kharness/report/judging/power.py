@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from kharness.report.judging.blocks import POOLED, Contrast, among_all_pairs, co
 from kharness.report.judging.images import just_shown
 from kharness.report.judging.statistics import (
     POWER,
+    Numbers,
     crossing,
     estimated_deviations,
     largest_range,
@@ -29,11 +29,6 @@ from kharness.report.judging.statistics import (
     normal_below,
     t_quantile,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
 
 SIMULATED_SEEDS = 24
 """Largest number of seeds whose tables are simulated; beyond it the preliminary tests cost little power."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Numbers = NDArray[np.float64]
 
 POWER = 0.8
 """Probability of detecting a difference of the assumed size, by the convention of Cohen (1988)."""
@@ -49,19 +49,13 @@ class Difference:
     """A mean difference (first minus second) and the parameters of its t distribution."""
 
     mean: float
-    counts: tuple[int, int]
-    """Sample sizes of the first and of the second; equal for pairs."""
     standard_error: float | None
     """None where spread cannot be estimated: fewer than two values, or values that do not vary."""
     degrees: float | None
     """Degrees of freedom."""
-    standardized: float | None
-    """mean / standard deviation: Cohen's d_z of pairs, d of two groups with their pooled deviation."""
     effect: float | None
-    """`standardized` corrected for its small-sample bias (Hedges 1981); None for two pairs, where that is
-    undefined."""
-    spreads: tuple[float, float] = (0.0, 0.0)
-    """Standard deviations of two independent groups; zero for pairs."""
+    """mean / standard deviation (Cohen's d_z of pairs, d of two groups with their pooled deviation) corrected
+    for its small-sample bias (Hedges 1981); None for two pairs, where that is undefined."""
 
     @property
     def p(self) -> float | None:
@@ -90,11 +84,8 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
     n, mean = len(differences), fmean(differences)
     spread = _spread(differences, largest=max(map(abs, [*first, *second])))
     if not spread:
-        return Difference(mean, (n, n), None, None, None, None)
-    standardized = mean / spread
-    return Difference(
-        mean, (n, n), spread / math.sqrt(n), n - 1, standardized, _unbiased(standardized, n - 1)
-    )
+        return Difference(mean, None, None, None)
+    return Difference(mean, spread / math.sqrt(n), n - 1, _unbiased(mean / spread, n - 1))
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -105,17 +96,15 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     largest = max(map(abs, [*first, *second]))
     spreads = _spread(first, largest=largest), _spread(second, largest=largest)
     if None in spreads or not any(spreads):
-        return Difference(mean, counts, None, None, None, None)
-    deviations = spreads[0] or 0.0, spreads[1] or 0.0
-    variances = [deviation**2 for deviation in deviations]
+        return Difference(mean, None, None, None)
+    variances = [(spread or 0.0) ** 2 for spread in spreads]
     of_means = [variance / n for variance, n in zip(variances, counts, strict=True)]
     total = sum(of_means)
     degrees = total**2 / sum(part**2 / (n - 1) for part, n in zip(of_means, counts, strict=True))
     # The error uses separate variances, the effect size the pooled one: Cohen's d is defined by it.
     pooled = sum(v * (n - 1) for v, n in zip(variances, counts, strict=True)) / (sum(counts) - 2)
-    standardized = mean / math.sqrt(pooled)
-    effect = _unbiased(standardized, sum(counts) - 2)
-    return Difference(mean, counts, math.sqrt(total), degrees, standardized, effect, deviations)
+    effect = _unbiased(mean / math.sqrt(pooled), sum(counts) - 2)
+    return Difference(mean, math.sqrt(total), degrees, effect)
 
 
 def hedges_factor(degrees: float) -> float:
@@ -197,74 +186,58 @@ def largest_range_p(t: float, variants: int, degrees: float) -> float:
     return float((weights * variants * inside).sum())
 
 
+def _special() -> Any:
+    """Return SciPy's module of distributions, which takes a while to load: nothing that plans needs it."""
+    from scipy import special
+
+    return special
+
+
 def t_p(t: float, degrees: float) -> float:
     """Return the two-sided p value of a t statistic."""
-    from scipy.special import stdtr
-
-    return 2 * float(stdtr(degrees, -abs(t)))
+    return 2 * float(_special().stdtr(degrees, -abs(t)))
 
 
 def normal_quantile(alpha: float) -> float:
     """Return the |z| that a standard normal stays under with probability 1 - alpha."""
-    from scipy.special import ndtri
-
-    return float(-ndtri(alpha / 2))
+    return float(-_special().ndtri(alpha / 2))
 
 
 def normal_p(z: float) -> float:
     """Return the two-sided p value of a standard normal statistic."""
-    from scipy.special import ndtr
-
-    return 2 * float(ndtr(-abs(z)))
-
-
-def variance_ratio_p(ratio: float, degrees: float, degrees_of_other: float) -> float:
-    """Return the probability that a ratio of two estimates of one variance is at least this large (F
-    test).
-    """
-    from scipy.special import fdtrc
-
-    return float(fdtrc(degrees, degrees_of_other, ratio))
+    return 2 * float(_special().ndtr(-abs(z)))
 
 
 def mean_square_p(mean_square: float, degrees: float, rest: float, degrees_of_rest: float) -> float:
     """Return the p value of the F test whether a mean square exceeds that of the rest, given as a sum of
     squares.
     """
-    if rest <= 0:
-        return 0.0 if mean_square > 0 else 1.0
-    return variance_ratio_p(mean_square / (rest / degrees_of_rest), degrees, degrees_of_rest)
+    return float(mean_square_ps(np.array(mean_square), degrees, np.array(rest), degrees_of_rest))
 
 
 def mean_square_ps(
-    squares: NDArray[np.float64],
+    squares: Numbers,
     degrees: float,
-    rest: NDArray[np.float64],
-    degrees_of_rest: float | NDArray[np.float64],
-) -> NDArray[np.float64]:
+    rest: Numbers,
+    degrees_of_rest: float | Numbers,
+) -> Numbers:
     """Return `mean_square_p` of arrays."""
-    from scipy.special import fdtrc
-
     with np.errstate(divide="ignore", invalid="ignore"):
-        ps: NDArray[np.float64] = fdtrc(degrees, degrees_of_rest, squares / (rest / degrees_of_rest))
+        ps: Numbers = _special().fdtrc(degrees, degrees_of_rest, squares / (rest / degrees_of_rest))
     return np.where(rest > 0, ps, np.where(squares > 0, 0.0, 1.0))
 
 
 def chi_square_p(statistic: float, degrees: float) -> float:
     """Return the probability that chi square is at least this large."""
-    from scipy.special import chdtrc
-
-    return float(chdtrc(degrees, statistic))
+    return float(_special().chdtrc(degrees, statistic))
 
 
-def estimated_deviations(degrees: float, number: int) -> NDArray[np.float64]:
+def estimated_deviations(degrees: float, number: int) -> Numbers:
     """Return quantiles of the estimate of a standard deviation of 1, each for an equal share of the cases
     (chi).
     """
-    from scipy.special import chdtri
-
     above = 1 - (np.arange(number) + 0.5) / number
-    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, above) / degrees)
+    found: Numbers = np.sqrt(_special().chdtri(degrees, above) / degrees)
     return found
 
 
@@ -277,11 +250,9 @@ def crossing(function: Callable[[float], float], low: float, high: float) -> flo
 
 def sd_range(degrees: float, level: float) -> tuple[float, float]:
     """Return the interval of a standard deviation, as factors of its estimate (chi square)."""
-    from scipy.special import chdtri
-
     tail = (1 - level) / 2
-    return math.sqrt(degrees / float(chdtri(degrees, tail))), math.sqrt(
-        degrees / float(chdtri(degrees, 1 - tail))
+    return math.sqrt(degrees / float(_special().chdtri(degrees, tail))), math.sqrt(
+        degrees / float(_special().chdtri(degrees, 1 - tail))
     )
 
 
@@ -293,64 +264,53 @@ def _rounded_down(degrees: float) -> float:
 @lru_cache(maxsize=65536)
 def _largest_range(variants: int, degrees: float, alpha: float) -> float:
     pairs = math.comb(variants, 2)
-    # One comparison alone and Bonferroni's inequality bracket the critical value.
-    low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / pairs)
-
-    def excess(t: float) -> float:
-        return math.log(largest_range_p(t, variants, degrees) / alpha)
-
-    # a hair above the upper end: at tiny levels Bonferroni's value is the critical one but for rounding
-    return crossing(excess, low, high * (1 + 1e-9))
+    return _critical(lambda t: largest_range_p(t, variants, degrees), pairs, degrees, alpha)
 
 
 @lru_cache(maxsize=65536)
 def _largest_t(comparisons: int, degrees: float, alpha: float, correlation: float) -> float:
+    def p_of(t: float) -> float:
+        return largest_t_p(t, comparisons, degrees, correlation=correlation)
+
+    return _critical(p_of, comparisons, degrees, alpha)
+
+
+def _critical(p_of: Callable[[float], float], comparisons: int, degrees: float, alpha: float) -> float:
     # One comparison alone and Bonferroni's inequality bracket the critical value.
     low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / comparisons)
-
-    def excess(t: float) -> float:
-        return math.log(largest_t_p(t, comparisons, degrees, correlation=correlation) / alpha)
-
-    return crossing(excess, low, high * (1 + 1e-9))
+    # a hair above the upper end: at tiny levels Bonferroni's value is the critical one but for rounding
+    return crossing(lambda t: math.log(p_of(t) / alpha), low, high * (1 + 1e-9))
 
 
 # Steps of a quarter are enough: over a normal density the trapezoidal rule converges exponentially (Trefethen
 # and Weideman, SIAM Review 56, 2014), and beyond 8.5 its density is below 1e-16.
-_GRID: NDArray[np.float64] = np.linspace(-8.5, 8.5, 69)
-_WEIGHTS: NDArray[np.float64] = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
+_GRID: Numbers = np.linspace(-8.5, 8.5, 69)
+_WEIGHTS: Numbers = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
 
 
 @lru_cache(maxsize=4096)
-def _error_quantiles(degrees: float) -> NDArray[np.float64]:
+def _error_quantiles(degrees: float) -> Numbers:
     """Return estimated over true standard error, at the probabilities of _GRID."""
-    from scipy.special import chdtri
-
-    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, normal_below(-_GRID)) / degrees)
+    found: Numbers = np.sqrt(_special().chdtri(degrees, normal_below(-_GRID)) / degrees)
     return found
 
 
-def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_below(values: Numbers) -> Numbers:
     """Return the probability that a standard normal is below each value."""
-    from scipy.special import ndtr
-
-    found: NDArray[np.float64] = ndtr(values)
+    found: Numbers = _special().ndtr(values)
     return found
 
 
-def normal_at(below: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_at(below: Numbers) -> Numbers:
     """Return the values of a standard normal that are exceeded but for these probabilities."""
-    from scipy.special import ndtri
-
-    found: NDArray[np.float64] = ndtri(below)
+    found: Numbers = _special().ndtri(below)
     return found
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(degrees: float, level: float) -> float:
     """Return the t that bounds a two-sided interval of `level`."""
-    from scipy.special import stdtrit
-
-    return float(-stdtrit(degrees, (1 - level) / 2))
+    return float(-_special().stdtrit(degrees, (1 - level) / 2))
 
 
 def _unbiased(standardized: float, degrees: int) -> float | None:
