@@ -60,14 +60,15 @@ REPORT = """
 import resource, sys, time
 from pathlib import Path
 started = time.perf_counter()
-from kharness.report.report import write_report
-write_report(Path(sys.argv[1]))
+from kharness.report.report import write_all
+from kharness.report.summary import collect
+write_all(collect(Path(sys.argv[1])))
 used, other = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
 cpu = time.process_time(), other.ru_utime + other.ru_stime
 print(time.perf_counter() - started, *cpu, used.ru_maxrss / 1024)
 """
 WARM = """
-from kharness.report.report import write_report
+from kharness.report.report import write_all
 from kharness.report.graphs import _paper, _pictures
 from kharness.report.judging import statistics
 from scipy import optimize, special

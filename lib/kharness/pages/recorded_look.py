@@ -7,7 +7,7 @@ matrix); a page that would judge at each reload would look a thousand times. So 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,10 @@ def shown_look(
     metric = str(look.get("decisive_metric") or "")
     then = {run["name"]: run for run in look["runs"]}
     complete_then = sum(run["status"] == COMPLETE for run in then.values())
-    complete_now = sum(status == COMPLETE for seeds in seeds_of.values() for status in seeds.values())
+    complete_now = {
+        variant: {seed for seed, status in seeds.items() if status == COMPLETE}
+        for variant, seeds in seeds_of.items()
+    }
     variants = {
         variant["label"]: {
             "metrics": {
@@ -67,8 +70,8 @@ def shown_look(
 
     def shown(comparison: Mapping[str, Any]) -> dict[str, Any]:
         sides = [str(comparison[side]) for side in ("variant", "baseline")]
-        before = _common([variants.get(side, {}).get("seeds", []) for side in sides])
-        now = _common([_complete(seeds_of.get(side, {})) for side in sides])
+        before = set[str].intersection(*(set(variants.get(side, {}).get("seeds", [])) for side in sides))
+        now = set[str].intersection(*(complete_now.get(side, set()) for side in sides))
         return {
             **{name: comparison.get(name) for name in _OF_COMPARISON},
             **{name: comparison.get(name) for name in ("sentence", "words", "p_words")},
@@ -94,7 +97,7 @@ def shown_look(
             if (value := (run.get("metrics") or {}).get(metric)) is not None
         },
         "num_complete": complete_then,
-        "since": max(0, complete_now - complete_then),
+        "since": max(0, sum(map(len, complete_now.values())) - complete_then),
     }
 
 
@@ -109,11 +112,3 @@ def headlines(look: Mapping[str, Any]) -> list[dict[str, Any]]:
     order = {"better": 0, "the same": 1, "worse": 2}
     found = [one for one in look["comparisons"] if one["verdict"] in order]
     return sorted(found, key=lambda one: order[one["verdict"]])
-
-
-def _complete(seeds: Mapping[str, str]) -> list[str]:
-    return [seed for seed, status in seeds.items() if status == COMPLETE]
-
-
-def _common(sides: Sequence[Sequence[str]]) -> set[str]:
-    return set(sides[0]).intersection(*sides[1:])

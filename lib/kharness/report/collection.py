@@ -140,9 +140,13 @@ class Collection:
     warnings: list[str] = field(default_factory=list, compare=False)
     """Parts of the report that failed, a line each."""
 
-    def part(self, name: str, make: Callable[[], Made], instead: Any) -> Made | Any:
-        """Return a part of the report, or `instead` with a warning if making it fails."""
-        return guarded(name, make, instead, self.warnings.append)
+    def part(
+        self, name: str, make: Callable[[], Made], instead: Any, *, raises: type[Exception] | tuple[()] = ()
+    ) -> Made | Any:
+        """Return a part of the report, or `instead` with a warning if making it fails; what `raises` names
+        (what a user can fix) is raised.
+        """
+        return guarded(name, make, instead, self.warnings.append, raises=raises)
 
     @property
     def is_sweep(self) -> bool:

@@ -51,9 +51,7 @@ def write_comparison(a: str, b: str, given: Mapping[str, str] | None = None) -> 
 def summary_of(compared: Compared) -> ComparisonSummary:
     """Return the summary of all pairs, A's variant before B's."""
     variants = [
-        _on_side(one, side, of)
-        for pair in compared.pairs
-        for one, side, of in ((pair[1], "A", compared.a), (pair[0], "B", compared.b))
+        _on_side(one, side) for ours, theirs in compared.pairs for one, side in ((theirs, "A"), (ours, "B"))
     ]
     cells = [cell for variant in variants for cell in variant.cells]
     axes = {
@@ -75,7 +73,7 @@ def summary_of(compared: Compared) -> ComparisonSummary:
     )
 
 
-def _on_side(variant: Variant, side: str, of: Collection) -> Variant:
+def _on_side(variant: Variant, side: str) -> Variant:
     cells: list[CellResult] = [
         replace(cell, name=f"{side}: {cell.name}", values={SIDE: side, **cell.values})
         for cell in variant.cells

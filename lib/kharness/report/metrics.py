@@ -130,11 +130,7 @@ def _last_validation(name: str) -> _Read:
 
 
 def _best_validation(name: str, best: Callable[[Sequence[float]], float]) -> _Read:
-    def read(run: RunData) -> float | None:
-        values = run.validation(name).values
-        return best(values) if values else None
-
-    return read
+    return lambda run: best(values) if (values := run.validation(name).values) else None
 
 
 def _at_end(name: str) -> _Read:
@@ -162,11 +158,7 @@ def _last_train_loss(run: RunData) -> float | None:
 
 
 def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> _Read:
-    def read(run: RunData) -> float | None:
-        values = run.metric("step", name).values
-        return what(values) if values else None
-
-    return read
+    return lambda run: what(values) if (values := run.metric("step", name).values) else None
 
 
 def _total(name: str) -> _Read:

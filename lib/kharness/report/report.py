@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kharness.config.make.typed import typed
-from kharness.config.writing import Writing, guarded, on_one_line
+from kharness.config.writing import Writing, on_one_line
 from kharness.report.comparison_table import (
     comparison,
     each_run,
@@ -39,20 +39,11 @@ from monitoring.journal.atomic_file import write_atomically
 MOST_PENDING = 5
 
 
-def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
-    """Draw all graphs, write summary.{json,csv,md}, junit.xml and report.html, from run directories alone.
-
-    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`), and
-    whether graphs are drawn (`CONFIG_REPORT_GRAPHS`). NotWritten names what cannot be written, when all
-    else is.
-    """
-    summary = collect(directory, given)
-    write_all(summary)
-    return summary
-
-
 def write_all(summary: Summary) -> list[Path]:
-    """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
+    """Draw all graphs, write summary.{json,csv,md}, junit.xml and report.html; returns the files.
+
+    NotWritten names what cannot be written, when all else is.
+    """
     again = typed("graphs summary", shown(summary.directory))
     if not summary.settings.graphs:
         return _write_files(summary, Writing(), again=again)
@@ -92,7 +83,9 @@ def page_line(run: Path) -> str:
 def write_everything(directory: Path, given: Mapping[str, str] | None = None) -> tuple[Summary, list[Path]]:
     """Draw the graphs, then write the report, then the page of each run where there are few.
 
-    Returns the summary and the pages and tables that were written. As `write_report`.
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`), and whether
+    graphs are drawn (`CONFIG_REPORT_GRAPHS`). Returns the summary and the pages and tables that were written;
+    NotWritten as above.
     """
     summary = collect(directory, given)
     written = write_all(summary)
@@ -113,12 +106,13 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     """Print the conclusions about a directory, then write the full report; returns an exit code.
 
     With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
-    baseline and 2 if that cannot be decided; else it is 0. NotWritten, as `write_report`, once printed.
+    baseline and 2 if that cannot be decided; else it is 0. NotWritten, as `write_all`, once printed.
     A graph or another part that fails is a line `warning: …`, and changes nothing of that.
     """
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
-    lines = _guarded(summary, "comparison", partial(report_lines, summary))
+    # After a week of training a bug in a statistic must cost neither the table nor the files of the report.
+    lines = summary.part("comparison", partial(report_lines, summary), [], raises=ReportError)
     say("\n".join([*lines, *verdict]))
     try:
         written = write_all(summary)
@@ -195,15 +189,6 @@ def report_lines(summary: Summary) -> list[str]:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {on_one_line(line)}" for line in known]
     lines += map(on_one_line, summary.part("caveats", partial(caveat_lines, summary), []))
-    compared = _guarded(summary, "verdicts", lambda: comparison_lines(summary.conclusions))
+    compared = summary.part("verdicts", lambda: comparison_lines(summary.conclusions), [], raises=ReportError)
     gpus = summary.part("GPUs", partial(gpu_summary_lines, summary), [])
     return [*gpus, *lines, *map(on_one_line, compared)]
-
-
-def _guarded(summary: Summary, name: str, lines: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return lines for the terminal; a failure is a warning, but for what a user can fix.
-
-    After a week of training a bug in a statistic must cost neither the table nor the files of the report.
-    """
-    nothing: Sequence[str] = []
-    return guarded(name, lines, nothing, summary.warnings.append, raises=ReportError)

@@ -24,7 +24,7 @@ from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
 from kharness.report.graphs import draw_all, gpu_graphs
 from kharness.report.metrics import metric_named
-from kharness.report.report import write_report
+from kharness.report.report import write_all
 from kharness.report.summary import collect
 from kharness.report.writing.gpu_tables import UNKNOWN, breakdown_lines, gpus_json, remarks, runs_table
 from monitoring import Run
@@ -389,7 +389,8 @@ def test_a_matrix_compares_variants_and_draws_so_many_cells(
             )
         )
     made.add({"OPTIMIZER": "lion"}, trained)
-    summary = write_report(made.directory)
+    summary = collect(made.directory)
+    write_all(summary)
     compared = [
         (row["variant"], row["peak_total_mb"], row["fullest_gpu_peak_mb"])
         for row in rows(made.directory, "gpu_memory_comparison")

@@ -11,7 +11,7 @@ import pytest
 
 from kharness.report.comparison_table import each_run
 from kharness.report.errors import ReportError
-from kharness.report.report import report_lines, write_report
+from kharness.report.report import report_lines, write_all
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_markdown
 
@@ -44,18 +44,21 @@ def recorded(root: Path, tmp_path: Path) -> Path:
 
 
 def test_the_report_of_real_trainings(recorded: Path) -> None:
-    assert "\n".join(report_lines(write_report(recorded))) == REPORT
+    summary = collect(recorded)
+    write_all(summary)
+    assert "\n".join(report_lines(summary)) == REPORT
 
 
 def test_a_report_without_graphs_has_the_tables(recorded: Path) -> None:
     before = set(recorded.iterdir())
-    summary = write_report(recorded, {"CONFIG_REPORT_GRAPHS": "n"})
+    summary = collect(recorded, {"CONFIG_REPORT_GRAPHS": "n"})
+    write_all(summary)
     written = {path.name for path in set(recorded.iterdir()) - before}
     assert written == {"summary.json", "summary.csv", "summary.md", "junit.xml", "report.html"}
     assert "<img" not in (recorded / "report.html").read_text()
     assert (recorded / "summary.md").read_text() == as_markdown(summary)
     with pytest.raises(ReportError, match="CONFIG_REPORT_GRAPHS=few is neither y nor n"):
-        write_report(recorded, {"CONFIG_REPORT_GRAPHS": "few"})
+        collect(recorded, {"CONFIG_REPORT_GRAPHS": "few"})
 
 
 def test_every_real_training(recorded: Path) -> None:
@@ -64,7 +67,7 @@ def test_every_real_training(recorded: Path) -> None:
 
 def test_the_numbers_are_those_of_the_journals(recorded: Path) -> None:
     """Against a reading that shares no code with the report's."""
-    write_report(recorded, {"CONFIG_REPORT_GRAPHS": "n"})
+    write_all(collect(recorded, {"CONFIG_REPORT_GRAPHS": "n"}))
     summary = json.loads((recorded / "summary.json").read_text())
     ends = {}
     for journal in recorded.glob("*/metrics.jsonl"):

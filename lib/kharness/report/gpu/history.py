@@ -10,8 +10,9 @@ import heapq
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -148,23 +149,18 @@ class GpuRecording:
 
 def read_gpu_history(directory: Path) -> GpuRecording:
     """Read the history of a run directory; empty without samples. Rotated files are read in order."""
-    found = [_gpu_records(path) for path in sample_journals(directory, GPU_STATS).values()]
+    files = sample_journals(directory, GPU_STATS).values()
     reader = _Reader()
-    for source, record in heapq.merge(*map(_numbered, range(len(found)), found), key=_record_time):
+    for _, source, record in heapq.merge(*map(_records, range(len(files)), files), key=itemgetter(0)):
         reader.add(record, source)
     return reader.history()
 
 
-def _gpu_records(path: Path) -> Iterator[Record]:
-    return (record for record in read_rotated(path) if record.get("event") == "gpu")
-
-
-def _numbered(source: int, records: Iterable[Record]) -> Iterator[tuple[int, Record]]:
-    return ((source, record) for record in records)
-
-
-def _record_time(numbered: tuple[int, Record]) -> float:
-    return float(str(numbered[1]["time"]))
+def _records(source: int, path: Path) -> Iterator[tuple[float, int, Record]]:
+    """Yield the samples of a host with their times, and the number of its file."""
+    for record in read_rotated(path):
+        if record.get("event") == "gpu":
+            yield float(str(record["time"])), source, record
 
 
 class _Samples:

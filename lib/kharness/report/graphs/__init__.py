@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from kharness.report.errors import ReportError
 from kharness.report.summary import Summary
@@ -50,13 +50,6 @@ class Numbers:
             writer.writerow(self.header)
             writer.writerows(self.rows)
             text.detach()  # with all that was written
-
-
-class Graph(Protocol):
-    """The two functions of a graph module."""
-
-    def numbers(self, summary: Summary) -> Numbers: ...
-    def draw(self, summary: Summary) -> Figure: ...
 
 
 # Runs from which on a figure takes more memory than looking for it takes time.
@@ -105,12 +98,11 @@ def _drawn(summary: Summary, name: str, picture: Path) -> list[Path] | OSError:
     module = GRAPH_MODULES.load(name)
     if hasattr(module, "applies") and not module.applies(summary):
         return []
-    graph = cast(Graph, module)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
         matplotlib.rcParams.update(STYLE)
-        pixels = png(graph.draw(summary))
-    numbers = graph.numbers(summary)
+        pixels = png(module.draw(summary))
+    numbers: Numbers = module.numbers(summary)
     try:
         numbers.write(picture.with_suffix(".csv"))
         write_atomically(picture, pixels)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kharness.report.collection import Collection, Variant, variant_labels
-from kharness.report.judging.baseline import WORKLOAD_AXES
+from kharness.report.collection import Collection, variant_labels
+from kharness.report.judging.baseline import WORKLOAD_AXES, without_workload
 from kharness.report.judging.conclusions import Conclusions, workloads_of
 from kharness.report.judging.statistics import Numbers
 
@@ -79,7 +79,7 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
     found: dict[str, list[Numbers]] = {}
     for name, variants in workloads.items():
         metric, _ = conclusions.metrics[name]
-        labels = variant_labels([_without_workload(one) for one in variants], axes)
+        labels = variant_labels([without_workload(one) for one in variants], axes)
         numbers = {
             label: np.array([number for cell in one.complete if (number := cell.number(metric)) is not None])
             for label, one in zip(labels, variants, strict=True)
@@ -136,7 +136,3 @@ def improvement(ours: Scores, theirs: Scores, confidence: float) -> ScoreEstimat
 def _with_interval(value: float, drawn: Numbers, confidence: float) -> ScoreEstimate:
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return ScoreEstimate(value, float(low), float(high))
-
-
-def _without_workload(variant: Variant) -> Mapping[str, str]:
-    return {symbol: value for symbol, value in variant.values.items() if symbol not in WORKLOAD_AXES}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from kharness.config.make.typed import typed_setting
 from kharness.config.places import split_place
-from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
+from kharness.report.collection import Collection, Variant, read_collection
 from kharness.report.errors import ReportError
 from kharness.runs.bundle import opened
 from kharness.runs.latest import compared_place
@@ -40,16 +40,8 @@ def baseline_of(summary: Collection) -> Baseline:
     """
     asked = summary.settings.baseline
     if not asked:
-        values = (
-            {
-                symbol: value
-                for symbol, value in summary.variants[0].values.items()
-                if symbol not in WORKLOAD_AXES
-            }
-            if summary.variants
-            else {}
-        )
-        return _within(summary, values, summary.variants[0].label if summary.variants else "")
+        first = summary.variants[0] if summary.variants else Variant({}, "", [])
+        return _within(summary, without_workload(first), first.label)
     labeled = [variant for variant in summary.variants if variant.label == asked]
     if labeled:
         return _within(summary, labeled[0].values, asked)
@@ -57,6 +49,11 @@ def baseline_of(summary: Collection) -> Baseline:
     if directory is None:
         return _within(summary, _values(summary, given, f"BASELINE={asked}"), asked)
     return _elsewhere(summary, select(read_collection(directory), given, f"BASELINE={asked}"), asked)
+
+
+def without_workload(variant: Variant) -> Mapping[str, str]:
+    """Return the values of a variant on the other axes."""
+    return {symbol: value for symbol, value in variant.values.items() if symbol not in WORKLOAD_AXES}
 
 
 def planned_baseline(summary: Collection) -> Baseline:
@@ -166,7 +163,6 @@ def _elsewhere(summary: Collection, other: Collection, asked: str) -> Baseline:
 
 def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
     """Parse the assignments of a baseline, each an axis of the matrix with one of its values."""
-    axes = {symbol: values for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS}
     found = {}
     try:
         words = shlex.split(given)
@@ -175,16 +171,14 @@ def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         symbol = name.upper().removeprefix("CONFIG_")
-        if not equals or value not in axes.get(symbol, ()):
+        if not equals or symbol not in summary.variant_axes or value not in summary.axes[symbol]:
             raise ReportError(f"{asked} is not a variant, run or matrix", hint=_variants_hint(summary))
         found[symbol] = value
     return found
 
 
 def _variants_hint(summary: Collection) -> str:
-    axes = [
-        f"{symbol}={'|'.join(values)}" for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS
-    ]
+    axes = [f"{symbol}={'|'.join(summary.axes[symbol])}" for symbol in summary.variant_axes]
     return f"choose of {' '.join(axes)}" if axes else "name the directory of a run or a matrix"
 
 

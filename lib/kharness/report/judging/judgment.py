@@ -147,11 +147,6 @@ class _Prepared:
     """Whether this is the last look so far."""
 
     @property
-    def table(self) -> tuple[str, tuple[str, ...]]:
-        """Key of the comparisons that use the same runs of the baseline, and so share a table."""
-        return self.comparison.baseline, self.comparison.seeds
-
-    @property
     def images(self) -> Images:
         cells = [cell for cell, _ in [*self.pairing.ours, *self.pairing.theirs]]
         return images_behind(self.comparison.metric, cells)
@@ -356,7 +351,8 @@ def _tables(prepared: Mapping[int, _Prepared]) -> Sequence[Sequence[int]]:
     """Return the indices of comparisons, grouped by the runs of the baseline that they share."""
     found: dict[tuple[object, ...], list[int]] = {}
     for i, one in prepared.items():
-        found.setdefault(one.table if one.pairing.paired else (i,), []).append(i)
+        shared = (one.comparison.baseline, one.comparison.seeds) if one.pairing.paired else (i,)
+        found.setdefault(shared, []).append(i)
     return [*found.values()]
 
 

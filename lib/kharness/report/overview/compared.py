@@ -68,18 +68,18 @@ def settings_of(variant: Variant) -> Mapping[str, str]:
     optimizer, schedule, pruning = (start.get(name) for name in ("optimizer", "schedule", "pruning"))
     found: dict[str, str] = {}
     if isinstance(optimizer, Mapping):
-        found["optimizer"] = _text(optimizer.get("name"))
+        found["optimizer"] = text_of(optimizer.get("name"))
         for name in ("learning_rate", "weight_decay", "betas"):
             if optimizer.get(name) is not None:
-                found[symbol_words(name)] = _text(optimizer[name])
+                found[symbol_words(name)] = text_of(optimizer[name])
     if isinstance(schedule, Mapping):
         found["schedule"] = ", ".join(
-            [_text(schedule.get("name")), *_others(schedule, skip=("learning_rate",))]
+            [text_of(schedule.get("name")), *_others(schedule, skip=("learning_rate",))]
         )
     if isinstance(optimizer, Mapping):
         found["other settings"] = ", ".join(_others(optimizer)) or ABSENT
     if isinstance(pruning, Mapping):
-        found["pruning"] = ", ".join([_text(pruning.get("name")), *_others(pruning)])
+        found["pruning"] = ", ".join([text_of(pruning.get("name")), *_others(pruning)])
     return found
 
 
@@ -131,7 +131,7 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
         names = affects.names(options, "results", "speed") if affects else list(options)
         for name in names:
             if not str(name).startswith(_DESCRIBED):
-                values.setdefault(str(name), {})[variant.label] = _text(options[name])
+                values.setdefault(str(name), {})[variant.label] = text_of(options[name])
     begun = [variant.label for variant in summary.variants if variant.start]
     differing = {name: of for name, of in values.items() if len({of.get(label, "") for label in begun}) > 1}
     return dict(list(differing.items())[: None if len(summary.variants) == 2 else _MOST_OPTIONS])
@@ -151,9 +151,9 @@ def facts(summary: Summary) -> Mapping[str, str]:
         "budget of a run": budget_words(budget_of(complete)) if complete else "",
         "hardware": _distinct(told["hardware"]),
         "host": _distinct(told["host"]),
-        "device": _distinct(_text(start.get("device")) for start in starts if start.get("device")),
+        "device": _distinct(text_of(start.get("device")) for start in starts if start.get("device")),
         "threads of a run": _distinct(
-            _text(start["cpu_threads"]) for start in starts if start.get("cpu_threads")
+            text_of(start["cpu_threads"]) for start in starts if start.get("cpu_threads")
         ),
         "versions": _distinct(told["versions"]) or _pairs(summary.plan.get("versions")),
         "code": _distinct([_git(summary.plan.get("git")), *told["code"]]),
@@ -171,15 +171,21 @@ def _told_by_attempts(
     found: dict[str, dict[str, None]] = {name: {} for name in ("hardware", "host", "versions", "code")}
     last: Mapping[str, object] = {}
     for directory in directories:
-        if one := _last_attempt(directory):
-            texts = _hardware(one), _text(one.get("host")), _pairs(one.get("versions")), _git(one.get("git"))
+        if one := last_attempt(directory):
+            texts = (
+                _hardware(one),
+                text_of(one.get("host")),
+                _pairs(one.get("versions")),
+                _git(one.get("git")),
+            )
             for of, text in zip(found.values(), texts, strict=True):
                 of[text] = None
             last = one
     return found, last
 
 
-def _last_attempt(directory: Path) -> Mapping[str, object]:
+def last_attempt(directory: Path) -> Mapping[str, object]:
+    """Return the last attempt in the run.json of a run; empty where that has none, or cannot be read."""
     try:
         attempt: Mapping[str, object] = read_run_json(directory)["attempts"][-1]
     except RunDirectoryError:
@@ -197,7 +203,7 @@ def _models(starts: Sequence[Mapping[str, object]]) -> str:
         ):
             number = model.get("parameters")
             size = f", {number:,} parameters" if isinstance(number, int) else ""
-            texts.append(f"{spoken(_text(configured or model.get('name')))}{size}")
+            texts.append(f"{spoken(text_of(configured or model.get('name')))}{size}")
     return _distinct(texts)
 
 
@@ -206,7 +212,7 @@ def _dataset(start: Mapping[str, object]) -> str:
     if not isinstance(dataset, Mapping):
         return f"sha256 {str(sha)[:_HASH_DIGITS]}" if sha else ""
     sizes = [f"{size:,} {name}" for name, size in dataset.items() if isinstance(size, int)]
-    text = spoken(_text(dataset.get("name")))
+    text = spoken(text_of(dataset.get("name")))
     text += f": {', '.join(sizes)}" if sizes else ""
     return f"{text}; sha256 {str(sha)[:_HASH_DIGITS]}" if sha else text
 
@@ -215,12 +221,12 @@ def _hardware(attempt: Mapping[str, object]) -> str:
     hardware = attempt.get("hardware")
     if not isinstance(hardware, Mapping):
         return ""
-    parts = [_text(hardware.get("cpu"))] if hardware.get("cpu") else []
+    parts = [text_of(hardware.get("cpu"))] if hardware.get("cpu") else []
     usable, memory, gpus = (hardware.get(name) for name in ("cpu_usable", "memory_bytes", "gpus"))
     parts += [counted(usable, "processor")] if isinstance(usable, int) else []
     parts += [f"{memory / 1e9:.0f} GB of memory"] if isinstance(memory, int) else []
     if isinstance(gpus, Sequence):
-        names = [_text(gpu.get("name")) if isinstance(gpu, Mapping) else _text(gpu) for gpu in gpus]
+        names = [text_of(gpu.get("name")) if isinstance(gpu, Mapping) else text_of(gpu) for gpu in gpus]
         parts += [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)] or ["no GPU"]
     return ", ".join(parts)
 
@@ -235,7 +241,7 @@ def _git(git: object) -> str:
 
 def _command(summary: Summary, attempt: Mapping[str, object]) -> str:
     if not summary.plan:
-        return _text(attempt["command"]) if attempt.get("command") else ""
+        return text_of(attempt["command"]) if attempt.get("command") else ""
     if summary.plan.get("kind") != "matrix":
         return ""
     return matrix_command(summary)
@@ -279,17 +285,18 @@ def _others(described: Mapping[str, object], skip: Sequence[str] = ()) -> list[s
         if name in _SETTINGS or name in skip or value is None or value is False:
             continue
         if isinstance(value, (str, int, float, bool, list, tuple)) and value != []:
-            words.append(symbol_words(name) + ("" if value is True else f" {_text(value)}"))
+            words.append(symbol_words(name) + ("" if value is True else f" {text_of(value)}"))
     return words
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a value of a record in words: `y` for True, `-` for None."""
     if isinstance(value, bool):
         return "y" if value else "n"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
-        return " ".join(map(_text, value)) or ABSENT
+        return " ".join(map(text_of, value)) or ABSENT
     return ABSENT if value is None else str(value)
 
 

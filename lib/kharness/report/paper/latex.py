@@ -124,7 +124,16 @@ def latex_table(table: Table, *, caption: str, label: str) -> str:
         rf"p{{{LONG_TEXT / 2:g}em}}" if is_folded else "l" if i < table.text_columns else "r"
         for i, is_folded in enumerate(folded)
     ]
-    return "\n".join(_tables(table, columns, folded, environment, caption, label))
+    parts = list(_pages(table.rows, folded)) or [[]]
+    lines = []
+    for number, rows in enumerate(parts, 1):
+        of = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
+        tabular = [rf"\begin{{tabular}}{{{''.join(columns)}}}", r"\toprule", _row(table.header, folded)]
+        tabular += [r"\midrule", *(_row(row, folded) for row in rows), r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\begin{{{environment}}}", r"\centering", rf"\caption{{{escaped(caption + of)}}}"]
+        lines += [rf"\label{{tab:{label}{f'-{number}' if number > 1 else ''}}}", r"\small"]
+        lines += [*_fitting(tabular), rf"\end{{{environment}}}", ""]
+    return "\n".join(lines)
 
 
 def latex_figure(name: str, *, caption: str) -> str:
@@ -137,29 +146,6 @@ def latex_figure(name: str, *, caption: str) -> str:
 def file_name(name: str) -> str:
     """Return a name fit for files and labels: `val/ppl` is no folder, `%` no comment."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
-
-
-def _tables(
-    table: Table,
-    columns: Sequence[str],
-    folded: Sequence[bool],
-    environment: str,
-    caption: str,
-    label: str,
-) -> Iterator[str]:
-    parts = list(_pages(table.rows, folded)) or [[]]
-    for number, rows in enumerate(parts, 1):
-        of = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
-        lines = [rf"\begin{{tabular}}{{{''.join(columns)}}}", r"\toprule", _row(table.header, folded)]
-        lines += [r"\midrule", *(_row(row, folded) for row in rows), r"\bottomrule", r"\end{tabular}"]
-        yield rf"\begin{{{environment}}}"
-        yield from (r"\centering", rf"\caption{{{escaped(caption + of)}}}")
-        yield from (
-            rf"\label{{tab:{label}{f'-{number}' if number > 1 else ''}}}",
-            r"\small",
-            *_fitting(lines),
-        )
-        yield from (rf"\end{{{environment}}}", "")
 
 
 def _pages(rows: Sequence[Sequence[str]], folded: Sequence[bool]) -> Iterator[Sequence[Sequence[str]]]:

@@ -85,7 +85,7 @@ def of_run(cell: CellResult, quantity: Quantity) -> Plot | None:
     if len(lines) > MOST_IN_COLOR:
         lowest, *behind, highest = sorted(lines, key=lambda line: line[0].spreads[quantity.name].mean)
         chosen = [highest, lowest]
-    unit = time_unit([Sampled("", cell)])
+    unit, label = time_unit([Sampled("", cell)])
     own = [
         strand_of(_label(gpu) if len(lines) > 1 else "", i, curve, unit, quantity.scale)
         for i, (gpu, curve) in enumerate(chosen)
@@ -108,7 +108,7 @@ def of_run(cell: CellResult, quantity: Quantity) -> Plot | None:
         f"gpu_{quantity.name}",
         title,
         [*limit, *range_of(others), *own],
-        x_label=unit.label,
+        x_label=label,
         scale=_scale(history, quantity),
         said=[note for note, holds in notes.items() if holds],
     )

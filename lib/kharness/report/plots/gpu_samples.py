@@ -32,14 +32,6 @@ class Sampled:
         return self.cell.gpus
 
 
-@dataclass(frozen=True)
-class TimeUnit:
-    """Unit of the time axis, such that no tick needs more than three digits."""
-
-    seconds: float
-    label: str
-
-
 def sampled(summary: Summary) -> list[Sampled]:
     """Return the runs with samples by variant, in the order of the plan."""
     return [
@@ -62,13 +54,13 @@ def point_rows(about: Sequence[Cell], curve: GpuCurve) -> Iterator[Sequence[Cell
         yield [*about, second, *(None if math.isnan(value) else value for value in values)]
 
 
-def time_unit(runs: Sequence[Sampled]) -> TimeUnit:
+def time_unit(runs: Sequence[Sampled]) -> tuple[float, str]:
+    """Return the seconds of a unit in which no tick needs more than three digits, and its axis's label."""
     longest = max((run.history.seconds for run in runs), default=0.0)
-    if longest < 300:
-        return TimeUnit(1, "seconds since the run's first sample")
-    if longest < 300 * 60:
-        return TimeUnit(60, "minutes since the run's first sample")
-    return TimeUnit(3600, "hours since the run's first sample")
+    seconds, unit = (1, "seconds") if longest < 300 else (60, "minutes")
+    if longest >= 300 * 60:
+        seconds, unit = 3600, "hours"
+    return seconds, f"{unit} since the run's first sample"
 
 
 def memory_limit(peak_mb: float, total_mb: float | None) -> tuple[float, bool]:
@@ -119,10 +111,10 @@ POWER = Quantity("power", "Power (W)", "W", ("draws", "draw"), " on average")
 HEAT = Quantity("temperature", "Temperature (°C)", "°C", ("is at", "are at"), " on average")
 
 
-def strand_of(label: str, color: int, curve: GpuCurve, unit: TimeUnit, scale: float) -> Strand:
-    """Return a line of means in the area from the lowest sample to the highest."""
+def strand_of(label: str, color: int, curve: GpuCurve, unit: float, scale: float) -> Strand:
+    """Return a line of means, in the area from the lowest sample to the highest; `unit` is in seconds."""
     means, lows, highs = ([scale * one for one in some] for some in (curve.means, curve.lows, curve.peaks))
-    return Strand(label, color, "mean", [one / unit.seconds for one in curve.seconds], means, lows, highs)
+    return Strand(label, color, "mean", [one / unit for one in curve.seconds], means, lows, highs)
 
 
 def span(low: float, high: float, quantity: Quantity) -> str:

@@ -280,7 +280,7 @@ def _lines(
 
     Memory has a line at what there is, where that is on its axis, which may go on to an `end`.
     """
-    unit = time_unit(runs)
+    unit, x_label = time_unit(runs)
     labels = list(dict.fromkeys(run.variant for run in runs))
     many = len(labels) > MOST_IN_COLOR
     if many:
@@ -321,7 +321,7 @@ def _lines(
             strands.insert(0, limit_beside(longest, has_mb * quantity.scale))
             said.append(LIMIT_NOTE if end else "Dashed: the memory that the GPUs of a run have.")
     axis: Scale | Kind = "linear" if quantity is HEAT else Scale("linear", 0.0, top or 1.0)
-    return plot_of(f"gpu_{quantity.name}", "", strands, x_label=unit.label, scale=axis, said=said)
+    return plot_of(f"gpu_{quantity.name}", "", strands, x_label=x_label, scale=axis, said=said)
 
 
 def balance_of(runs: Sequence[Sampled], most: int) -> RowPlot | None:

@@ -10,19 +10,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kharness.config.writing import Table
-from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, comparison, each_run
 from kharness.report.graphs import warnings_of
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import Comparison
 from kharness.report.judging.sentences import comparison_sentence, explanation
-from kharness.report.overview.compared import compared
+from kharness.report.overview.compared import compared, last_attempt, text_of
 from kharness.report.overview.headline import Headline, headline
 from kharness.report.overview.sweep_facts import sweep_facts
 from kharness.report.plots.cost_plots import prices, profile, time_per_step, time_to_target
@@ -58,7 +56,7 @@ from kharness.runs.files import CHECKPOINTS, GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from monitoring.alert_sentences import alert_lines
-from monitoring.journal.files import ENVIRONMENT_JSON, RUN_JSON
+from monitoring.journal.files import ENVIRONMENT_JSON
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -73,20 +71,6 @@ _PIECES = 500
 _LONG_WORD = re.compile(r"\S{23,}")
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
-
-
-@dataclass(frozen=True)
-class Incomplete:
-    """A run that no mean contains."""
-
-    name: str
-    status: str
-    reason: str
-    attempts: int
-    known_failure: str
-    """Why the quarantine file expects it to fail; empty if it does not."""
-    tail: str
-    """The end of its output, empty if it has none or too many runs failed."""
 
 
 def as_html(summary: Summary) -> str:
@@ -151,7 +135,8 @@ def html_parts(summary: Summary) -> Iterable[str]:
             samples=part("samples", partial(_samples, summary), []),
             inference=part("inference", partial(inference_table, summary), None),
             sheets=part("predictions", partial(sheets, summary), []),
-            incomplete=_incomplete(summary),
+            incomplete=summary.incomplete,
+            tails=_tails(summary),
             alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
             failed=warnings_of(summary),
             num_runs=len(summary.cells),
@@ -297,26 +282,17 @@ def _samples(summary: Summary) -> list[tuple[str, str]]:
     return [(name, str(text)) for name, texts in found[:MAX_SAMPLES] for text in texts]
 
 
-def _incomplete(summary: Summary) -> list[Incomplete]:
-    return [
-        Incomplete(
-            name=cell.name,
-            status=cell.run.shown_status,
-            reason=cell.run.reason,
-            attempts=cell.run.attempts,
-            known_failure=cell.known_failure,
-            tail=output_tail(cell.run.directory) if number < MAX_TAILS else "",
-        )
-        for number, cell in enumerate(summary.incomplete)
-    ]
+def _tails(summary: Summary) -> Mapping[str, str]:
+    """Return the ends of the output of runs that are not complete, by name; of the first ones, if many."""
+    return {cell.name: output_tail(cell.run.directory) for cell in summary.incomplete[:MAX_TAILS]}
 
 
 def _runs_with_commands(summary: Summary) -> Table:
-    """Every run as in the other reports, and how to start it again."""
+    """Every run as in the other reports, and how to start it again: by its run.json outside a matrix."""
     runs = each_run(summary)
     commands = _commands(summary)
     rows = [
-        [*row, commands.get(cell.name, "") or _recorded_command(cell)]
+        [*row, commands.get(cell.name) or text_of(last_attempt(cell.run.directory).get("command") or "")]
         for row, cell in zip(runs.rows, summary.cells, strict=True)
     ]
     return Table([*runs.header, "command"], rows, runs.text_columns)
@@ -327,14 +303,6 @@ def _commands(summary: Summary) -> Mapping[str, str]:
     if not isinstance(cells, Sequence):
         return {}
     return {cell["name"]: str(cell.get("command") or "") for cell in cells}
-
-
-def _recorded_command(cell: CellResult) -> str:
-    """Return the command of a run outside a matrix, from its run.json."""
-    try:
-        return str(json.loads((cell.run.directory / RUN_JSON).read_bytes())["attempts"][-1]["command"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
 
 
 def _checkpoints(summary: Summary) -> Table | None:

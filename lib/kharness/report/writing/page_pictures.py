@@ -76,7 +76,10 @@ def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
 
 
 def sheets(summary: Summary) -> list[PagePicture]:
-    return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]
+    """Return the pictures of what complete runs predicted, under their names."""
+    found = [(cell.name, cell.run.directory / PREDICTIONS) for cell in summary.cells if cell.run.complete]
+    there = [(name, path) for name, path in found if path.is_file()][:MAX_SHEETS]
+    return [_picture(path, title=name, dpi=96) for name, path in there]
 
 
 # As trainings name them in records of the split `inference`.
@@ -91,12 +94,6 @@ def inference_table(summary: Summary) -> Table | None:
     rows = list(_rows(summary))
     header = ["run", "batch size", "latency (ms)", "samples per second", "accuracy (%)"]
     return Table(header, rows, 1) if rows else None
-
-
-def prediction_sheets(summary: Summary) -> list[tuple[str, Path]]:
-    """Run and picture."""
-    found = [(cell.name, cell.run.directory / PREDICTIONS) for cell in summary.cells if cell.run.complete]
-    return [(name, path) for name, path in found if path.is_file()][:MAX_SHEETS]
 
 
 def _rows(summary: Summary) -> Iterator[list[str]]:

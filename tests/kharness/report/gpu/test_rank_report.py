@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kharness.report.gpu.balance import verdict
-from kharness.report.report import write_report
+from kharness.report.report import write_all
 from kharness.report.summary import collect
 from monitoring import read_records
 from monitoring.agent.follow import catch_up
@@ -170,7 +170,7 @@ def test_ranks_without_gpus_have_a_report(gpu_report: Callable[[], list[str]], r
     phases = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
     names = (f"rank {rank} ({HOST}, cpu)" for rank in range(2))
     assert rows == [("rank", name, phase) for name in names for phase in phases]
-    write_report(run)
+    write_all(collect(run))
     assert re.search(r"## GPUs\n\n\| run .*\n.*\n\| two \| - \|", (run / "summary.md").read_text())
     found = json.loads((run / "summary.json").read_text())["runs"][0]["gpus"]
     assert (found["gpus"], found["ranks"]["slowest"]) == ([], f"rank 1 ({HOST}, cpu)")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.report.report import write_files, write_report
+from kharness.report.report import write_all, write_files
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html
 
@@ -58,7 +58,7 @@ def recorded(root: Path, tmp_path: Path) -> Path:
 def reported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded matrix with its report; nobody writes there."""
     folder = tmp_path_factory.mktemp("reported") / "recorded_matrix"
-    write_report(Path(shutil.copytree(root / "tests" / "data" / "recorded_matrix", folder)))
+    write_all(collect(Path(shutil.copytree(root / "tests" / "data" / "recorded_matrix", folder))))
     return folder
 
 
@@ -150,7 +150,7 @@ def test_only_graphs_with_something_to_show_are_embedded(reported: Path) -> None
 
 def test_a_single_run_has_a_page(recorded: Path) -> None:
     run = recorded / "optimizer-sgd_seed-1"
-    write_report(run)
+    write_all(collect(run))
     page = Page((run / "report.html").read_text())
     assert page.sections() == ["answer", "graphs", "numbers", "compared"]
     assert "test accuracy (%): 79.30 after 44 steps." in page.text
@@ -195,7 +195,7 @@ def test_the_same_directories_give_the_same_files(reported: Path, recorded: Path
         found = [*matrix.iterdir(), *(matrix / "graphs").iterdir()]
         return {path.name: path.read_bytes() for path in found if path.is_file()}
 
-    write_report(recorded)
+    write_all(collect(recorded))
     first = files(reported)
     assert {"summary.json", "summary.csv", "summary.md", "junit.xml", "report.html"} < set(first)
     assert files(recorded) == first
