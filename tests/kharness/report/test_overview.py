@@ -57,10 +57,13 @@ def test_a_clear_winner_is_the_first_sentence(tmp_path: Path, make: Make) -> Non
     picture = verdict_picture(summary.conclusions)
     assert picture is not None
     row = picture.rows[0]
-    assert (row.variant, row.verdict, row.beyond_left, row.beyond_right) == ("adamw", "better", False, False)
-    assert row.low is not None
-    assert row.high is not None
-    assert picture.zero < row.low < row.place < row.high < 100
+    zero, bar, dot = row.marks
+    assert (row.name, row.verdict, [mark.look for mark in row.marks]) == (
+        "adamw",
+        "better",
+        ["zero", "bar", "dot"],
+    )
+    assert zero.left < bar.left < dot.left < bar.left + bar.width < 100
     assert picture.caption == "difference from sgd in test accuracy, in points; right is better"
 
 
@@ -79,10 +82,9 @@ def test_an_interval_beside_its_difference_is_drawn_as_a_whole(tmp_path: Path, m
     assert picture is not None
     row = picture.rows[0]
     assert row.words.startswith("+20.00 (+3")
-    assert row.low is not None
-    assert row.high is not None
-    assert picture.zero < row.place < row.low < row.high < 100
-    assert (row.beyond_left, row.beyond_right) == (False, False)
+    zero, bar, dot = row.marks
+    assert zero.left < dot.left < bar.left < bar.left + bar.width < 100
+    assert [mark.look for mark in row.marks] == ["zero", "bar", "dot"]
     assert "howard2021" in bibliography(summary)
 
 

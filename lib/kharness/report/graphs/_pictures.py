@@ -51,25 +51,21 @@ _LINES: Mapping[str, Mapping[str, Any]] = {
     "point": {"ls": "", "marker": "o", "ms": 8, "mec": "white", "zorder": 5},
     "point beaten": {"ls": "", "marker": "o", "ms": 6, "mfc": "white", "mec": SOFT, "zorder": 4},
 }
-_TONES = {"good": GOOD, "bad": ALARM, "soft": SOFT}
+_OF_VERDICTS = {"": PALETTE[0], "better": GOOD, "the same": GOOD, "worse": ALARM}
+"""Colors of rows; those of other verdicts are SOFT."""
 _DOTS: Mapping[str, Mapping[str, Any]] = {
     "point": {"marker": "o", "ms": 6},
     "point soft": {"marker": "o", "ms": 6, "alpha": 0.55, "mec": "none"},
     "point hollow": {"marker": "o", "ms": 6, "mfc": "white"},
     **{f"point c{i}": {"marker": MARKERS[i], "ms": 6, "color": color} for i, color in enumerate(PALETTE)},
     "missed": {"marker": "x", "ms": 6, "mew": 1.5, "color": ALARM},
-    **{f"dot {tone}": {"marker": "o", "ms": 8, "color": color} for tone, color in _TONES.items()},
-    **{
-        f"dot {tone} hollow": {"marker": "o", "ms": 8, "color": color, "mfc": "white"}
-        for tone, color in _TONES.items()
-    },
-    **{f"left {tone}": {"marker": "<", "ms": 7, "color": color} for tone, color in _TONES.items()},
-    **{f"right {tone}": {"marker": ">", "ms": 7, "color": color} for tone, color in _TONES.items()},
+    "dot": {"marker": "o", "ms": 8},
+    "dot hollow": {"marker": "o", "ms": 8, "mfc": "white"},
 }
 _BARS: Mapping[str, Mapping[str, Any]] = {
     "thin": {"height": 0.05, "alpha": 0.8},
     "thick": {"height": 0.34, "alpha": 0.4},
-    **{f"interval {tone}": {"height": 0.22, "alpha": 0.45, "color": color} for tone, color in _TONES.items()},
+    "bar": {"height": 0.22, "alpha": 0.45},
     "stack waits": {"height": 0.62, "hatch": "////", "fill": False, "ec": SOFT},
     **{f"stack c{number}": {"height": 0.62, "color": color} for number, color in enumerate(PALETTE)},
 }
@@ -247,23 +243,27 @@ def _draw_strand(axes: Axes, one: Strand, x: Scale, y: Scale) -> None:
 def _draw_rows(axes: Axes, picture: RowPlot) -> None:
     from matplotlib.patches import Patch
 
-    looks: dict[str, list[tuple[int, float, float]]] = {}
+    looks: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
     for y, row in enumerate(picture.rows):
         axes.text(102, y, row.words, va="center", fontsize=8.5, color=INK)
         for mark in row.marks:
-            looks.setdefault(mark.look, []).append((y, mark.left, mark.width))
+            looks.setdefault((mark.look, row.verdict), []).append((y, mark.left, mark.width))
     # All of a look at once: a hundred variants are four hundred calls else.
-    for look, marks in looks.items():
+    for (look, verdict), marks in looks.items():
         ys, lefts, widths = zip(*marks, strict=True)
+        color = _OF_VERDICTS.get(verdict, SOFT)
+        dots = {"ls": "", "color": color, "zorder": 4, "clip_on": False}
         if look in _DOTS:
-            axes.plot(
-                lefts, ys, **{"ls": "", "color": PALETTE[0], "zorder": 4, "clip_on": False, **_DOTS[look]}
-            )
+            axes.plot(lefts, ys, **{**dots, **_DOTS[look]})
         elif look in _UPRIGHT:
             half, own = _UPRIGHT[look]
             axes.vlines(lefts, [y - half for y in ys], [y + half for y in ys], **own)
         else:
-            axes.barh(ys, widths, left=lefts, **{"color": PALETTE[0], "lw": 0, "zorder": 2, **_BARS[look]})
+            name, *beyond = look.split(" beyond-")
+            axes.barh(ys, widths, left=lefts, **{"color": color, "lw": 0, "zorder": 2, **_BARS[name]})
+            for side in beyond:
+                end, marker = (0.0, "<") if side == "left" else (100.0, ">")
+                axes.plot([end] * len(ys), ys, marker=marker, ms=7, **dots)
     dress_rows(axes, [row.name for row in picture.rows])
     axes.set_xlim(0, 100)
     axes.set_xticks([at for at, _ in picture.ticks], [text for _, text in picture.ticks])

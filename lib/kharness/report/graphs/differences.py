@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kharness.report.graphs import Figure, Numbers
 from kharness.report.graphs._pictures import MOST_ROWS, figure_of
 from kharness.report.judging.judgment import Comparison
 from kharness.report.metrics import Metric
-from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
-from kharness.report.plots.verdict_rows import VerdictPicture, VerdictRow, verdict_picture
+from kharness.report.plots.rows import RowPlot
+from kharness.report.plots.verdict_rows import verdict_picture
 from kharness.report.summary import Summary
-
-_TONES = {"better": "good", "the same": "good", "worse": "bad"}
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -56,29 +56,11 @@ def draw(summary: Summary) -> Figure:
     )
 
 
-def _rows(picture: VerdictPicture, bars: str) -> RowPlot:
-    rows = [
-        MarkedRow(
-            one.variant,
-            [PlotMark("zero", picture.zero), *_marks(one, _TONES.get(one.verdict, "soft"))],
-            f"{one.words}  {one.verdict}",
-        )
-        for one in picture.rows
-    ]
-    if any(one.beyond_left or one.beyond_right for one in picture.rows):
+def _rows(picture: RowPlot, bars: str) -> RowPlot:
+    rows = [replace(one, words=f"{one.words}  {one.verdict}") for one in picture.rows]
+    if any(" beyond-" in mark.look for one in rows for mark in one.marks):
         bars += " Arrow: the bar continues."
     return RowPlot("", bars, rows, picture.ticks, picture.caption)
-
-
-def _marks(one: VerdictRow, tone: str) -> list[PlotMark]:
-    if one.low is None or one.high is None:
-        return [PlotMark(f"dot {tone} hollow", one.place)]
-    ends = [("left", 0.0, one.beyond_left), ("right", 100.0, one.beyond_right)]
-    return [
-        PlotMark(f"interval {tone}", one.low, one.high - one.low),
-        *(PlotMark(f"{side} {tone}", at) for side, at, beyond in ends if beyond),
-        PlotMark(f"dot {tone}", one.place),
-    ]
 
 
 def _scaled(one: Comparison, number: float | None) -> float | None:

@@ -28,6 +28,8 @@ class MarkedRow:
     name: str
     marks: Sequence[PlotMark]
     words: str
+    verdict: str = ""
+    """Verdict of a comparison, which decides the color of its marks; empty for other rows."""
 
 
 @dataclass(frozen=True)

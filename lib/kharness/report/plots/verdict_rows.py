@@ -5,47 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgment import SHOWN, Comparison
 from kharness.report.judging.sentences import difference_words, signed, unit_words
 from kharness.report.metrics import Metric
+from kharness.report.plots.rows import MarkedRow, PlotMark, RowPlot
 
 MOST_ROWS = 8
 """Rows on the first screen; the table below has all."""
 
 
-@dataclass(frozen=True)
-class VerdictRow:
-    """One comparison; places are in percent of the axis, from the left."""
-
-    variant: str
-    verdict: str
-    words: str
-    """`+0.60 (-0.97 to +2.17)`."""
-    place: float
-    low: float | None
-    high: float | None
-    beyond_left: bool
-    """Whether the interval goes on beyond the axis."""
-    beyond_right: bool
-
-
-@dataclass(frozen=True)
-class VerdictPicture:
-    """The rows of one metric with their axis."""
-
-    metric: str
-    baseline: str
-    caption: str
-    """The axis in words: unit, which way is better, and whether some rows are left out."""
-    zero: float
-    ticks: Sequence[tuple[float, str]]
-    rows: Sequence[VerdictRow]
-
-
-def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture | None:
+def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> RowPlot | None:
     """Return at most so many rows of one deciding metric; None where no comparison has a difference."""
     known = [one for one in part.comparisons if one.difference is not None]
     if not known:
@@ -56,15 +27,12 @@ def verdict_picture(part: Conclusions, most: int = MOST_ROWS) -> VerdictPicture 
         kept = {id(one) for one in first[:most]}
         rows = [one for one in known if id(one) in kept]
     low, high = _axis_of(rows)
-    metric = part.metric
     largest = f"; the {len(rows)} largest of {len(known)}" if len(rows) < len(known) else ""
-    return VerdictPicture(
-        metric=metric.title,
-        baseline=part.baseline,
-        caption=_caption(metric, part.baseline) + largest,
-        zero=_percent(0.0, low, high),
-        ticks=[(_percent(at, low, high), signed(at, metric)) for at in _ticks(low, high)],
-        rows=[_row(one, low, high) for one in rows],
+    return RowPlot(
+        part.metric.title,
+        _caption(part.metric, part.baseline) + largest,
+        [_row(one, low, high) for one in rows],
+        [(_percent(at, low, high), signed(at, part.metric)) for at in _ticks(low, high)],
     )
 
 
@@ -91,18 +59,19 @@ def _axis_of(rows: Sequence[Comparison]) -> tuple[float, float]:
     return min(reached) - beyond, max(reached) + beyond
 
 
-def _row(one: Comparison, low: float, high: float) -> VerdictRow:
-    interval = one.interval
-    return VerdictRow(
-        variant=one.variant,
-        verdict=one.verdict.value,
-        words=difference_words(one, unit=False),
-        place=_percent(one.difference or 0.0, low, high),
-        low=None if interval is None else _percent(max(interval.low, low), low, high),
-        high=None if interval is None else _percent(min(interval.high, high), low, high),
-        beyond_left=interval is not None and interval.low < low,
-        beyond_right=interval is not None and interval.high > high,
-    )
+def _row(one: Comparison, low: float, high: float) -> MarkedRow:
+    """Return zero, the interval, which may go on beyond the axis, and the difference; hollow without one."""
+    marks, interval = [PlotMark("zero", _percent(0.0, low, high))], one.interval
+    if interval is not None:
+        begin, end = (
+            _percent(max(interval.low, low), low, high),
+            _percent(min(interval.high, high), low, high),
+        )
+        beyond = " beyond-left" * (interval.low < low) + " beyond-right" * (interval.high > high)
+        marks.append(PlotMark(f"bar{beyond}", begin, round(end - begin, 2)))
+    place = _percent(one.difference or 0.0, low, high)
+    marks.append(PlotMark("dot hollow" if interval is None else "dot", place))
+    return MarkedRow(one.variant, marks, difference_words(one, unit=False), one.verdict.value)
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -27,8 +27,9 @@ from kharness.report.plots.cost_plots import prices, profile, time_per_step, tim
 from kharness.report.plots.gpu_plots import gpu_plots
 from kharness.report.plots.matrix_plots import plots_of_matrix
 from kharness.report.plots.plot import Plot
+from kharness.report.plots.rows import RowPlot
 from kharness.report.plots.run_plots import last_numbers, plots_of_run, read_series
-from kharness.report.plots.verdict_rows import MOST_ROWS, VerdictPicture, verdict_picture
+from kharness.report.plots.verdict_rows import MOST_ROWS, verdict_picture
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines
 from kharness.report.writing.conclusion_files import with_texts
@@ -267,7 +268,7 @@ def _price_plots(conclusions: Conclusions) -> Sequence[Plot]:
     return [*prices([front for fronts in telling for front in fronts]), *profile(conclusions)]
 
 
-def _all_verdicts(by_metric: Sequence[Conclusions]) -> Sequence[VerdictPicture]:
+def _all_verdicts(by_metric: Sequence[Conclusions]) -> Sequence[RowPlot]:
     """Return the rows of every metric that has more than the first screen shows."""
     found = [verdict_picture(one, most=len(one.comparisons)) for one in by_metric]
     return [one for one in found if one and len(one.rows) > MOST_ROWS]
