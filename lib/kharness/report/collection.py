@@ -13,13 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kharness.config.affects import Affects
+from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed_setting
 from kharness.config.writing import Made, guarded
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
 from kharness.report.metrics import Metric
 from kharness.report.reading import load_runs
-from kharness.report.runs import MOST_PLOTTED, RunData, load_run
+from kharness.report.runs import MOST_PLOTTED, RunData, fields_in, load_run
 from kharness.report.settings import ReportSettings, read_settings, with_directions_of_runs
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
@@ -85,8 +87,7 @@ class CellResult:
         """The seed by which runs of different variants are paired: the axis value, else the training's
         own.
         """
-        config = self.run.start.get("config")
-        configured = config.get(REPLICATE_AXIS) if isinstance(config, Mapping) else None
+        configured = fields_in(self.run.start, "config").get(REPLICATE_AXIS)
         value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed", configured))
         return None if value is None else str(value)
 
@@ -295,6 +296,12 @@ def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
         named = value[:1].isalpha() and value not in ("y", "n")
         parts.append(value if named else f"{symbol.lower()}={value}")
     return ", ".join(parts)
+
+
+def affects_of(variants: Sequence[Variant]) -> Affects:
+    """Return which options affect what, from the first run that recorded it."""
+    runs = (cell.run.directory for variant in variants for cell in variant.cells)
+    return next((found for run in runs if (found := read_affects(run)).words), Affects())
 
 
 def why_incomplete(cell: CellResult) -> str:

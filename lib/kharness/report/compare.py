@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kharness.config.affects import Affects
-from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed_comparison
 from kharness.config.writing import Table
-from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
+from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, affects_of, read_collection
 from kharness.report.comparison_table import statistic_words
 from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
@@ -26,6 +25,7 @@ from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.sentences import chosen_words, difference_words, levels_words, verdict_words
 from kharness.report.metrics import Metric, metric_named, of_split
+from kharness.report.runs import fields_in
 from kharness.runs.command import read_command
 from kharness.runs.latest import compared_place
 from kharness.runs.matrix_plan import read_matrix_json
@@ -262,7 +262,7 @@ def _differences(a: Variant, b: Variant) -> Sequence[str]:
     first, second = a.start, b.start
     if not first or not second:
         return words
-    affects = _affects([a, b])
+    affects = affects_of([a, b])
     ours, theirs = _flat(first, affects), _flat(second, affects)
     options = [
         f"{name} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
@@ -300,16 +300,9 @@ def _num_shared(a: Sequence[str], b: Sequence[str]) -> int:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _affects(variants: Sequence[Variant]) -> Affects:
-    """Return which options affect what, from the first run that recorded it."""
-    runs = (cell.run.directory for variant in variants for cell in variant.cells)
-    return next((found for run in runs if (found := read_affects(run)).words), Affects())
-
-
 def _flat(start: Mapping[str, object], affects: Affects) -> Mapping[str, object]:
     """The options of the training, then data, device and code."""
-    config = start.get("config")
-    options = dict(config) if isinstance(config, Mapping) else {}
+    options = fields_in(start, "config")
     names = affects.names(options, "results", "speed", "reporting", "machine")
     found = {
         name: options[name]
@@ -319,9 +312,8 @@ def _flat(start: Mapping[str, object], affects: Affects) -> Mapping[str, object]
     for name in ("data_sha256", "device", "cpu_threads"):
         found[name] = start.get(name)
     for group in ("git", "versions"):
-        values = start.get(group)
-        if isinstance(values, Mapping):
-            found |= {f"{group}.{name}": value for name, value in values.items() if name != "dirty"}
+        values = fields_in(start, group)
+        found |= {f"{group}.{name}": value for name, value in values.items() if name != "dirty"}
     return found
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kharness.config.make.typed import typed_setting
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import sum_known
-from kharness.report.runs import RunData
+from kharness.report.runs import RunData, fields_in
 from monitoring.journal.fields import row_of
 from monitoring.journal.fields.directions import Said, better_of, missing_direction
 from monitoring.journal.fields.row import REPORT, Better
@@ -171,8 +171,7 @@ def _total(name: str) -> _Read:
         found = run.at_end(name)
         if found is None:
             samples = [last_record(path) for path in sample_journals(run.directory, GPU_STATS).values()]
-            totals = [sample.get("aggregate_stats") for sample in samples if sample is not None]
-            found = sum_known([it for it in totals if isinstance(it, Mapping)], name)
+            found = sum_known([fields_in(sample, "aggregate_stats") for sample in samples if sample], name)
         return run.metric("step", name).last if found is None else float(found)
 
     return read

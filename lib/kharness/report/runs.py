@@ -41,6 +41,12 @@ WALL_TIMES = frozenset(row.name for row in FIELDS if row.kind == "wall time")
 """Metrics that other work on the machine inflates; CPU time hardly is."""
 
 
+def fields_in(record: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return what a record has under a name such as `config` or `dataset`; empty where that is no mapping."""
+    found = record.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 @dataclass(frozen=True)
 class Series:
     """One metric over `global_step`, in the order of the journal; a null in the journal is no point here."""

@@ -11,6 +11,7 @@ from kharness.config.config_py import read_values
 from kharness.config.errors import ConfigError
 from kharness.config.places import CONFIG_PY
 from kharness.report.errors import ReportError
+from kharness.report.runs import fields_in
 from kharness.runs.budget import UNITS
 from kharness.runs.matrix_plan import axis_of_seeds
 from monitoring.callbacks.logged import recorded_name
@@ -73,12 +74,11 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
 
     `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); other names are ignored.
     """
-    stored = plan.get("settings") if plan else _configured(directory)
+    stored = fields_in(plan, "settings") if plan else _configured(directory)
     settings = _planned(plan)
-    if isinstance(stored, Mapping):
-        for symbol in SYMBOLS:
-            if stored.get(symbol) is not None:
-                settings = _with(settings, symbol, str(stored[symbol]), symbol)
+    for symbol in SYMBOLS:
+        if stored.get(symbol) is not None:
+            settings = _with(settings, symbol, str(stored[symbol]), symbol)
     for name, value in given.items():
         symbol = "REPORT_BASELINE" if name == "BASELINE" else name.removeprefix("CONFIG_")
         if symbol in SYMBOLS and symbol != name:
@@ -92,9 +92,7 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
 
 def _planned(plan: Mapping[str, object]) -> ReportSettings:
     """Return the settings fixed before the first run; no command line changes them."""
-    seeds = plan.get("seeds")
-    if not isinstance(seeds, Mapping):
-        return ReportSettings()
+    seeds = fields_in(plan, "seeds")
     planned, first, order = (seeds.get(name) for name in ("planned", "first", "order"))
     first = tuple(map(str, first)) if isinstance(first, Sequence) else ()
     here = axis_of_seeds(plan)
@@ -153,8 +151,7 @@ def with_directions_of_runs(
     """Add the metric directions in the runs' configurations; the report's own options take precedence."""
     said = dict(settings.better)
     for start in starts:
-        config = start.get("config")
-        text = config.get("REPORT_BETTER") if isinstance(config, Mapping) else None
+        text = fields_in(start, "config").get("REPORT_BETTER")
         if isinstance(text, str) and text:
             said = {**_directions(text, "REPORT_BETTER of a run"), **said}
     return replace(settings, better=said) if said else settings

@@ -12,6 +12,7 @@ from kharness.config.make.typed import typed_setting
 from kharness.config.places import split_place
 from kharness.report.collection import Collection, Variant, read_collection
 from kharness.report.errors import ReportError
+from kharness.report.runs import fields_in
 from kharness.runs.bundle import opened
 from kharness.runs.latest import compared_place
 
@@ -60,8 +61,7 @@ def planned_baseline(summary: Collection) -> Baseline:
     """Return the baseline that the matrix was planned with, whatever is asked for now: pairs not selected by
     their results.
     """
-    settings = summary.plan.get("settings")
-    planned = settings.get("REPORT_BASELINE") if isinstance(settings, Mapping) else None
+    planned = fields_in(summary.plan, "settings").get("REPORT_BASELINE")
     planned = planned if isinstance(planned, str) else ""
     if planned == summary.settings.baseline:
         return baseline_of(summary)

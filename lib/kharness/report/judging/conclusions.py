@@ -30,6 +30,7 @@ from kharness.report.judging.profiles import (
 )
 from kharness.report.judging.statistics import Interval, mean_interval
 from kharness.report.metrics import METRICS, Metric, metric_named, of_split
+from kharness.report.runs import fields_in
 from kharness.report.settings import ReportSettings
 from monitoring.callbacks.logged import recorded_name
 
@@ -208,8 +209,7 @@ def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
     """
     if settings.metric_given or settings.metric != ReportSettings.metric:
         return settings.metric
-    configs = [cell.run.start.get("config") for cell in cells]
-    names = [config.get("REPORT_METRIC") for config in configs if isinstance(config, Mapping)]
+    names = [fields_in(cell.run.start, "config").get("REPORT_METRIC") for cell in cells]
     return next((name for name in names if isinstance(name, str) and name), "")
 
 
@@ -222,13 +222,11 @@ def workloads_of(summary: Collection) -> Mapping[str, Sequence[Variant]]:
 
 
 def _workload(variant: Variant, summary: Collection) -> str:
-    starts = [cell.run.start for cell in variant.cells if cell.run.start]
-    config = starts[0].get("config") if starts else None
-    dataset = starts[0].get("dataset") if starts else None
-    configured = config.get("MODEL") if isinstance(config, Mapping) else None
+    start = next((cell.run.start for cell in variant.cells if cell.run.start), {})
+    configured = fields_in(start, "config").get("MODEL")
     model = variant.values.get("MODEL") or configured or summary.plan.get("model")
-    name = dataset.get("name") if isinstance(dataset, Mapping) else None
-    return ", ".join(str(part) for part in (model, variant.values.get("DATASET") or name) if part) or "runs"
+    dataset = variant.values.get("DATASET") or fields_in(start, "dataset").get("name")
+    return ", ".join(str(part) for part in (model, dataset) if part) or "runs"
 
 
 def _intervals(

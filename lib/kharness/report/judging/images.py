@@ -9,7 +9,7 @@ errors is small, it is the interval of the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from kharness.report.collection import CellResult
 from kharness.report.judging.statistics import Numbers, normal_quantile
 from kharness.report.metrics import Metric, of_split
+from kharness.report.runs import fields_in
 
 _SPLITS = {"test": "test", "val": "validation"}
 
@@ -44,8 +45,7 @@ def images_behind(metric: Metric, cells: Sequence[CellResult]) -> Images:
         return NO_IMAGES
     sizes = []
     for cell in cells:
-        dataset = cell.run.start.get("dataset")
-        size = dataset.get(_SPLITS[parts.split]) if isinstance(dataset, Mapping) else None
+        size = fields_in(cell.run.start, "dataset").get(_SPLITS[parts.split])
         if not isinstance(size, int) or size <= 0:
             return NO_IMAGES
         sizes.append(size)

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from kharness.config.config_py import read_affects
 from kharness.config.writing import ABSENT, Table
-from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant
+from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant, affects_of
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.overview.next_runs import matrix_command
 from kharness.report.overview.sweep_facts import listed, spoken, symbol_words
+from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from monitoring.alert_sentences import alerts_of
 from monitoring.counts import counted
@@ -65,20 +65,20 @@ def compared(summary: Summary) -> SetUp:
 def settings_of(variant: Variant) -> Mapping[str, str]:
     """Return what a variant's optimizer, schedule and pruning are set to, by name; empty before it began."""
     start = variant.start
-    optimizer, schedule, pruning = (start.get(name) for name in ("optimizer", "schedule", "pruning"))
+    optimizer, schedule, pruning = (fields_in(start, name) for name in ("optimizer", "schedule", "pruning"))
     found: dict[str, str] = {}
-    if isinstance(optimizer, Mapping):
+    if optimizer:
         found["optimizer"] = text_of(optimizer.get("name"))
         for name in ("learning_rate", "weight_decay", "betas"):
             if optimizer.get(name) is not None:
                 found[symbol_words(name)] = text_of(optimizer[name])
-    if isinstance(schedule, Mapping):
+    if schedule:
         found["schedule"] = ", ".join(
             [text_of(schedule.get("name")), *_others(schedule, skip=("learning_rate",))]
         )
-    if isinstance(optimizer, Mapping):
+    if optimizer:
         found["other settings"] = ", ".join(_others(optimizer)) or ABSENT
-    if isinstance(pruning, Mapping):
+    if pruning:
         found["pruning"] = ", ".join([text_of(pruning.get("name")), *_others(pruning)])
     return found
 
@@ -121,17 +121,13 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
     """Return options by symbol, each with its value by variant, that differ and that no setting describes."""
     if len(summary.variants) < 2:
         return {}
-    affects = next(
-        (found for cell in summary.cells if (found := read_affects(cell.run.directory)).words), None
-    )
+    affects = affects_of(summary.variants)
     values: dict[str, dict[str, str]] = {}
     for variant in summary.variants:
-        config = variant.start.get("config")
-        options = config if isinstance(config, Mapping) else {}
-        names = affects.names(options, "results", "speed") if affects else list(options)
-        for name in names:
-            if not str(name).startswith(_DESCRIBED):
-                values.setdefault(str(name), {})[variant.label] = text_of(options[name])
+        options = fields_in(variant.start, "config")
+        for name in affects.names(options, "results", "speed"):
+            if not name.startswith(_DESCRIBED):
+                values.setdefault(name, {})[variant.label] = text_of(options[name])
     begun = [variant.label for variant in summary.variants if variant.start]
     differing = {name: of for name, of in values.items() if len({of.get(label, "") for label in begun}) > 1}
     return dict(list(differing.items())[: None if len(summary.variants) == 2 else _MOST_OPTIONS])
@@ -155,8 +151,8 @@ def facts(summary: Summary) -> Mapping[str, str]:
         "threads of a run": _distinct(
             text_of(start["cpu_threads"]) for start in starts if start.get("cpu_threads")
         ),
-        "versions": _distinct(told["versions"]) or _pairs(summary.plan.get("versions")),
-        "code": _distinct([_git(summary.plan.get("git")), *told["code"]]),
+        "versions": _distinct(told["versions"]) or versions_words(summary.plan),
+        "code": _distinct([_git(summary.plan), *told["code"]]),
         "begun": _time(summary.plan.get("created")),
         "command": _command(summary, last),
         "alerts": str(summary.part("alerts", partial(_alerts, summary), "")),
@@ -175,8 +171,8 @@ def _told_by_attempts(
             texts = (
                 _hardware(one),
                 text_of(one.get("host")),
-                _pairs(one.get("versions")),
-                _git(one.get("git")),
+                versions_words(one),
+                _git(one),
             )
             for of, text in zip(found.values(), texts, strict=True):
                 of[text] = None
@@ -196,11 +192,8 @@ def last_attempt(directory: Path) -> Mapping[str, object]:
 def _models(starts: Sequence[Mapping[str, object]]) -> str:
     texts = []
     for start in starts:
-        model, config = start.get("model"), start.get("config")
-        configured = config.get("MODEL") if isinstance(config, Mapping) else None
-        if isinstance(model, Mapping) and (
-            configured or model.get("architecture") or model.get("parameters")
-        ):
+        model, configured = fields_in(start, "model"), fields_in(start, "config").get("MODEL")
+        if model and (configured or model.get("architecture") or model.get("parameters")):
             number = model.get("parameters")
             size = f", {number:,} parameters" if isinstance(number, int) else ""
             texts.append(f"{spoken(text_of(configured or model.get('name')))}{size}")
@@ -208,8 +201,8 @@ def _models(starts: Sequence[Mapping[str, object]]) -> str:
 
 
 def _dataset(start: Mapping[str, object]) -> str:
-    dataset, sha = start.get("dataset"), start.get("data_sha256")
-    if not isinstance(dataset, Mapping):
+    dataset, sha = fields_in(start, "dataset"), start.get("data_sha256")
+    if not dataset:
         return f"sha256 {str(sha)[:_HASH_DIGITS]}" if sha else ""
     sizes = [f"{size:,} {name}" for name, size in dataset.items() if isinstance(size, int)]
     text = spoken(text_of(dataset.get("name")))
@@ -218,9 +211,7 @@ def _dataset(start: Mapping[str, object]) -> str:
 
 
 def _hardware(attempt: Mapping[str, object]) -> str:
-    hardware = attempt.get("hardware")
-    if not isinstance(hardware, Mapping):
-        return ""
+    hardware = fields_in(attempt, "hardware")
     parts = [text_of(hardware.get("cpu"))] if hardware.get("cpu") else []
     usable, memory, gpus = (hardware.get(name) for name in ("cpu_usable", "memory_bytes", "gpus"))
     parts += [counted(usable, "processor")] if isinstance(usable, int) else []
@@ -231,8 +222,9 @@ def _hardware(attempt: Mapping[str, object]) -> str:
     return ", ".join(parts)
 
 
-def _git(git: object) -> str:
-    if not isinstance(git, Mapping) or not git.get("revision"):
+def _git(recorded: Mapping[str, object]) -> str:
+    git = fields_in(recorded, "git")
+    if not git.get("revision"):
         return ""
     changed = git.get("diff_sha256")
     state = f", with uncommitted changes {str(changed)[:12]}" if changed else ""
@@ -300,9 +292,9 @@ def text_of(value: object) -> str:
     return ABSENT if value is None else str(value)
 
 
-def _pairs(versions: object) -> str:
-    if not isinstance(versions, Mapping):
-        return ""
+def versions_words(recorded: Mapping[str, object]) -> str:
+    """Return `python 3.11.9, torch 2.13.0`; empty where nothing was recorded."""
+    versions = fields_in(recorded, "versions")
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 

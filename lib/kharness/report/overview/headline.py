@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kharness.report.collection import REPLICATE_AXIS, CellResult, why_incomplete
@@ -14,6 +14,7 @@ from kharness.report.judging.sentences import comparison_line, difference_words,
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
 from kharness.report.overview.sweep_facts import SweepFacts, listed, spoken, symbol_words
+from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from monitoring.counts import counted
 
@@ -70,8 +71,8 @@ def human_title(summary: Summary) -> str:
 
 def _title_of_run(summary: Summary, known: Sequence[str]) -> str:
     run = summary.cells[0].run
-    optimizer, name = run.start.get("optimizer"), run.start.get("run_name")
-    parts = [str(optimizer["name"])] if isinstance(optimizer, Mapping) and optimizer.get("name") else []
+    optimizer, name = fields_in(run.start, "optimizer").get("name"), run.start.get("run_name")
+    parts = [str(optimizer)] if optimizer else []
     parts += [f"seed {summary.cells[0].seed}"] if summary.cells[0].seed is not None else []
     about = known[0] if known else str(name or summary.title)
     return f"{about}: {', '.join(parts)}" if parts else about

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kharness.config.record import Record, read_record
 from kharness.report.collection import REPLICATE_AXIS
 from kharness.report.judging.interim_looks import PILOT
 from kharness.report.judging.judgment import Verdict
+from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from kharness.runs.latest import shown
 from kharness.runs.matrix_plan import takes_seeds
@@ -56,15 +56,14 @@ def place_of(summary: Summary) -> str:
     """Return a directory as typed: below RESULTS_DIR in the checkout, or from this folder for a program."""
     if summary.plan.get("template"):
         return shlex.quote(shown(summary.cells[0].run.directory.parent))
-    settings = summary.plan.get("settings")
-    results = settings.get("RESULTS_DIR") if isinstance(settings, dict) else None
+    results = fields_in(summary.plan, "settings").get("RESULTS_DIR")
     return shlex.quote(f"{results or _RESULTS}/{summary.title}")
 
 
 def _is_of_the_tree(summary: Summary) -> bool:
     """Whether make can start these runs: a program of one's own is started by its own command."""
-    configs = [cell.run.start.get("config") for cell in summary.cells if cell.run.start]
-    return bool(summary.plan) or any(isinstance(one, Mapping) and "MODEL" in one for one in configs)
+    configs = (fields_in(cell.run.start, "config") for cell in summary.cells)
+    return bool(summary.plan) or any("MODEL" in one for one in configs)
 
 
 def _more_seeds(summary: Summary) -> Suggestion | None:

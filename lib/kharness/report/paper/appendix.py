@@ -15,7 +15,7 @@ from kharness.report.collection import REPLICATE_AXIS, why_incomplete
 from kharness.report.comparison_table import unstable_words
 from kharness.report.judging.judgment import Verdict
 from kharness.report.overview.compared import compared
-from kharness.report.runs import RunData
+from kharness.report.runs import RunData, fields_in
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines
 from kharness.runs.files import MATRIX_JSON
@@ -83,19 +83,16 @@ def _exclusions(summary: Summary) -> list[str]:
 
 def _deviations(summary: Summary) -> list[str]:
     lines = []
-    settings, given = summary.plan.get("settings"), summary.settings
-    if isinstance(settings, Mapping):
-        planned = str(settings.get("REPORT_BASELINE") or "")
-        if planned != given.baseline:
-            lines.append(
-                f"the baseline was planned as {planned or 'the first variant'}, and is {given.baseline}"
-            )
-        metric = str(settings.get("REPORT_METRIC") or "")
-        if metric and metric != given.metric:
-            lines.append(f"the metric was planned as {metric}, and is {given.metric}")
-        confidence = settings.get("REPORT_CONFIDENCE")
-        if isinstance(confidence, (int, float)) and confidence != given.confidence:
-            lines.append(f"the confidence was planned as {confidence:g}, and is {given.confidence:g}")
+    settings, given = fields_in(summary.plan, "settings"), summary.settings
+    planned = str(settings.get("REPORT_BASELINE") or "")
+    if summary.plan and planned != given.baseline:
+        lines.append(f"the baseline was planned as {planned or 'the first variant'}, and is {given.baseline}")
+    metric = str(settings.get("REPORT_METRIC") or "")
+    if metric and metric != given.metric:
+        lines.append(f"the metric was planned as {metric}, and is {given.metric}")
+    confidence = settings.get("REPORT_CONFIDENCE")
+    if isinstance(confidence, (int, float)) and confidence != given.confidence:
+        lines.append(f"the confidence was planned as {confidence:g}, and is {given.confidence:g}")
     seeds = dict.fromkeys(cell.seed for cell in summary.cells if cell.seed)
     first = given.first_seeds
     if first and set(first) != set(seeds):
@@ -212,11 +209,8 @@ def _used(summary: Summary) -> Iterator[tuple[str, Path | None]]:
     starts = [cell.run.start for cell in summary.cells if cell.run.start]
     for what, known in KINDS.items():
         for start in starts:
-            described = start.get(what)
-            name = str(described.get("name") or "") if isinstance(described, Mapping) else ""
-            if name:
-                yield name, known.path(name)
-    for config in (start.get("config") for start in starts):
-        model = str(config.get("MODEL") or "") if isinstance(config, Mapping) else ""
-        if model:
-            yield model, model_folder(_ROOT, model) / "model.py"
+            if name := fields_in(start, what).get("name"):
+                yield str(name), known.path(str(name))
+    for start in starts:
+        if model := fields_in(start, "config").get("MODEL"):
+            yield str(model), model_folder(_ROOT, str(model)) / "model.py"

@@ -18,7 +18,7 @@ from kharness.report.curves import (
 from kharness.report.judging.profiles import seconds_of_steps
 from kharness.report.metrics import metric_named
 from kharness.report.plots.plot import MOST_IN_COLOR, Plot, in_turns, plot_of, range_of
-from kharness.report.runs import RunData, Series
+from kharness.report.runs import RunData, Series, fields_in
 from kharness.report.summary import Summary
 from kharness.runs.budget import spent
 from monitoring.counts import counted
@@ -67,8 +67,8 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
     if len(labels) <= MOST_IN_COLOR:
         return labels, ""
     many = counted(len(labels), summary.variant_word)
-    metric, settings = summary.conclusions.metric, summary.plan.get("settings")
-    if summary.is_sweep and isinstance(settings, dict):
+    metric, settings = summary.conclusions.metric, fields_in(summary.plan, "settings")
+    if summary.is_sweep and settings:
         metric = metric_named(str(settings["SWEEP_METRIC"]), summary.settings.better)
     means = {one.label: mean for one in summary.variants if (mean := one.statistic(metric).mean) is not None}
     compared = [] if summary.is_sweep else summary.conclusions.comparisons

@@ -28,6 +28,8 @@ from kharness.report.comparison_table import (
     unstable_words,
 )
 from kharness.report.graphs import shows_numbers, warnings_of
+from kharness.report.overview.compared import versions_words
+from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from kharness.report.writing.caveats import caveat_lines, other_sources, other_work_json
 from kharness.report.writing.conclusion_files import (
@@ -241,14 +243,15 @@ def _aggregates(summary: Summary) -> list[str]:
 def _facts(summary: Summary) -> list[str]:
     """Return what was compared, and the code revision."""
     lines = [f"axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
-    git, versions = summary.plan.get("git"), summary.plan.get("versions")
+    git, versions = fields_in(summary.plan, "git"), versions_words(summary.plan)
     if summary.plan:
         lines.append(f"model {summary.plan.get('model')}")
-    if isinstance(git, Mapping) and git.get("revision"):
-        changed = f" with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
+    if git.get("revision"):
+        changed = (
+            f" with uncommitted changes {str(git['diff_sha256'])[:12]}" if git.get("diff_sha256") else ""
+        )
         lines.append(f"revision {git['revision']}{changed}")
-    if isinstance(versions, Mapping):
-        lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    lines += [versions] if versions else []
     return markdown_list(lines)
 
 

@@ -6,12 +6,13 @@ read a part of them. What such a file cannot hold, such as means over seeds, is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from kharness.config.writing import readable
 from kharness.report.collection import CellResult
+from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
@@ -100,13 +101,12 @@ def _add_attempts(case: ElementTree.Element, kind: str, attempts: Sequence[Attem
 def _properties(summary: Summary, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
     """Return what was run, the code revision, and the runs that completed only in a later attempt."""
     found = {f"axis.{symbol}": "|".join(values) for symbol, values in summary.axes.items()}
-    git, versions = summary.plan.get("git"), summary.plan.get("versions")
-    if isinstance(git, Mapping) and git.get("revision"):
+    git, versions = fields_in(summary.plan, "git"), fields_in(summary.plan, "versions")
+    if git.get("revision"):
         found["git.revision"] = str(git["revision"])
         if git.get("diff_sha256"):
             found["git.diff_sha256"] = str(git["diff_sha256"])
-    if isinstance(versions, Mapping):
-        found |= {f"version.{name}": str(version) for name, version in versions.items() if version}
+    found |= {f"version.{name}": str(version) for name, version in versions.items() if version}
     unstable = [case.get("name", "") for case in cases if case.find("flakyFailure") is not None]
     if unstable:
         found["unstable"] = " ".join(unstable)
