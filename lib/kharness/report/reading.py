@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -34,39 +34,25 @@ _Read = tuple[RunData, tuple[int, Layout] | None]
 """A run, and where its series are if it has them no longer."""
 
 
-class Variation(Record):
-    """A record as another one of the same fields, but for some that are its own."""
-
-    __slots__ = ("_like", "_own")
-
-    def __init__(self, like: Record, own: Record) -> None:
-        self._like, self._own = like, own
-
-    def __getitem__(self, name: str) -> object:
-        return self._own[name] if name in self._own else self._like[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._like)
-
-    def __len__(self) -> int:
-        return len(self._like)
-
-
 class AlikeRecords:
     """Start records: what runs have in common, as nearly all of their options, is in memory once."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, ...], Record] = {}
+        self._first: dict[tuple[str, ...], dict[str, object]] = {}
 
     def __call__(self, record: Record) -> Record:
         """Return the same record, in less memory."""
-        like = self._first.setdefault(tuple(record), record)
-        if like is record:
+        names = tuple(record)
+        if names not in self._first:
+            self._first[names] = dict(record)
             return record
-        own = {name: value for name, value in record.items() if not _same(value, like[name])}
-        return Variation(
-            like, {name: self(value) if isinstance(value, dict) else value for name, value in own.items()}
-        )
+        like = self._first[names]
+        own = {
+            name: self(value) if isinstance(value, dict) else value
+            for name, value in record.items()
+            if not _same(value, like[name])
+        }
+        return ChainMap(own, like)
 
 
 def _same(one: object, other: object) -> bool:

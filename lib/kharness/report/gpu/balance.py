@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kharness.report.gpu.history import GpuRecording
+from monitoring.counts import listed
 from monitoring.telemetry.load_balance import EVEN, PHASES, WORDS, RankBalance, RankTimes
 
 # Over which values of the GPUs a balance is computed.
@@ -114,7 +113,8 @@ def verdict(history: GpuRecording, ranks: RankBalance) -> str:
         return _without_a_slow_one(ranks)
     text = f"not balanced: {wait_for_slow(ranks, ranks.slow)} in {ranks.slow_in}"
     deceiving = [quantity for quantity in BALANCED if history.balance(quantity)[1] in ("Excellent", "Good")]
-    return f"{text}, although {_joined(deceiving)} {_agree(deceiving)} even" if deceiving else text
+    look = "looks" if len(deceiving) == 1 else "look"
+    return f"{text}, although {listed(deceiving)} {look} even" if deceiving else text
 
 
 def _without_a_slow_one(ranks: RankBalance) -> str:
@@ -125,11 +125,3 @@ def _without_a_slow_one(ranks: RankBalance) -> str:
     if ranks.wasted_share < EVEN:
         return "evenly loaded"
     return "no rank is slower than the others over the run, but steps wait for a late one, each for another"
-
-
-def _agree(words: Sequence[str]) -> str:
-    return "looks" if len(words) == 1 else "look"
-
-
-def _joined(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 2 else words)

@@ -15,7 +15,6 @@ from kharness.report.summary import Summary
 from monitoring.errors import written_out
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
@@ -128,15 +127,6 @@ def folded(label: str, width: int, lines: int = 2) -> str:
     if len(found) > lines:
         found = [*found[: lines - 1], ", ".join(line.rstrip(",") for line in found[lines - 1 :])]
     return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in found)
-
-
-def dress_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A row per label, the first on top; names of rows need no ticks, no grid and no axis."""
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
 
 
 def _shortened(lead: str, names: list[str], limit: int = 120) -> str:

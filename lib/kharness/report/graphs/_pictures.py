@@ -19,7 +19,6 @@ from kharness.report.graphs._canvas import (
     PALETTE,
     SOFT,
     canvas,
-    dress_rows,
     folded,
     notes,
     nothing_to_draw,
@@ -264,7 +263,12 @@ def _draw_rows(axes: Axes, picture: RowPlot) -> None:
             for side in beyond:
                 end, marker = (0.0, "<") if side == "left" else (100.0, ">")
                 axes.plot([end] * len(ys), ys, marker=marker, ms=7, **dots)
-    dress_rows(axes, [row.name for row in picture.rows])
+    axes.set_yticks(range(len(picture.rows)), [row.name for row in picture.rows])
+    axes.set_ylim(len(picture.rows) - 0.4, -0.6)
+    # Names of rows need no ticks, no grid and no axis.
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
     axes.set_xlim(0, 100)
     axes.set_xticks([at for at, _ in picture.ticks], [text for _, text in picture.ticks])
     if picture.legend:

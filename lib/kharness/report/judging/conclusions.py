@@ -33,6 +33,7 @@ from kharness.report.metrics import METRICS, Metric, metric_named, of_split
 from kharness.report.runs import fields_in
 from kharness.report.settings import ReportSettings
 from monitoring.callbacks.logged import recorded_name
+from monitoring.counts import listed
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,7 @@ def _unknown_metric(summary: Collection) -> str:
     if not complete:
         return "nothing is compared yet: no run is complete"
     named = typed_setting("CONFIG_REPORT_METRIC=NAME", "--metric NAME")
-    return (
-        f"nothing is compared: no run has {', '.join(UNNAMED[:-1])} or {UNNAMED[-1]}; {named} names another"
-    )
+    return f"nothing is compared: no run has {listed(UNNAMED, 'or')}; {named} names another"
 
 
 def _named_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:

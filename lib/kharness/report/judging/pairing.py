@@ -83,10 +83,11 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
     planned, ties = _planned(variant, baseline, settings, metric)
     looks = _looks(planned, variant, baseline, settings)
     by_seed, by_seed_of_baseline = _by_seed(first), _by_seed(second)
-    seeds = tuple(seed for seed in planned if seed in by_seed and seed in by_seed_of_baseline)
+    met = set(by_seed) & set(by_seed_of_baseline)
+    seeds = tuple(seed for seed in planned if seed in met)
     # Later seeds are ignored until their look is complete: which of them finish first may depend on the
     # result.
-    look = _complete_look(looks, planned, set(seeds))
+    look = looks.reached(next((i for i, seed in enumerate(planned) if seed not in met), len(planned)))
     held_back = len(seeds) - look if look is not None else 0
     if look is not None:
         seeds = planned[:look]
@@ -97,7 +98,6 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
         used = first, second  # no seed is complete on both sides
     else:
         used, look = (first, second), looks.reached(min(len(first), len(second)))
-    met = set(by_seed) & set(by_seed_of_baseline)
     alone = [cell.name for cell, _ in [*first, *second] if met and cell.seed not in met]
     least = looks.reached(len(planned)) if planned else None
     return Pairing(
@@ -193,12 +193,6 @@ def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings
         return Looks(min(len(variant.cells), len(baseline.cells)))
     first = settings.planned_first(planned)
     return Looks(first or len(planned))
-
-
-def _complete_look(looks: Looks, planned: Sequence[str], complete: set[str]) -> int | None:
-    """Return the largest complete look; its seeds are the first ones of the plan."""
-    seeds = next((i for i, seed in enumerate(planned) if seed not in complete), len(planned))
-    return looks.reached(seeds)
 
 
 def _collapsed(variant: Variant, baseline: Variant, planned: Sequence[str], metric: Metric) -> str:

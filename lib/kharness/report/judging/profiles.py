@@ -166,13 +166,10 @@ def time_to_target(name: str, seed: str | None, run: RunData, target: Target) ->
             return RunTime(name, seed, True, step, until(step) if until else None)
     # A timeout on a shared machine says nothing: alone, the run might have reached the target in time.
     in_time = run.status == TIMEOUT and not run.crowded
-    never = run.complete or in_time or run.cause in _OWN_CAUSES or _failed_by_itself(run)
+    # Where no runner has recorded a cause, a loss that is not finite is one.
+    diverged = run.status == FAILED and run.cause is None and run.nonfinite_records > 0
+    never = run.complete or in_time or run.cause in _OWN_CAUSES or diverged
     return RunTime(name, seed, False if never else None, None, None)
-
-
-def _failed_by_itself(run: RunData) -> bool:
-    """Return whether the loss was not finite at the end, where no runner has recorded a cause."""
-    return run.status == FAILED and run.cause is None and run.nonfinite_records > 0
 
 
 def seconds_of_steps(run: RunData) -> Callable[[float], float] | None:

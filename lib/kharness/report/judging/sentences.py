@@ -225,8 +225,9 @@ def explanation(conclusions: Conclusions) -> str:
         if margin
         else ""
     )
+    titles = " or ".join(part.metric.title for part in conclusions.by_metric)
     return (
-        f"Compared with {conclusions.baseline} in {_titles(conclusions)}, run by run of the same seed"
+        f"Compared with {conclusions.baseline} in {titles}, run by run of the same seed"
         f"{chosen_words(conclusions.comparisons)}. "
         f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
         f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
@@ -236,12 +237,9 @@ def explanation(conclusions: Conclusions) -> str:
     )
 
 
-def _titles(conclusions: Conclusions) -> str:
-    return " or ".join(part.metric.title for part in conclusions.by_metric)
-
-
 def _budget_rule(conclusions: Conclusions) -> str:
-    rule = f"both sides had the same budget{_unit_words(conclusions)}"
+    units = " or ".join(dict.fromkeys(one.budget_unit for one in conclusions.comparisons))
+    rule = f"both sides had the same budget{f' of {units}' if units else ''}"
     if conclusions.metric.is_cost:
         return rule
     tolerance = conclusions.settings.time_tolerance
@@ -308,12 +306,6 @@ def _held_back_lines(comparisons: Sequence[Comparison]) -> list[str]:
         if one.held_back
     }
     return sorted(found)
-
-
-def _unit_words(conclusions: Conclusions) -> str:
-    """Return ` of samples`, the unit of the comparisons' budgets."""
-    units = dict.fromkeys(one.budget_unit for one in conclusions.comparisons)
-    return f" of {' or '.join(units)}" if units else ""
 
 
 def _evidence(comparison: Comparison) -> list[str]:

@@ -12,11 +12,11 @@ from kharness.config.writing import ABSENT, Table
 from kharness.report.collection import REPLICATE_AXIS, SIDE, Variant, affects_of
 from kharness.report.judging.budgets import budget_of, budget_words
 from kharness.report.overview.next_runs import matrix_command
-from kharness.report.overview.sweep_facts import listed, spoken, symbol_words
+from kharness.report.overview.sweep_facts import spoken, symbol_words
 from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
 from monitoring.alert_sentences import alerts_of
-from monitoring.counts import counted
+from monitoring.counts import counted, listed
 from monitoring.errors import RunDirectoryError
 from monitoring.journal.run_json import read_run_json
 

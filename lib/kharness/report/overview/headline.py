@@ -13,10 +13,10 @@ from kharness.report.judging.judgment import OF_THIS_SIZE, OPEN, Comparison, Ver
 from kharness.report.judging.sentences import comparison_line, difference_words, limit_words, smallest_words
 from kharness.report.judging.statistics import POWER
 from kharness.report.overview.next_runs import Suggestion, suggestions
-from kharness.report.overview.sweep_facts import SweepFacts, listed, spoken, symbol_words
+from kharness.report.overview.sweep_facts import SweepFacts, spoken, symbol_words
 from kharness.report.runs import fields_in
 from kharness.report.summary import Summary
-from monitoring.counts import counted
+from monitoring.counts import counted, listed
 
 # Variants that a sentence names; more are a number.
 _MOST_NAMED = 3

@@ -160,11 +160,6 @@ def spoken(name: str) -> str:
     return _WRITTEN.get(name, name)
 
 
-def listed(names: list[str], last: str = "and") -> str:
-    """Return `a, b and c`."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
 def symbol_words(symbol: str) -> str:
     """Return `learning rate` for LEARNING_RATE."""
     return symbol.lower().replace("_", " ")

@@ -36,8 +36,8 @@ from kharness.report.plots.rows import (
     RowPlot,
     bar,
     mean_of_complete,
+    mean_row,
     percent,
-    run_dots,
 )
 from kharness.report.summary import Summary
 from monitoring.telemetry.load_balance import EVEN, WORDS, RankBalance
@@ -264,14 +264,7 @@ def over_runs(runs: Sequence[Sampled], quantity: Quantity, most: int) -> RowPlot
     means = {label: mean_of_complete(own) for label, own in found.items()}
     highest = max(value for own in found.values() for _, value in own)
     axis = Scale("linear", 0.0, 100.0 if quantity is BUSY else 1.05 * highest or 1.0)
-    rows = [
-        MarkedRow(
-            label,
-            [bar("thick", 0.0, means[label], axis), *run_dots(own, axis)],
-            quantity.words(means[label]),
-        )
-        for label, own in [*found.items()][:most]
-    ]
+    rows = [mean_row(label, own, axis, quantity.words) for label, own in [*found.items()][:most]]
     caption = "Dot: mean of a run; bar: mean of the complete runs."
     if len(rows) < len(found):
         caption += f" The first {most} of {len(found)} GPUs."

@@ -32,10 +32,9 @@ from kharness.report.plots.rows import (
     MarkedRow,
     PlotMark,
     RowPlot,
-    bar,
     mean_of_complete,
+    mean_row,
     percent,
-    run_dots,
 )
 from kharness.report.summary import Summary
 from monitoring.gpu.aggregates import BANDS, POOR
@@ -160,12 +159,10 @@ def of_variants(summary: Summary, one: VariantNumber, most: int = MOST_ROWS) -> 
     elif quantity is BUSY:
         end = 100.0
     axis = Scale("linear", 0.0, end)
-    rows = []
-    for label in shown:
-        marks = [bar("thick", 0.0, means[label], axis), *run_dots(runs[label], axis)]
-        if limit:
-            marks.append(PlotMark("limit", percent(limit, axis)))
-        rows.append(MarkedRow(label, marks, quantity.words(means[label])))
+    rows = [mean_row(label, runs[label], axis, quantity.words) for label in shown]
+    if limit:
+        line = PlotMark("limit", percent(limit, axis))
+        rows = [replace(row, marks=[*row.marks, line]) for row in rows]
     caption = "Dot: a run; bar: mean of the complete runs"
     caption += "; dashed: what the GPU has" if limit else ""
     if ends:

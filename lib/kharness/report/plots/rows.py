@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kharness.report.curves import SIZE, Scale
@@ -60,6 +60,14 @@ def run_dots(runs: Sequence[tuple[bool, float]], axis: Scale) -> list[PlotMark]:
 def mean_of_complete(runs: Sequence[tuple[bool, float]]) -> float:
     """Return the mean of the complete runs, or of all if none is complete."""
     return statistics.fmean([value for complete, value in runs if complete] or [value for _, value in runs])
+
+
+def mean_row(
+    name: str, runs: Sequence[tuple[bool, float]], axis: Scale, words: Callable[[float], str]
+) -> MarkedRow:
+    """Return a dot per run, and a bar to their mean."""
+    mean = mean_of_complete(runs)
+    return MarkedRow(name, [bar("thick", 0.0, mean, axis), *run_dots(runs, axis)], words(mean))
 
 
 def percent(value: float, axis: Scale) -> float:
