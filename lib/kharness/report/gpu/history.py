@@ -89,11 +89,6 @@ class GpuSeries:
     def label(self) -> str:
         return f"GPU {self.index} on {self.host}" if self.several_hosts else f"GPU {self.index}"
 
-    @property
-    def gone(self) -> list[float]:
-        """When it was lost or failed."""
-        return [start for start, _ in self.outages]
-
 
 @dataclass(frozen=True)
 class GpuRecording:

@@ -68,13 +68,12 @@ class AllPairs:
     judged: frozenset[str]
     """Variants with a number on every seed of the first look; nothing is shown about the others."""
 
-    def rank_range(self, variant: str, number: int, *, higher_is_better: bool = False) -> tuple[int, int]:
-        """Return the range of ranks the variant may truly have among `number`, simultaneously for all
-        variants.
+    def rank_range(self, variant: str, number: int) -> tuple[int, int]:
+        """Return the range of ranks, the least first, that the variant may truly have among `number`,
+        simultaneously for all variants.
         """
         below, above = self.less.count_of(variant)
-        better, worse = (below, above) if higher_is_better else (above, below)
-        return 1 + better, number - worse
+        return 1 + above, number - below
 
 
 @dataclass(frozen=True)
