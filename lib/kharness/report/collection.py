@@ -109,6 +109,10 @@ class Variant:
         """The start record of its first run that has one, of a complete one if any; empty before it began."""
         return next((cell.run.start for cell in [*self.complete, *self.cells] if cell.run.start), {})
 
+    def numbers(self, metric: Metric) -> list[float]:
+        """Return the numbers of its complete runs that have one."""
+        return [number for cell in self.complete if (number := cell.number(metric)) is not None]
+
     @cached_property
     def _statistics(self) -> dict[str, Statistic]:
         """Statistics taken so far: conclusions, graphs and files each ask for all of them."""
@@ -116,7 +120,7 @@ class Variant:
 
     def statistic(self, metric: Metric) -> Statistic:
         if metric.name not in self._statistics:
-            numbers = [number for cell in self.complete if (number := cell.number(metric)) is not None]
+            numbers = self.numbers(metric)
             self._statistics[metric.name] = Statistic(
                 n=len(numbers),
                 mean=statistics.fmean(numbers) if numbers else None,
@@ -171,6 +175,13 @@ class Collection:
     @property
     def variant_axes(self) -> Sequence[str]:
         return [symbol for symbol in self.axes if symbol != REPLICATE_AXIS]
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        """The command of each cell that the plan has one of, by name."""
+        cells = self.plan.get("cells")
+        known = cells if isinstance(cells, Sequence) else ()
+        return {cell["name"]: str(cell["command"]) for cell in known if cell.get("command")}
 
     @property
     def included_axes(self) -> Sequence[str]:

@@ -80,10 +80,7 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
     for name, variants in workloads.items():
         metric, _ = conclusions.metrics[name]
         labels = variant_labels([without_workload(one) for one in variants], axes)
-        numbers = {
-            label: np.array([number for cell in one.complete if (number := cell.number(metric)) is not None])
-            for label, one in zip(labels, variants, strict=True)
-        }
+        numbers = {label: np.array(one.numbers(metric)) for label, one in zip(labels, variants, strict=True)}
         reference = next(iter(numbers.values()))
         if metric.higher_is_better is None or len(reference) < _FEWEST_RUNS or reference.mean() <= 0:
             return {}

@@ -232,10 +232,7 @@ def _intervals(
     variant: Variant, summary: Collection, deciding: Sequence[Metric]
 ) -> Mapping[str, Interval | None]:
     return {
-        m.name: mean_interval(
-            [number for cell in variant.complete if (number := cell.number(m)) is not None],
-            summary.settings.confidence,
-        )
+        m.name: mean_interval(variant.numbers(m), summary.settings.confidence)
         for m in {m.name: m for m in (*METRICS, *deciding)}.values()
     }
 

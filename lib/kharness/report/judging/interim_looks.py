@@ -47,9 +47,9 @@ class Looks:
         return self.first if self.fixed else self.first * 2 ** ((seeds // self.first).bit_length() - 1)
 
     def up_to(self, look: int) -> list[int]:
-        """Return the looks up to one of them, the first one first."""
+        """Return the looks up to one of them, the first one first: each has twice the seeds of the last."""
         found = [self.first]
-        while found[-1] < look:
+        while found[-1] * 2 <= look:
             found.append(found[-1] * 2)
         return found
 
@@ -57,11 +57,7 @@ class Looks:
         """Return the looks beyond so many seeds, up to MOST_SEEDS."""
         if self.fixed:
             return [self.first] if seeds < self.first else []
-        found, look = [], self.first
-        while look <= MOST_SEEDS:
-            found += [look] if look > seeds else []
-            look *= 2
-        return found
+        return [look for look in self.up_to(MOST_SEEDS) if seeds < look <= MOST_SEEDS]
 
     def shares(self, look: int) -> Mapping[int, float]:
         """Return the share of each look, the first one first: up to this one, and later ones up to

@@ -45,10 +45,7 @@ def appendix(summary: Summary) -> Mapping[str, Sequence[str]]:
 
 
 def _commands(summary: Summary) -> list[str]:
-    cells = summary.plan.get("cells")
-    if not isinstance(cells, Sequence):
-        return []
-    lines = [f"{cell['name']}: {cell['command']}" for cell in cells if cell.get("command")]
+    lines = [f"{name}: {command}" for name, command in summary.commands.items()]
     more = len(lines) - MOST_COMMANDS
     return [
         *lines[:MOST_COMMANDS],

@@ -291,19 +291,12 @@ def _tails(summary: Summary) -> Mapping[str, str]:
 def _runs_with_commands(summary: Summary) -> Table:
     """Every run as in the other reports, and how to start it again: by its run.json outside a matrix."""
     runs = each_run(summary)
-    commands = _commands(summary)
+    commands = summary.commands
     rows = [
         [*row, commands.get(cell.name) or text_of(last_attempt(cell.run.directory).get("command") or "")]
         for row, cell in zip(runs.rows, summary.cells, strict=True)
     ]
     return Table([*runs.header, "command"], rows, runs.text_columns)
-
-
-def _commands(summary: Summary) -> Mapping[str, str]:
-    cells = summary.plan.get("cells")
-    if not isinstance(cells, Sequence):
-        return {}
-    return {cell["name"]: str(cell.get("command") or "") for cell in cells}
 
 
 def _checkpoints(summary: Summary) -> Table | None:
