@@ -25,7 +25,7 @@ from monitoring.follower import (
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL, sample_event
-from monitoring.journal.records import PICTURES, Record, kind_of, last_record, points
+from monitoring.journal.records import PICTURES, Record, attempt_of, kind_of, last_record, points
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
 BATCH = 1000
@@ -286,12 +286,12 @@ class Delivery:
             )
 
     def _has_ended(self, attempt: int) -> bool:
-        return self._tails.last.get("event") == "end" and int(str(self._tails.last["attempt"])) >= attempt
+        return self._tails.last.get("event") == "end" and attempt_of(self._tails.last) >= attempt
 
     def _is_over(self, attempt: int) -> bool:
         """Whether the run has ended and this follower would only have shown it running."""
         last = last_record(self._journal) or {} if self._live else {}
-        return last.get("event") == "end" and int(str(last["attempt"])) >= attempt
+        return last.get("event") == "end" and attempt_of(last) >= attempt
 
     def _close(self) -> None:
         follower, self._follower = self._follower, None

@@ -17,7 +17,7 @@ from typing import Any
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.host.stop_signals import set_by
-from monitoring.journal.records import last_record
+from monitoring.journal.records import attempt_of, last_record
 
 # The kernel appends this to the name of a directory that was removed (proc(5), /proc/pid/fd).
 _DELETED = " (deleted)"
@@ -25,9 +25,9 @@ _DELETED = " (deleted)"
 
 def has_ended(journal: Path, attempt: Mapping[str, Any]) -> bool:
     """Whether a journal ends with the end of this attempt, or holds a later one."""
-    last = last_record(journal) or {"attempt": 0}
-    ours: int = attempt["attempt"]
-    return int(str(last["attempt"])) > ours or (last["attempt"] == ours and last.get("event") == "end")
+    last = last_record(journal) or {}
+    newest, ours = attempt_of(last), attempt["attempt"]
+    return newest > ours or (newest == ours and last.get("event") == "end")
 
 
 def is_running(attempt: Mapping[str, Any]) -> bool:

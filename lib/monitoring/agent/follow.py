@@ -37,7 +37,7 @@ from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, is_controlled, where
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.ranks import sample_journals
-from monitoring.journal.records import Record, last_record
+from monitoring.journal.records import last_record, seq_of
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
 
@@ -171,8 +171,8 @@ def newest_seqs(directory: Path) -> dict[str, int]:
     """Journal of measurements -> the `seq` of its last record; 0 for none."""
     there = [path.name for kind in SAMPLES.values() for path in sample_journals(directory, kind).values()]
     known = dict.fromkeys([*SAMPLES.values(), *there])
-    samples = {name: _last_seq(newest_record(directory / name)) for name in known}
-    return {JOURNAL: _last_seq(last_record(directory / JOURNAL)), **samples}
+    samples = {name: seq_of(newest_record(directory / name) or {}) for name in known}
+    return {JOURNAL: seq_of(last_record(directory / JOURNAL) or {}), **samples}
 
 
 def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -191,10 +191,6 @@ def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dic
         journals = [it for it in journals_in(directory, name) if it != ALERTS]
         lacking[name] = sum(max(0, last.get(it, 0) - held.seq_of(it)) for it in journals)
     return {name: count for name, count in lacking.items() if count > 0}
-
-
-def _last_seq(record: Record | None) -> int:
-    return int(str(record["seq"])) if record is not None else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

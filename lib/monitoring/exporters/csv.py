@@ -24,7 +24,7 @@ from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import JOURNAL, METRICS_CSV
-from monitoring.journal.records import MEASURING, MOST_FIELDS, Fields, Record, alike, points
+from monitoring.journal.records import MEASURING, MOST_FIELDS, Fields, Record, alike, points, seq_of
 
 LEADING = ("seq", "attempt", "event", "time", "global_step")
 INTEGERS = ("seq", "attempt", "global_step")
@@ -64,7 +64,7 @@ class CsvFile:
         if not known.issuperset(names):
             self._add_columns([name for name in names if name not in known])
         self._append(b"".join(self._encoded(*part) for part in parts))
-        self._last_seq = int(str(records[-1]["seq"]))
+        self._last_seq = seq_of(records[-1])
 
     def flush(self) -> None:
         """Do nothing: deliver has already passed the rows to the kernel."""

@@ -17,7 +17,7 @@ from monitoring.follower import RunInfo
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import GPU_STATS, JOURNAL, SYSTEM_STATS
-from monitoring.journal.records import ENVELOPE, Record, as_number, parse
+from monitoring.journal.records import ENVELOPE, Record, as_number, parse, seq_of
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
 from monitoring.verbose_logging.entries import Entries
@@ -80,7 +80,7 @@ class VerboseLogFile:
         """Append the entries of records; OSError in `flush` if the disk does not take them."""
         entries: list[Record] = []
         for record in records:
-            event, seq = str(record["event"]), int(str(record["seq"]))
+            event, seq = str(record["event"]), seq_of(record)
             journal = {"gpu": GPU_STATS, "system": SYSTEM_STATS}.get(event, JOURNAL)
             made = self._made(event, record)
             entries += [{**entry, SEQ_NAMES[journal]: seq} for entry in made]

@@ -19,7 +19,7 @@ from monitoring.host.file_locks import try_lock
 from monitoring.host.process import in_children
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
-from monitoring.journal.records import JSON_LINE, Record, last_line, parse
+from monitoring.journal.records import JSON_LINE, Record, last_line, parse, seq_of
 from monitoring.journal.reentrant_queue import raised_by_handler
 
 # Seconds that a lock may take to go: a child that a killed process was starting shares it until it begins
@@ -111,7 +111,7 @@ class Journal(LineFile):
         """Whether a record that may have been handed to `append` was written by it, or is kept."""
         if self.is_doubtful:
             self.repair(self._note)
-        return 0 < int(str(record.get("seq", 0))) <= self.seq
+        return 0 < seq_of(record) <= self.seq
 
     def sync(self) -> None:
         """Return once the written records survive a power loss (fsync)."""

@@ -207,6 +207,12 @@ def seq_of(record: Record) -> int:
     return seq if isinstance(seq, int) else 0
 
 
+def attempt_of(record: Record) -> int:
+    """Return a record's `attempt`, 0 where it has none."""
+    attempt = record.get("attempt")
+    return attempt if isinstance(attempt, int) else 0
+
+
 def time_of(record: Record) -> float:
     """Return a record's `time`, 0 where it has none."""
     return as_number(record.get("time")) or 0.0

@@ -32,7 +32,7 @@ class RotatingJournal:
         self.removed = 0
         """Files that were removed without an archive."""
         self._journal = Journal(path)
-        self._seq = int(str(self.last["seq"])) if self.last is not None else 0
+        self._seq = seq_of(self.last or {})
         # right after a rotation the newest file is empty, and numbers go on from the one before
         self._journal.seq = max(self._journal.seq, self._seq)
 

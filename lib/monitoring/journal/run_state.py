@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.records import MEASURING, Record, as_number, parse, records_in
+from monitoring.journal.records import MEASURING, Record, as_number, attempt_of, parse, records_in
 from monitoring.journal.tail import first_place
 
 # The pace is that of the newest steps: this many looks, at least so many seconds apart.
@@ -248,7 +248,7 @@ def _start_of(attempt: int, file: BinaryIO, since: int) -> Record:
     first: Record = next((record for record, _ in records_in(file, since)), {})
     if first.get("attempt") == attempt and first.get("event") == "start":
         return first
-    place = first_place(file, lambda record: (as_number(record.get("attempt")) or 0) >= attempt)
+    place = first_place(file, lambda record: attempt_of(record) >= attempt)
     if place is None:
         return {}
     for record, end in records_in(file, place):

@@ -74,7 +74,7 @@ class Tail:
     def take(self) -> Record:
         """Return the first record that waits."""
         record = self.waiting.popleft()
-        self.seq, self.offset = int(str(record["seq"])), self._offsets.popleft()
+        self.seq, self.offset = seq_of(record), self._offsets.popleft()
         return record
 
     def take_all(self) -> list[Record]:

@@ -14,7 +14,7 @@ from monitoring.gpu_monitor.lines import training_line
 from monitoring.host.name import host_name
 from monitoring.journal.alerts import Episode, take_alert
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
-from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.records import Record, as_number, read_records, seq_of
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
 from monitoring.journal.run_state import RUNNING, status_of
@@ -87,7 +87,7 @@ class RunView:
         """Take in the new records."""
         attempt = self.rank.attempt
         for record in self._journal.new():
-            if int(str(record.get("seq") or 0)) > self.rank.last_seq:
+            if seq_of(record) > self.rank.last_seq:
                 self.rank.update(record)
         with contextlib.suppress(OSError):  # a disk that fails: what was read is shown
             self._series.refresh(LOOK_SECONDS)

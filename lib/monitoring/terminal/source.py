@@ -125,6 +125,7 @@ class RecordedGpus:
 
     def look(self) -> list[Snapshot]:
         from monitoring.host.name import host_name
+        from monitoring.journal.records import time_of
         from monitoring.terminal.past import samples_of
 
         found = []
@@ -132,7 +133,7 @@ class RecordedGpus:
             if record.get("event") == "gpu":
                 host = str(record.get("host", ""))
                 self.host = None if host == host_name() else host
-                found.append(Snapshot(float(str(record["time"])), samples_of(record)))
+                found.append(Snapshot(time_of(record), samples_of(record)))
         self.history.add(*found)
         return found
 

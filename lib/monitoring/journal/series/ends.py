@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import MEASURING, Record, as_number, fields_of, parse
+from monitoring.journal.records import MEASURING, Record, as_number, attempt_of, fields_of, parse
 from monitoring.journal.run_state import superseded
 from monitoring.journal.series.rows import lost_names
 from monitoring.journal.series.run_series import KINDS
@@ -60,7 +60,7 @@ def journal_end(journal: Path | str) -> JournalEnd:
     end, gone = JournalEnd(), list[range]()
     found: dict[str, dict[str, LastValue]] = {}
     for record in _newest_first(journal):
-        event, attempt = str(record.get("event")), whole_step(record.get("attempt")) or 0
+        event, attempt = str(record.get("event")), attempt_of(record)
         if end.time is None:
             end.time = as_number(record.get("time"))
         if event == "start":

@@ -19,6 +19,7 @@ from monitoring.journal.records import (
     MEASURING,
     Record,
     as_number,
+    attempt_of,
     last_record,
     parse,
     parsed,
@@ -118,7 +119,7 @@ class TrainingJournal:
         last = self._attempt
         if last is None:
             return size
-        place = first_place(file, lambda record: (whole_step(record.get("attempt")) or 0) > last)
+        place = first_place(file, lambda record: attempt_of(record) > last)
         return size if place is None else place
 
     def _continues(self, file: BinaryIO, size: int) -> bool:
