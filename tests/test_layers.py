@@ -142,7 +142,7 @@ FLOORS: dict[str, list[str]] = {
         "device",
         "distributed",
         "resume setup",
-        "model_check",
+        "mfu model_check",
         "autotune",
         "steps",
         "first_run loop",

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from kharness.training.distributed.agreement import StepAgreement
 from kharness.training.distributed.world import joined_world
 from kharness.training.guard import StopOnSignal
-from kharness.training.steps.control import StepAgreement
 
 
 def main() -> None:

@@ -111,7 +111,7 @@ def test_terminal_has_a_bar_of_each_epoch_and_other_output_has_the_same_lines(
     monkeypatch.setenv("COLUMNS", "120")
     with open(other, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        monkeypatch.setattr("kharness.training.steps.epoch_bar.DRAW_EVERY", 0.0)
+        monkeypatch.setattr("kharness.training.console.DRAW_EVERY", 0.0)
         assert torch.equal(train(run="shown"), weights)
         monkeypatch.undo()
     text = b""

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from kharness.training.model_check import EnoughMeasured
 from kharness.training.setup import DataT, Setup, Split
 from kharness.training.steps.training import Training
 from monitoring.journal.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 COLUMNS = 8
 """Pictures in a row."""
@@ -119,7 +122,9 @@ def report(
     if samples and samples[0].inputs.ndim == 3:
         path = run / INSPECTED / f"step{step:08}.png"
         path.parent.mkdir(exist_ok=True)
-        write_atomically(path, png(grid([sample.inputs for sample in samples])))
+        content = io.BytesIO()
+        grid([sample.inputs for sample in samples]).save(content, "PNG")
+        write_atomically(path, content.getvalue())
         lines.append(f"pictures: {path}, {COLUMNS} in a row")
     return lines
 
@@ -129,24 +134,16 @@ def _text(tokens: list[int], decode: Callable[[list[int]], str] | None) -> str:
     return found if len(found) <= MOST_CHARACTERS else f"{found[:MOST_CHARACTERS]}…"
 
 
-def grid(pictures: Sequence[Tensor]) -> Tensor:
-    """Pictures (1 or 3, height, width) in rows, as bytes (rows, columns, 3), each from its darkest on."""
-    rows = -(-len(pictures) // COLUMNS)
-    height, width = pictures[0].shape[1:]
-    sheet = torch.full((rows * (height + 2), min(COLUMNS, len(pictures)) * (width + 2), 3), 128)
-    sheet = sheet.to(torch.uint8)
-    for place, picture in enumerate(pictures):
-        top, left = place // COLUMNS * (height + 2) + 1, place % COLUMNS * (width + 2) + 1
-        low, high = picture.min(), picture.max()
-        scaled = (picture - low) / (high - low).clamp(min=1e-12) * 255
-        sheet[top : top + height, left : left + width] = scaled.round().byte().permute(1, 2, 0)
-    return sheet
-
-
-def png(sheet: Tensor) -> bytes:
-    """A PNG of bytes (rows, columns, 3)."""
+def grid(pictures: Sequence[Tensor]) -> Image.Image:
+    """Pictures (1 or 3, height, width) in rows, in RGB, each from its darkest value on."""
     from PIL import Image
 
-    buffer = io.BytesIO()
-    Image.fromarray(sheet.numpy()).save(buffer, "PNG")
-    return buffer.getvalue()
+    rows, columns = -(-len(pictures) // COLUMNS), min(COLUMNS, len(pictures))
+    height, width = pictures[0].shape[1:]
+    sheet = Image.new("RGB", (columns * (width + 2), rows * (height + 2)), (128, 128, 128))
+    for place, picture in enumerate(pictures):
+        low, high = picture.min(), picture.max()
+        scaled = ((picture - low) / (high - low).clamp(min=1e-12) * 255).round().byte()
+        colored = Image.fromarray(scaled.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy())
+        sheet.paste(colored, (place % COLUMNS * (width + 2) + 1, place // COLUMNS * (height + 2) + 1))
+    return sheet

@@ -30,6 +30,7 @@ from kharness.runs.bar_line import Bars
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import PREDICTIONS, WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
+from kharness.training.console import epoch_block, metrics_line, open_bar
 from kharness.training.distributed.model import ShardedModel, distributed_model, unsynchronized
 from kharness.training.due import Every
 from kharness.training.errors import TrainingError
@@ -40,7 +41,6 @@ from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import BatchT, DataT, Setup, Split
 from kharness.training.steps.control import AlertedSteps, StepControl
-from kharness.training.steps.epoch_bar import epoch_block, metrics_line, open_bar
 from kharness.training.steps.own_metrics import OwnMetrics, Value
 from kharness.training.steps.telemetry import StepTelemetry
 from monitoring import Run
@@ -128,7 +128,7 @@ class Training(Generic[DataT]):
             steps_per_epoch=setup.batches.steps_per_epoch,
             num_steps=self.num_steps,
         )
-        self._bar = open_bar(run.directory / JOURNAL, setup.batches, self._bars, step=self.step)
+        self._bar = open_bar(run.directory / JOURNAL, self._bars, step=self.step)
         self._weights = [w for w in setup.model.parameters() if w.requires_grad and w not in apart]
         skips = options.GUARD_MAX_SKIPS
         self._watch = FiniteWatch(run.log_step, max_skips=skips, skips=setup.progress.skips)
@@ -527,7 +527,7 @@ class Training(Generic[DataT]):
         path = checkpoints.save(self.step, state, best=best)
         if setup.world.is_main:
             log_checkpoint(run, self.step, path, state, best=best, reason=reason)
-            self._control.saved(self.step)
+            self._control.done("checkpoint", self.step)
 
     def _wait(self) -> None:
         """Until every step so far is judged, which on a GPU is a few steps later."""

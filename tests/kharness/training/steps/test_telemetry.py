@@ -18,7 +18,7 @@ from gpt2.model import GPT2, Shape
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.determinism import Numerics
 from kharness.training.fake_tensors import ModelWithoutValues
-from kharness.training.steps.telemetry import before_first_call, by_type
+from kharness.training.mfu import before_first_call, by_type
 from lenet5.model import LeNet5
 from monitoring import read_records
 from resnet50.model import ResNet

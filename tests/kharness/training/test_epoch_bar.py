@@ -16,11 +16,9 @@ from typing import TextIO
 
 import pyte
 import pytest
-import torch
 
 from kharness.runs.bar_line import Bars
-from kharness.training.data import Batches
-from kharness.training.steps.epoch_bar import EpochBar, NoBar, open_bar
+from kharness.training.console import EpochBar, NoBar, open_bar
 from monitoring import Run
 
 COLUMNS = 100
@@ -74,22 +72,19 @@ def journal(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def shown(
     terminal: Terminal, journal: Path, *, num_epochs: int = 3, num_steps: int = 12
-) -> Iterator[tuple[EpochBar, Iterator[torch.Tensor]]]:
-    """A bar of epochs of four steps, and the batches to take."""
-    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
+) -> Iterator[EpochBar]:
+    """A bar of epochs of four steps."""
     with terminal.attached():
-        bar = open_bar(
-            journal, batches, Bars.of(num_epochs=num_epochs, steps_per_epoch=4, num_steps=num_steps), step=0
-        )
+        bars = Bars.of(num_epochs=num_epochs, steps_per_epoch=4, num_steps=num_steps)
+        bar = open_bar(journal, bars, step=0)
         assert isinstance(bar, EpochBar)
         with bar.shown():
-            yield bar, iter(batches)
+            yield bar
 
 
 def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path, terminal: Terminal) -> None:
-    with shown(terminal, journal) as (bar, steps):
+    with shown(terminal, journal) as bar:
         for step in range(1, 4):
-            next(steps)
             bar._next = 0.0  # the time has come
             bar.step(step)
             [line] = terminal.lines()
@@ -102,10 +97,8 @@ def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path
         bar._next = math.inf  # not yet
         bar.step(3)
         assert terminal.lines() == ["a line", "a warning"]
-        next(steps)
         bar.end_epoch(4)
         print("epoch 1 is over")
-        next(steps)
         bar._next = 0.0
         bar.step(5)
         *before, last = terminal.lines()
@@ -116,15 +109,14 @@ def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path
 
 def test_step_outside_of_a_training_draws_nothing(journal: Path, terminal: Terminal) -> None:
     """`make check-model` takes such a step; its pace would be measured from the clock's zero."""
-    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(journal, batches, Bars(3, 4, 12), step=0)
+        bar = open_bar(journal, Bars(3, 4, 12), step=0)
         bar.step(1)
     assert (type(bar), terminal.lines()) == (EpochBar, [])
 
 
 def test_training_without_a_number_of_epochs_is_one_bar(tmp_path: Path, terminal: Terminal) -> None:
-    with shown(terminal, tmp_path / "no.jsonl", num_epochs=0) as (bar, _):
+    with shown(terminal, tmp_path / "no.jsonl", num_epochs=0) as bar:
         bar._next = 0.0
         bar.step(12)
         bar.end_epoch(4)
@@ -147,9 +139,8 @@ def test_bar_ends_with_the_last_step_that_is_trained(
 ) -> None:
     """MAX_STEPS may come before the end of the epochs, and within one."""
     found = []
-    with shown(terminal, journal, num_steps=num_steps) as (bar, batches):
+    with shown(terminal, journal, num_steps=num_steps) as bar:
         for step in range(1, num_steps + 1):
-            next(batches)
             bar._next = 0.0
             bar.step(step)
             [line] = terminal.lines()
@@ -168,16 +159,15 @@ def test_value_that_does_not_fit_is_left_out(
     journal: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, values: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    with shown(terminal, journal) as (bar, _):
+    with shown(terminal, journal) as bar:
         bar._next = 0.0
-        bar.step(4)
+        bar.step(0)
         [line] = terminal.lines()
     assert line.partition("[TIME")[2] == values
 
 
 def test_terminal_that_takes_nothing_is_not_waited_for(journal: Path, terminal: Terminal) -> None:
-    with shown(terminal, journal) as (bar, steps):
-        next(steps)
+    with shown(terminal, journal) as bar:
         termios.tcflow(terminal.stream.fileno(), termios.TCOOFF)  # Ctrl-S
         bar._next = 0.0
         bar.step(1)
@@ -193,9 +183,8 @@ def test_terminal_that_moves_no_cursor_has_no_bar(
     tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, term: str
 ) -> None:
     monkeypatch.setenv("TERM", term)
-    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
     with terminal.attached():
-        bar = open_bar(tmp_path, batches, Bars(0, 4, 1), step=0)
+        bar = open_bar(tmp_path, Bars(0, 4, 1), step=0)
     assert type(bar) is NoBar
     with terminal.attached(), bar.shown():
         bar.step(1)

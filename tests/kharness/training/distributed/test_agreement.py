@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kharness.training.steps.control import MOST_STEPS
+from kharness.training.distributed.agreement import MOST_STEPS
 
 from ....warm_python import WarmPython
 
