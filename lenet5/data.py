@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,16 +15,7 @@ from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches, LabeledImages, SampleDraws, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
-from kharness.training.datasets._digits import Mnist
-from kharness.training.datasets._files import IdxArray
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-# Mean and standard deviation of the pixels of the 60,000 training images, scaled to 0..1.
-MEAN, STD = 0.1307, 0.3081
-
-CLASSES = "0123456789"
+from kharness.training.datasets._pictures import Bytes, PictureSet
 
 
 @dataclass(frozen=True)
@@ -35,8 +25,13 @@ class Splits:
     train: LabeledImages
     validation: LabeledImages
     test: LabeledImages
-    sha256: str
-    """Over the SHA-256 of every file: which data this was."""
+    pictures: PictureSet
+    """The same as bytes."""
+
+    @property
+    def sha256(self) -> str:
+        """Over the SHA-256 of every file: which data this was."""
+        return self.pictures.sha256
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -47,6 +42,11 @@ class Splits:
     def chance_loss(self) -> float:
         """Cross-entropy, in nats, of guessing each digit by its frequency."""
         return entropy(self.train.labels)
+
+    def undone(self, images: Tensor) -> Tensor:
+        """The bytes (n, 3, 28, 28) of normalized images (n, 1, 28, 28)."""
+        pixels = images.mul(self.pictures.std[0]).add_(self.pictures.mean[0]).mul_(255)
+        return pixels.round_().clamp_(0, 255).byte().expand(-1, 3, -1, -1)
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """Shifts are drawn for all images of a batch, however many processes share it."""
@@ -80,34 +80,23 @@ class ShiftedImages(LabeledImages):
 
 def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits:
     """The splits of the chosen DATASET; DatasetError if a file is missing or damaged."""
-    digits: Mnist = load_dataset(options.DATASET, options.values, root)
-    train_images, train_labels = _array(digits.train_images), _array(digits.train_labels)
-    held_out = evenly_spaced(len(train_labels), options.LENET5_VALIDATION_FRACTION).numpy()
-    kept = np.ones(len(train_labels), dtype=bool)
+    found: PictureSet = load_dataset(options.DATASET, options.values, root)
+    images, labels = found.train_images, found.train_labels
+    held_out = evenly_spaced(len(labels), options.LENET5_VALIDATION_FRACTION).numpy()
+    kept = np.ones(len(labels), dtype=bool)
     kept[held_out] = False
+
+    def on_device(images: Bytes, labels: Bytes) -> LabeledImages:
+        """Normalized float images (n, 1, 28, 28) and integer labels, all at once."""
+        pixels, classes = torch.from_numpy(images).to(device), torch.from_numpy(labels.astype(np.int64))
+        normalized = pixels.unsqueeze(1).float().div_(255).sub_(found.mean[0]).div_(found.std[0])
+        return LabeledImages(normalized, classes.to(device))
+
     # Chosen as bytes: as floats the images are four times as large.
-    train = _on_device(train_images[kept], train_labels[kept], device)
+    train = on_device(images[kept], labels[kept])
     return Splits(
         train=ShiftedImages.of(train, options.LENET5_SHIFT) if options.LENET5_SHIFT else train,
-        validation=_on_device(train_images[held_out], train_labels[held_out], device),
-        test=_on_device(_array(digits.test_images).copy(), _array(digits.test_labels), device),
-        sha256=digits.sha256,
+        validation=on_device(images[held_out], labels[held_out]),
+        test=on_device(found.test_images.copy(), found.test_labels),
+        pictures=found,
     )
-
-
-def undone(images: Tensor) -> Tensor:
-    """The bytes (n, 3, 28, 28) of normalized images (n, 1, 28, 28)."""
-    return images.mul(STD).add_(MEAN).mul_(255).round_().clamp_(0, 255).byte().expand(-1, 3, -1, -1)
-
-
-def _array(idx: IdxArray) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(idx.data, dtype=np.uint8).reshape(idx.shape)
-
-
-def _on_device(
-    images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], device: torch.device
-) -> LabeledImages:
-    """Normalized float images (n, 1, 28, 28) and integer labels, all at once."""
-    pixels, classes = torch.from_numpy(images).to(device), torch.from_numpy(labels.astype(np.int64))
-    normalized = pixels.unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
-    return LabeledImages(normalized, classes.to(device))

@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
         shown = infer(
             training.model,
             splits.test,
-            classes=data.CLASSES,
-            undone=data.undone,
+            classes=splits.pictures.classes,
+            undone=splits.undone,
             batch_sizes=training.options.LENET5_LATENCY_BATCHES,
             predictions=training.options.LENET5_PREDICTIONS,
         )

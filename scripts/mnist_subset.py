@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.errors import KharnessError, run_command
-from kharness.training.datasets._digits import read_digits, subset
-from kharness.training.datasets.mnist import MNIST
+from kharness.training.datasets._digits import idx_bytes, subset
+from kharness.training.datasets.mnist import DIGITS, MNIST
 from kharness.training.datasets.mnist_subset import (
     SUBSET_SEED,
     SUBSET_TEST_PER_CLASS,
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
         raise KharnessError("one folder with the full MNIST files is needed", hint="make data fetches them")
     out = Path(argv[1]) if argv[1:] else ROOT / "lenet5" / "mnist-subset"
     part = subset(
-        read_digits(MNIST, Path(argv[0]), hint="make data fetches it"),
+        DIGITS.read(Path(argv[0])),
         train_per_class=SUBSET_TRAIN_PER_CLASS,
         test_per_class=SUBSET_TEST_PER_CLASS,
         seed=SUBSET_SEED,
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     parts = (part.train_images, part.train_labels, part.test_images, part.test_labels)
     for file, array in zip(MNIST.files, parts, strict=True):
-        content = array.dump()
+        content = idx_bytes(array)
         # without a time stamp, so that the same zlib gives the same bytes
         (out / f"{file.name}.gz").write_bytes(gzip.compress(content, 9, mtime=0))
         print(f"{hashlib.sha256(content).hexdigest()}  {file.name} ({len(content):,} bytes)")

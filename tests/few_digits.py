@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from kharness.config.places import OUTPUT
-from kharness.training.datasets._digits import subset
+from kharness.training.datasets._digits import idx_bytes, subset
 from kharness.training.datasets.mnist_subset import Options, load
 
 MODULE = Path(__file__).with_name("data") / "few_digits" / "few_digits.py"
@@ -43,7 +43,7 @@ def make(root: Path, folder: Path) -> None:
     arrays = (digits.train_images, digits.train_labels, digits.test_images, digits.test_labels)
     (folder / "lenet5/few-digits").mkdir()
     for name, array in zip(ARRAYS, arrays, strict=True):
-        (folder / "lenet5/few-digits" / name).write_bytes(array.dump())
+        (folder / "lenet5/few-digits" / name).write_bytes(idx_bytes(array))
 
 
 def environment_of(checkout: Path) -> dict[str, str]:

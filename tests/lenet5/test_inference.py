@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kharness.training.data import LabeledImages
+from kharness.training.datasets.mnist_subset import Options, load
 from kharness.training.inference.predictions import infer
-from lenet5.data import CLASSES, undone
+from lenet5.data import Splits
 from lenet5.model import LeNet5
 from lenet5.train import main
 from monitoring import read_records
@@ -36,6 +37,12 @@ def test_a_trained_model_is_timed_and_shows_predictions(tmp_path: Path) -> None:
         assert sheet.format == "PNG"
 
 
+@pytest.fixture(scope="module")
+def splits(root: Path) -> Splits:
+    test = LabeledImages(torch.rand(20, 1, 28, 28), torch.arange(20) % 10)
+    return Splits(test, test, test, load(Options(), root))
+
+
 @pytest.mark.parametrize(
     ("outputs", "note"),
     [
@@ -49,7 +56,7 @@ def test_a_trained_model_is_timed_and_shows_predictions(tmp_path: Path) -> None:
     ids=["tuple", "dict", "no-logits"],
 )
 def test_a_model_of_several_outputs_is_judged_by_its_logits(
-    outputs: Callable[[Tensor], object], note: str, capsys: pytest.CaptureFixture[str]
+    outputs: Callable[[Tensor], object], note: str, splits: Splits, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Several(LeNet5):
         def forward(self, images: Tensor) -> Any:
@@ -58,11 +65,10 @@ def test_a_model_of_several_outputs_is_judged_by_its_logits(
     torch.manual_seed(1)
     one, several = LeNet5(), Several()
     several.load_state_dict(one.state_dict())
-    test = LabeledImages(torch.rand(20, 1, 28, 28), torch.arange(20) % 10)
 
     def judged(model: nn.Module) -> tuple[float | None, list[dict[str, object]], bytes | None]:
         measured, predictions, picture = infer(
-            model, test, classes=CLASSES, undone=undone, batch_sizes=[5], predictions=4
+            model, splits.test, classes="0123456789", undone=splits.undone, batch_sizes=[5], predictions=4
         )
         return measured.get("batch_5_accuracy"), predictions, picture
 
@@ -70,7 +76,7 @@ def test_a_model_of_several_outputs_is_judged_by_its_logits(
     assert capsys.readouterr().out == note
 
 
-def test_the_bytes_of_images_come_back() -> None:
+def test_the_bytes_of_images_come_back(splits: Splits) -> None:
     every = torch.arange(256).reshape(1, 1, 16, 16)
     normalized = every.float().div(255).sub(0.1307).div(0.3081)
-    assert torch.equal(undone(normalized), every.byte().expand(-1, 3, -1, -1))
+    assert torch.equal(splits.undone(normalized), every.byte().expand(-1, 3, -1, -1))

@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.training.datasets._digits import Mnist
-from kharness.training.datasets._files import IdxArray, Sources
+from kharness.training.datasets._digits import read_idx
+from kharness.training.datasets._files import Sources
+from kharness.training.datasets._pictures import PictureSet
 
 FOLDER = "lenet5/few-digits"
 ARRAYS = ("train-images", "train-labels", "test-images", "test-labels")
@@ -27,8 +28,9 @@ def check(options: Options, root: Path) -> None:
     """It is there, for tests/few_digits.py wrote it."""
 
 
-def load(options: Options, root: Path) -> Mnist:
+def load(options: Options, root: Path) -> PictureSet:
     """The four arrays."""
     contents = [(root / FOLDER / name).read_bytes() for name in ARRAYS]
-    first, second, third, fourth = (IdxArray.parse(content, name=FOLDER) for content in contents)
-    return Mnist(first, second, third, fourth, sha256=hashlib.sha256(b"".join(contents)).hexdigest())
+    first, second, third, fourth = (read_idx(content, name=FOLDER) for content in contents)
+    sha256 = hashlib.sha256(b"".join(contents)).hexdigest()
+    return PictureSet(first, second, third, fourth, tuple("0123456789"), (0.1307,), (0.3081,), sha256)

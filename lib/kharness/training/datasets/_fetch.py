@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from email.message import Message
 from pathlib import Path
 
-from kharness.training.datasets._files import Dataset, DatasetFile, Say, Sources, read_content
+from kharness.training.datasets._files import Dataset, DatasetFile, Say, Sources
 from kharness.training.errors import DatasetError
 from monitoring.journal.atomic_file import create, sync_folder, write_atomically
 
@@ -66,7 +66,7 @@ def _is_intact(folder: Path, file: DatasetFile, say: Say) -> bool:
     path = file.find(folder)
     if path is None:
         return False
-    if file.matches(_content(path, file)):
+    if file.matches(_content(path, file, is_packed=path.name != file.name)):
         say(f"{path}: intact")
         return True
     say(f"{path}: damaged, fetching it again")
@@ -74,13 +74,10 @@ def _is_intact(folder: Path, file: DatasetFile, say: Say) -> bool:
     return False
 
 
-def _content(path: Path, file: DatasetFile) -> bytes:
-    """The uncompressed content; empty if it does not decompress. An archive is a file as it is."""
-    if path.name == file.name and not file.suffix:
-        with path.open("rb") as archive:
-            return archive.read(file.size + 1)
+def _content(path: Path, file: DatasetFile, *, is_packed: bool) -> bytes:
+    """The uncompressed content; empty if it does not decompress."""
     try:
-        return read_content(path, limit=file.size)
+        return file.read(path, is_packed=is_packed)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return b""
 
@@ -97,7 +94,7 @@ def _from_local(
                 f"{local} holds neither {file.name}.gz nor {file.name}",
                 hint=f"the folder must hold {', '.join(f.name + '[.gz]' for f in dataset.files)}",
             )
-        content = _content(found[0], file)
+        content = _content(found[0], file, is_packed=found[0].name != file.name)
         if not file.matches(content):
             raise DatasetError(
                 f"{found[0]}: its content is not that of {dataset.name}'s {file.name}",
@@ -137,10 +134,10 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     was_begun = part.exists()
     limit = file.size + file.size // 1000 + 1000  # gzip adds that much at most to what does not compress
     _download(url, part, limit=limit)
-    if not file.matches(content := _uncompressed(part, file)) and was_begun:
+    if not file.matches(content := _content(part, file, is_packed=bool(file.suffix))) and was_begun:
         part.unlink()
         _download(url, part, limit=limit)
-        content = _uncompressed(part, file)
+        content = _content(part, file, is_packed=bool(file.suffix))
     if not file.matches(content):
         part.unlink()
         raise _SourceError("its content is not that file (SHA-256 differs)")
@@ -148,14 +145,6 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     os.replace(part, path)
     sync_folder(folder)
     return path
-
-
-def _uncompressed(part: Path, file: DatasetFile) -> bytes:
-    try:
-        with gzip.open(part) if file.suffix else part.open("rb") as stream:
-            return stream.read(file.size + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""
 
 
 def _download(url: str, part: Path, *, limit: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kharness.training.datasets._cifar import Cifar, official
 from kharness.training.datasets._files import DataFolder
-from kharness.training.datasets._pictures.cifar import Cifar, official
 
 CITED = ("krizhevsky2009",)
 

@@ -5,11 +5,8 @@ H. Xiao, K. Rasul, R. Vollgraf 2017 (arXiv 1708.07747), MIT license, Zalando SE.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from kharness.training.datasets._digits import FetchedDigits, mnist_files
+from kharness.training.datasets._digits import Digits, mnist_files
 from kharness.training.datasets._files import DataFolder, Dataset
-from kharness.training.datasets._pictures import PictureSet
 
 CITED = ("xiao2017",)
 
@@ -35,15 +32,13 @@ CLASSES = (
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 
-
-FETCHED = FetchedDigits(
-    FASHION_MNIST, hint="make data CONFIG_MODEL_RESNET50=y fetches it; DATASET=digits needs no download"
+CLOTHES = Digits(
+    FASHION_MNIST,
+    hint="make data CONFIG_MODEL_RESNET50=y fetches it; DATASET=digits needs no download",
+    classes=CLASSES,
+    mean=0.2860,
+    std=0.3530,
 )
 
 Options = DataFolder
-fetch, check, count = FETCHED.fetch, FETCHED.check, FETCHED.count
-
-
-def load(options: Options, root: Path) -> PictureSet:
-    """The verified pictures; DatasetError if a file is missing or damaged."""
-    return PictureSet.gray(FETCHED.load(options, root), classes=CLASSES, mean=0.2860, std=0.3530)
+fetch, check, load, count = CLOTHES.fetch, CLOTHES.check, CLOTHES.load, CLOTHES.count

@@ -5,7 +5,7 @@ Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for prov
 
 from __future__ import annotations
 
-from kharness.training.datasets._digits import FetchedDigits, mnist_files
+from kharness.training.datasets._digits import Digits, mnist_files
 from kharness.training.datasets._files import DataFolder, Dataset
 
 CITED = ("lecun1998",)
@@ -26,8 +26,7 @@ MNIST = Dataset(
     ),
 )
 
-
-FETCHED = FetchedDigits(MNIST, hint="make data fetches it; DATASET=mnist-subset needs no download")
+DIGITS = Digits(MNIST, hint="make data fetches it; DATASET=mnist-subset needs no download")
 
 Options = DataFolder
-fetch, check, load, count = FETCHED.fetch, FETCHED.check, FETCHED.load, FETCHED.count
+fetch, check, load, count = DIGITS.fetch, DIGITS.check, DIGITS.load, DIGITS.count

@@ -8,11 +8,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kharness.training.datasets import load_dataset
-from kharness.training.datasets._digits import Mnist, balanced_choice, subset
-from kharness.training.datasets._files import IdxArray, read_verified
+from kharness.training.datasets._digits import balanced_choice, subset
+from kharness.training.datasets._files import read_verified
+from kharness.training.datasets._pictures import PictureSet
 from kharness.training.datasets.mnist import MNIST
 from kharness.training.datasets.mnist_subset import MNIST_SUBSET
 
@@ -26,18 +28,15 @@ def test_choice_takes_the_smallest_hashes_of_each_class() -> None:
 
 
 def test_subset_keeps_images_with_their_labels() -> None:
-    labels = bytes([0, 1, 0, 1])
-    images = IdxArray((4, 1, 2), bytes([0, 10, 1, 11, 2, 12, 3, 13]))  # each begins with its index
-    part = subset(
-        Mnist(images, IdxArray((4,), labels), images, IdxArray((4,), labels)),
-        train_per_class=1,
-        test_per_class=2,
-        seed=7,
-    )
-    chosen = list(part.train_images.data[::2])
-    assert part.train_images.data == bytes(value for i in chosen for value in (i, i + 10))
-    assert [labels[i] for i in chosen] == list(part.train_labels.data)
-    assert part.test_images == images
+    labels = np.array([0, 1, 0, 1], np.uint8)
+    images = np.array([[[0, 10]], [[1, 11]], [[2, 12]], [[3, 13]]], np.uint8)  # each begins with its index
+    full = PictureSet(images, labels, images, labels, ("a", "b"), (0.0,), (1.0,), "")
+    part = subset(full, train_per_class=1, test_per_class=2, seed=7)
+    chosen = part.train_images[:, 0, 0].tolist()
+    assert part.train_images.tolist() == [[[i, i + 10]] for i in chosen]
+    assert part.train_labels.tolist() == [labels[i] for i in chosen]
+    assert sorted(part.train_labels.tolist()) == [0, 1]
+    assert part.test_images.tolist() == images.tolist()
 
 
 def test_shipped_subset_is_verified_and_balanced(root: Path) -> None:
@@ -45,15 +44,17 @@ def test_shipped_subset_is_verified_and_balanced(root: Path) -> None:
     digits = load_dataset("mnist-subset", {}, root)
     arrays = [digits.train_images, digits.train_labels, digits.test_images, digits.test_labels]
     assert [array.shape for array in arrays] == [(6000, 28, 28), (6000,), (1000, 28, 28), (1000,)]
-    assert Counter(arrays[1].data) == dict.fromkeys(range(10), 600)
-    assert Counter(arrays[3].data) == dict.fromkeys(range(10), 100)
+    assert Counter(arrays[1].tolist()) == dict.fromkeys(range(10), 600)
+    assert Counter(arrays[3].tolist()) == dict.fromkeys(range(10), 100)
     shipped = sum(path.stat().st_size for path in folder.glob("*.gz"))
     assert shipped < 1_200_000
 
 
 def test_readme_of_the_subset_lists_its_hashes(root: Path) -> None:
     text = (root / "lenet5" / "mnist-subset" / "README.md").read_text()
-    assert [file.name for file in MNIST_SUBSET.files if f"{file.sha256}  {file.name}" not in text] == []
+    assert [
+        file.name for file in MNIST_SUBSET.dataset.files if f"{file.sha256}  {file.name}" not in text
+    ] == []
 
 
 def test_subset_can_be_made_again_from_the_full_set(root: Path, tmp_path: Path) -> None:
@@ -62,8 +63,10 @@ def test_subset_can_be_made_again_from_the_full_set(root: Path, tmp_path: Path) 
         pytest.skip("the full MNIST is not there (make data)")
     command: list[str | Path] = [sys.executable, root / "scripts" / "mnist_subset.py", folder, tmp_path]
     subprocess.run(command, check=True, capture_output=True)
-    made = [read_verified(tmp_path, file, hint="") for file in MNIST_SUBSET.files]
-    shipped = [read_verified(root / "lenet5/mnist-subset", file, hint="") for file in MNIST_SUBSET.files]
+    made = [read_verified(tmp_path, file, hint="") for file in MNIST_SUBSET.dataset.files]
+    shipped = [
+        read_verified(root / "lenet5/mnist-subset", file, hint="") for file in MNIST_SUBSET.dataset.files
+    ]
     assert made == shipped
 
 

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 in both of their official formats, the one for Python and the binary one.
 
 A. Krizhevsky 2009; https://www.cs.toronto.edu/~kriz/cifar.html describes the formats. The files for Python
-are pickles, which can run any code: plain values and arrays of bytes are taken out of them, by stand-ins.
+are pickles, which can run any code: from them only plain values and arrays are taken.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kharness.training.datasets._fetch import fetch_files
-from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile, IdxArray, Sources
-from kharness.training.datasets._pictures import PictureSet
+from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile, Sources
+from kharness.training.datasets._pictures import Bytes, PictureSet
 from kharness.training.errors import DatasetError
 
 SHAPE = (3, 32, 32)
@@ -124,46 +126,51 @@ class Cifar:
     def read(self, places: Sequence[Path]) -> PictureSet:
         """The pictures; DatasetError where a file is missing or is not what its format says."""
         folder, is_binary = self.find(places)
-        train, test = (
-            _joined([self._read(folder / name, is_binary) for name in names])
+        parts = [
+            [self._read(folder / name, is_binary) for name in names]
             for names in (self.binary_files if is_binary else self.python_files)
-        )
+        ]
+        arrays = [np.concatenate([found[which] for found in part]) for part in parts for which in (0, 1)]
         classes = self._names(folder, is_binary)
         content = hashlib.sha256()
-        for array in (*train, *test):
+        for array in arrays:
             content.update(array.data)
-        return PictureSet(
-            *train, *test, classes=classes, mean=self.mean, std=self.std, sha256=content.hexdigest()
-        )
+        first, second, third, fourth = arrays
+        about = classes, self.mean, self.std, content.hexdigest()
+        return PictureSet(first, second, third, fourth, *about)
 
-    def _read(self, path: Path, is_binary: bool) -> tuple[bytes, bytes]:
-        """Pictures and labels of a file, both as bytes."""
+    def _read(self, path: Path, is_binary: bool) -> tuple[Bytes, Bytes]:
+        """Pictures (n, 3, 32, 32) and labels (n) of a file."""
         content = path.read_bytes()
         pictures, labels = self._from_binary(content) if is_binary else self._from_pickle(path, content)
-        if not labels or len(pictures) != len(labels) * _PICTURE_BYTES or max(labels) >= self.num_classes:
+        if (
+            not len(labels)
+            or pictures.size != len(labels) * _PICTURE_BYTES
+            or max(labels) >= self.num_classes
+        ):
             raise DatasetError(
-                f"{path}: {len(pictures):,} bytes and {len(labels):,} labels are no pictures of {self.name}",
+                f"{path}: {pictures.size:,} bytes and {len(labels):,} labels are no pictures of {self.name}",
                 hint="unpack the official archive again",
             )
-        return pictures, labels
+        return pictures.reshape(-1, *SHAPE), labels
 
-    def _from_binary(self, content: bytes) -> tuple[bytes, bytes]:
-        step = self.label_bytes + _PICTURE_BYTES
-        whole = len(content) // step * step
-        labels = content[self.label_bytes - 1 : whole : step]
-        starts = range(self.label_bytes, whole, step)
-        pictures = b"".join(content[start : start + _PICTURE_BYTES] for start in starts)
-        return pictures + content[whole:], labels  # what is left over makes the sizes disagree
+    def _from_binary(self, content: bytes) -> tuple[Bytes, Bytes]:
+        found, step = np.frombuffer(content, np.uint8), self.label_bytes + _PICTURE_BYTES
+        whole = len(found) // step * step
+        rows = found[:whole].reshape(-1, step)
+        # What is left over makes the sizes disagree.
+        pictures = np.concatenate([rows[:, self.label_bytes :].reshape(-1), found[whole:]])
+        return pictures, rows[:, self.label_bytes - 1]
 
-    def _from_pickle(self, path: Path, content: bytes) -> tuple[bytes, bytes]:
+    def _from_pickle(self, path: Path, content: bytes) -> tuple[Bytes, Bytes]:
         found = unpickled(path, content)
-        data, labels = found.get(b"data"), found.get(self.label_key)
-        if not isinstance(data, PickledArray) or not isinstance(labels, list):
-            return b"", b""
+        pictures, labels = found.get(b"data"), found.get(self.label_key)
+        if not isinstance(pictures, np.ndarray) or pictures.dtype != np.uint8:
+            pictures = np.empty(0, np.uint8)
         try:
-            return data.content, bytes(labels)
+            return pictures, np.frombuffer(bytes(labels if isinstance(labels, list) else ()), np.uint8)
         except (TypeError, ValueError):  # labels that are no small numbers
-            return data.content, b""
+            return pictures, np.empty(0, np.uint8)
 
     def _names(self, folder: Path, is_binary: bool) -> tuple[str, ...]:
         if is_binary:
@@ -175,37 +182,13 @@ class Cifar:
         return tuple(names) if len(names) == self.num_classes else tuple(map(str, range(self.num_classes)))
 
 
-class PickledArray:
-    """Stands for a NumPy array of bytes while a pickle is read: it keeps the content and nothing else."""
-
-    content = b""
-
-    def __setstate__(self, state: Sequence[Any]) -> None:
-        _version, _shape, kind, is_fortran, content = state
-        if isinstance(kind, _PickledType) and kind.is_bytes and not is_fortran and isinstance(content, bytes):
-            self.content = content
-
-
-class _PickledType:
-    """Stands for a NumPy dtype."""
-
-    def __init__(self, name: object, *_: object) -> None:
-        self.is_bytes = _text(name) in ("u1", "uint8")
-
-    def __setstate__(self, state: object) -> None:
-        """Byte order and the like, of which single bytes have none."""
-
-
-def _array(*_: object) -> PickledArray:
-    return PickledArray()
-
-
 # What the official pickles name, which an early NumPy wrote; and what NumPy 2 and Python 3 name for the same.
-_STAND_INS: Mapping[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _array,
-    ("numpy._core.multiarray", "_reconstruct"): _array,
-    ("numpy", "ndarray"): PickledArray,
-    ("numpy", "dtype"): _PickledType,
+_ARRAY = np.empty(0).__reduce__()[0]
+_TAKEN: Mapping[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
+    ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
 }
 
@@ -213,7 +196,7 @@ _STAND_INS: Mapping[tuple[str, str], Any] = {
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _STAND_INS[module, name]
+            return _TAKEN[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
 
@@ -235,11 +218,6 @@ def unpickled(path: Path, content: bytes) -> Mapping[Any, Any]:
             f"{path} is not a file of CIFAR: {e}", hint="unpack the official archive again"
         ) from e
     return {_bytes(key): value for key, value in found.items()} if isinstance(found, dict) else {}
-
-
-def _joined(parts: Sequence[tuple[bytes, bytes]]) -> tuple[IdxArray, IdxArray]:
-    pictures, labels = (b"".join(part[i] for part in parts) for i in (0, 1))
-    return IdxArray((len(labels), *SHAPE), pictures), IdxArray((len(labels),), labels)
 
 
 def _text(value: object) -> str:
