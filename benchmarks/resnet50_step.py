@@ -60,15 +60,15 @@ def plain_loop(images: Tensor, labels: Tensor, *, channels_last: bool) -> Step:
 @contextlib.contextmanager
 def our_loop(folder: Path, images: Tensor, labels: Tensor) -> Iterator[Step]:
     """The steps of resnet50/train.py, on the same pictures."""
-    from resnet50.augmentation import Augmentation, Normalization
+    from resnet50.augmentation import Augmentation, Normalization, PictureView
     from resnet50.data import HeldPictures, PictureSplits
     from resnet50.model import ResNet
 
     def prepare(options: Options, device: torch.device) -> tuple[torch.nn.Module, PictureSplits]:
         normalize = Normalization.of((0.45,), (0.23,), device)
         augmentation = Augmentation(size=SIDE, padding=0, flip=True, cutout=0, seed=1, device=device)
-        train = HeldPictures(images, labels, normalize, SIDE, augmentation)
-        held = HeldPictures(images[:8], labels[:8], normalize, SIDE)
+        train = HeldPictures(images, labels, PictureView(normalize, SIDE, augmentation))
+        held = HeldPictures(images[:8], labels[:8], PictureView(normalize, SIDE))
         names = tuple(map(str, range(1000)))
         splits = PictureSplits(train, held, held, names, "", augmentation, normalize)
         return ResNet(1000).to(memory_format=torch.channels_last), splits  # type: ignore[call-overload]  # as above

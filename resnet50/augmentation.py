@@ -96,6 +96,27 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
+class PictureView:
+    """What the model sees of bytes: normalized pictures, `size` high and wide."""
+
+    normalize: Normalization
+    size: int
+    augmentation: Augmentation | None = None
+    """Of a training split."""
+
+    def of_step(self, pictures: Tensor) -> Tensor:
+        """Augmented, where this is a training split."""
+        if self.augmentation is None:
+            return self.middle(pictures)
+        return self.augmentation.blank(self.normalize(self.augmentation.crop(pictures)))
+
+    def middle(self, pictures: Tensor) -> Tensor:
+        """As an evaluation sees them."""
+        top, left = ((side - self.size) // 2 for side in pictures.shape[2:])
+        return self.normalize(pictures[:, :, top : top + self.size, left : left + self.size])
+
+
+@dataclass(frozen=True)
 class ResizedCrops:
     """A part of a picture of random size and shape, as torchvision's RandomResizedCrop takes one.
 
@@ -130,9 +151,3 @@ def resized_crop(
     w, h = min(width, round(height * ratio)), min(height, round(width * ratio))
     x, y = (width - w) // 2, (height - h) // 2
     return x, y, x + w, y + h
-
-
-def center(pictures: Tensor, size: int) -> Tensor:
-    """The middle of pictures, which an evaluation sees."""
-    top, left = ((side - size) // 2 for side in pictures.shape[2:])
-    return pictures[:, :, top : top + size, left : left + size]

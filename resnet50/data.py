@@ -17,12 +17,11 @@ from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches, LabeledImages, Turns, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
-from kharness.training.datasets._files import IdxArray
-from kharness.training.datasets._pictures import PictureSet
+from kharness.training.datasets._pictures import Bytes, PictureSet
 from kharness.training.datasets.imagefolder import FolderPart, PictureFolder
 from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
-from resnet50.augmentation import Augmentation, Normalization, ResizedCrops, center
+from resnet50.augmentation import Augmentation, Normalization, PictureView, ResizedCrops
 from resnet50.folder import FolderPictures, PictureFiles
 from resnet50.needs import check_single
 
@@ -83,21 +82,17 @@ class PictureSplits:
 class HeldPictures(LabeledImages):
     """Pictures whose bytes are on the device, all of them."""
 
-    normalize: Normalization
-    size: int
-    augmentation: Augmentation | None = None
+    view: PictureView
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Augmented, where this is a training split."""
         pictures, labels = super().batch(indices)
-        if self.augmentation is None:
-            return self.normalize(center(pictures, self.size)), labels
-        return self.augmentation.blank(self.normalize(self.augmentation.crop(pictures))), labels
+        return self.view.of_step(pictures), labels
 
     def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """Without copying the bytes."""
         for pictures, labels in super().chunks(size, turns):
-            yield self.normalize(center(pictures, self.size)), labels
+            yield self.view.middle(pictures), labels
 
 
 def load_splits(options: Options, *, root: Path, device: torch.device) -> PictureSplits:
@@ -124,10 +119,11 @@ def _held(
     images, labels = _pictures(found.train_images, size, device), _labels(found.train_labels, device)
     test = _pictures(found.test_images, size, device)
     kept, held_out = _split(len(labels), options, device)
+    view = PictureView(normalize, size)
     return PictureSplits(
-        train=HeldPictures(images[kept], labels[kept], normalize, size, augmentation),
-        validation=HeldPictures(images[held_out], labels[held_out], normalize, size),
-        test=HeldPictures(test, _labels(found.test_labels, device), normalize, size),
+        train=HeldPictures(images[kept], labels[kept], PictureView(normalize, size, augmentation)),
+        validation=HeldPictures(images[held_out], labels[held_out], view),
+        test=HeldPictures(test, _labels(found.test_labels, device), view),
         classes=found.classes,
         sha256=found.sha256,
         augmentation=augmentation,
@@ -149,12 +145,10 @@ def _in_files(
         cropped = crops if augmented else None
         return FolderPictures(
             PictureFiles(part, numbers, side=size if cropped else round(size * WHOLE), crops=cropped),
-            normalize,
-            size=size,
+            PictureView(normalize, size, augmented),
             device=device,
             readers=options.RESNET50_READERS,
             ahead=options.RESNET50_READ_AHEAD,
-            augmentation=augmented,
         )
 
     return PictureSplits(
@@ -180,10 +174,9 @@ def _split(count: int, options: Options, device: torch.device) -> tuple[Tensor, 
     return kept.nonzero().flatten(), held_out
 
 
-def _pictures(idx: IdxArray, size: int, device: torch.device) -> Tensor:
+def _pictures(found: Bytes, size: int, device: torch.device) -> Tensor:
     """(n, 1 or 3, height, width), with a black border where they are smaller than `size`."""
-    pictures = torch.from_numpy(np.frombuffer(idx.data, dtype=np.uint8).copy()).to(device)
-    pictures = pictures.reshape(idx.shape)
+    pictures = torch.from_numpy(found.copy()).to(device)
     pictures = pictures.unsqueeze(1) if pictures.ndim == 3 else pictures
     missing = [max(0, size - side) for side in pictures.shape[2:]]
     if max(missing) * 2 > size:
@@ -195,5 +188,5 @@ def _pictures(idx: IdxArray, size: int, device: torch.device) -> Tensor:
     return F.pad(pictures, (left, missing[1] - left, above, missing[0] - above))
 
 
-def _labels(idx: IdxArray, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.frombuffer(idx.data, dtype=np.uint8).astype(np.int64)).to(device)
+def _labels(found: Bytes, device: torch.device) -> Tensor:
+    return torch.from_numpy(found.astype(np.int64)).to(device)

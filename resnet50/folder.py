@@ -20,7 +20,7 @@ from kharness.training.data import Batches, Turns
 from kharness.training.datasets.imagefolder import FolderPart
 from kharness.training.errors import DatasetError
 from monitoring.host.libc import ending_with
-from resnet50.augmentation import Augmentation, Box, Normalization, ResizedCrops, center
+from resnet50.augmentation import Box, PictureView, ResizedCrops
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,14 @@ class FolderPictures:
     def __init__(
         self,
         files: PictureFiles,
-        normalize: Normalization,
+        view: PictureView,
         *,
-        size: int,
         device: torch.device,
         readers: int,
         ahead: int,
-        augmentation: Augmentation | None = None,
     ) -> None:
         """`readers` processes decode up to `ahead` batches each; with 0 the training does it itself."""
-        self._files, self._normalize, self._size, self._device = files, normalize, size, device
-        self._augmentation = augmentation
+        self._files, self._view, self._device = files, view, device
         # A generator that knew this object would keep its workers alive until cycles are collected.
         self._read = partial(decoded, files, readers=readers, ahead=ahead)
         self._batches: Batches | None = None
@@ -113,17 +110,14 @@ class FolderPictures:
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Augmented, where this is a training split; DatasetError for a file that cannot be decoded."""
-        found = self._next(indices)
-        pictures, labels = self._on_device(found)
-        if self._augmentation is None:
-            return self._normalize(center(pictures, self._size)), labels
-        return self._augmentation.blank(self._normalize(self._augmentation.crop(pictures))), labels
+        pictures, labels = self._on_device(self._next(indices))
+        return self._view.of_step(pictures), labels
 
     def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, read ahead by workers of their own."""
         for found in self._read((0, part) for part in turns(torch.arange(len(self)).split(size))):
             pictures, labels = self._on_device(found)
-            yield self._normalize(center(pictures, self._size)), labels
+            yield self._view.middle(pictures), labels
 
     def _next(self, indices: Tensor) -> Decoded:
         """The pictures of the indices: the next of the batches to come, or a part of it."""

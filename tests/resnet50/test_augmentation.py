@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kharness.training.data import Batches
 from kharness.training.distributed.world import World
-from resnet50.augmentation import Augmentation, Normalization, ResizedCrops, center, resized_crop
+from resnet50.augmentation import Augmentation, Normalization, PictureView, ResizedCrops, resized_crop
 
 CPU = torch.device("cpu")
 
@@ -83,8 +83,10 @@ def test_bytes_become_normal_numbers_in_three_channels() -> None:
 
 
 def test_an_evaluation_sees_the_middle() -> None:
-    picture = torch.arange(48).reshape(1, 1, 6, 8)
-    assert torch.equal(center(picture, 4), picture[:, :, 1:5, 2:6])
+    picture = torch.arange(48, dtype=torch.uint8).reshape(1, 1, 6, 8)
+    normalize = Normalization.of((0.5,), (0.25,), CPU)
+    middle = picture[:, :, 1:5, 2:6]
+    assert torch.equal(PictureView(normalize, 4).of_step(picture), normalize(middle))
 
 
 def test_a_resized_crop_is_torchvisions_for_the_same_random_numbers() -> None:
@@ -129,9 +131,7 @@ def test_processes_that_share_batches_draw_what_one_would() -> None:
     pictures = torch.randint(0, 256, (11, 3, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
 
     def seen(world: World, micro_batch: int = 7) -> tuple[list[Tensor], Tensor]:
-        batches = Batches(11, 7, seed=1, device=CPU)
-        if world.size > 1:
-            batches.share(world.own_part)
+        batches = Batches(11, 7, seed=1, device=CPU, world=world)
         augment = augmentation(padding=2, flip=True, cutout=3, seed=1)
         augment.follow(batches)
         of_epoch = [

@@ -20,7 +20,7 @@ from torch import Tensor
 from kharness.training.data import Batches
 from kharness.training.datasets.imagefolder import Options, load
 from kharness.training.errors import DatasetError
-from resnet50.augmentation import Augmentation, Normalization, ResizedCrops
+from resnet50.augmentation import Augmentation, Normalization, PictureView, ResizedCrops
 from resnet50.folder import FolderPictures, PictureFiles, resized, square
 
 from ..processes import is_gone
@@ -50,12 +50,10 @@ def pictures(
     augmentation = Augmentation(size=16, padding=0, flip=True, cutout=4, seed=1, device=CPU)
     return FolderPictures(
         PictureFiles(part, torch.arange(len(part.names)), side=16 if crops else SIDE, crops=crops),
-        Normalization.of((0.0,), (1.0,), CPU),
-        size=16,
+        PictureView(Normalization.of((0.0,), (1.0,), CPU), 16, augmentation if augmented else None),
         device=CPU,
         readers=readers,
         ahead=2,
-        augmentation=augmentation if augmented else None,
     )
 
 

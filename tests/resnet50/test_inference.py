@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kharness.training.inference.predictions import LINE, TILE, measure, sheet
-from resnet50.augmentation import Normalization
+from resnet50.augmentation import Normalization, PictureView
 from resnet50.data import HeldPictures
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def split(count: int) -> HeldPictures:
     images[1::2] = 255
     labels = torch.arange(count) % 2
     labels[::4] = 1
-    return HeldPictures(images, labels, NORMALIZE, 4)
+    return HeldPictures(images, labels, PictureView(NORMALIZE, 4))
 
 
 def test_accuracy_and_latency_of_a_batch_size() -> None:
@@ -47,7 +47,7 @@ def test_accuracy_is_of_the_same_pictures_for_every_batch_size() -> None:
     labels = torch.zeros(1100, dtype=torch.int64)
     labels[:30] = 1
     labels[1000:] = 1
-    pictures = HeldPictures(images, labels, NORMALIZE, 4)
+    pictures = HeldPictures(images, labels, PictureView(NORMALIZE, 4))
     found = [measure(Brightness(), pictures, size)[f"batch_{size}_accuracy"] for size in (1, 8, 64)]
     assert found == [0.97, 0.97, 0.97]
 

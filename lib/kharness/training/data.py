@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kharness.training.distributed.world import ALONE, World
 from kharness.training.needs import check_batch, held_out, steps_per_epoch
 from kharness.training.seeds import derived_seed
 
@@ -49,7 +50,15 @@ class Batches:
     checkpoint needs. The last batch of an epoch may be smaller, so that every sample is seen.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, *, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
         check_batch(batch_size, num_samples)
         self.num_samples = num_samples
         self.batch_size = batch_size
@@ -62,31 +71,11 @@ class Batches:
         """Where the indices are."""
         self.upcoming: Callable[[Tensor], None] | None = None
         """Called with each batch while the one before it is taken; not with the first of an epoch."""
-        self.part: Callable[[Tensor], Tensor] = lambda batch: batch
-        """Returns this process's part of a batch."""
-        self.is_shared = False
-        """Whether several processes share each batch."""
-        self.of_main: Callable[[Any], Any] | None = None
-        """Broadcasts a value of the main process to all."""
-        self.is_main = True
-        """Whether this is the main process."""
+        self.world = world
+        """The processes that share each batch."""
         self.num_taken = 0
         """Samples of the batch that was taken last, of all processes."""
         self._seed = seed
-
-    def share(
-        self,
-        part: Callable[[Tensor], Tensor],
-        *,
-        of_main: Callable[[Any], Any] | None = None,
-        is_main: bool = True,
-    ) -> None:
-        """Give this process a `part` of each batch, as one of several.
-
-        `of_main` broadcasts a value of the main process to all.
-        """
-        self.part, self.is_shared = part, True
-        self.of_main, self.is_main = of_main, is_main
 
     @property
     def taken(self) -> int:
@@ -105,7 +94,7 @@ class Batches:
         for first in range(self.position * size, self.num_samples, size):
             indices, following = order[first : first + size], order[first + size : first + 2 * size]
             if self.upcoming and len(following):
-                self.upcoming(self.part(following))
+                self.upcoming(self.world.own_part(following))
             self.position, self.num_taken = self.position + 1, len(indices)
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = self.epoch + 1, 0
@@ -122,7 +111,7 @@ class Batches:
         taken = self.taken - 1
         others.epoch, others.position = divmod(taken, self.steps_per_epoch)
         for number, batch in enumerate(others, taken):
-            yield number // self.steps_per_epoch, self.part(batch)
+            yield number // self.steps_per_epoch, self.world.own_part(batch)
 
     def of_step(self, step: int) -> Tensor:
         """The batch of a step (from 1) on the CPU, of all processes: it follows from seed, epoch and step."""
@@ -173,12 +162,12 @@ class SampleDraws:
         if (
             batches is None
             or batches.num_taken == 0
-            or (batches.num_taken == count and not batches.is_shared)
+            or (batches.num_taken == count and batches.world.size == 1)
         ):
             self._drawn = None
             return
         if batches.taken != self._taken or self._drawn is None:
-            own = batches.part(torch.arange(batches.num_taken)).tolist() or [0]
+            own = batches.world.own_part(torch.arange(batches.num_taken)).tolist() or [0]
             self._taken, self._drawn = batches.taken, []
             self._own, self._end = slice(own[0], own[0]), own[-1] + 1
         self._own = slice(self._own.stop, self._own.stop + count)
@@ -197,17 +186,15 @@ class SampleDraws:
 
     def _random(self, high: int, rows: int, count: int) -> Tensor:
         batches = self._batches
-        if not self._is_alike and batches is not None and batches.of_main is not None:
+        if not self._is_alike and batches is not None and batches.world.size > 1:
             self._is_alike = True
-            state = batches.of_main(_generator_state(self._device))
-            if not batches.is_main:
+            is_gpu = self._device.type == "cuda"
+            own = torch.cuda.get_rng_state(self._device) if is_gpu else torch.get_rng_state()
+            state = batches.world.of_main(own)
+            if not batches.world.is_main:
                 self._generator = torch.Generator(self._device)
                 self._generator.set_state(state)
         return torch.randint(high, (rows, count), generator=self._generator, device=self._device)
-
-
-def _generator_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def evenly_spaced(num_samples: int, fraction: float) -> Tensor:

@@ -226,7 +226,7 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
         training.save()
         training.run.finish(steps_done=training.step)
         check.saved(time.perf_counter() - before)
-    print(check.found())
+    print(check)
     sys.exit(0)
 
 

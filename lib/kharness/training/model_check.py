@@ -226,36 +226,63 @@ class ModelCheck(MeasuredPhases):
         """A checkpoint was written."""
         self._saved_seconds = seconds
 
-    def found(self) -> CheckedModel:
-        """All that the step has shown, of one micro-batch."""
+    def __str__(self) -> str:
+        """All that the step has shown, of one micro-batch; what was not measured has no line."""
         setup, options, batches = self.setup, self.setup.options, self.setup.batches
-        parameters, num_steps = list(setup.model.parameters()), setup.schedule.num_steps
+        parameters = list(setup.model.parameters())
+        total = sum(parameter.numel() for parameter in parameters)
+        frozen = total - sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         of_rank = math.ceil(batches.batch_size / setup.world.size)
+        flops = None if self._flops is None else round(self._flops * batches.batch_size / self._samples)
+        lines = [
+            f"parameters: {total:,}" + (f", {frozen:,} of them not trained" if frozen else ""),
+            *self._memory_lines(),
+            f"FLOPs per step: {_metric(flops)}, forward and backward",
+        ]
         step_seconds = None
         if phases := min(self._steps, key=lambda step: sum(step.values()), default=None):  # the quickest
             once = phases.get(PHASES[-1], 0.0)
             step_seconds = (sum(phases.values()) - once) * of_rank / self._samples + once
-        interval = options.EVAL_INTERVAL or batches.steps_per_epoch
-        every = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
-        between = every.steps or every.epochs * batches.steps_per_epoch
-        flops, evaluated = self._flops, self._evaluated
-        return CheckedModel(
-            parameters=sum(parameter.numel() for parameter in parameters),
-            trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-            estimated=self._estimated,
-            measured=self._measured,
-            flops=None if flops is None else round(flops * batches.batch_size / self._samples),
-            num_steps=num_steps,
-            parts=math.ceil(of_rank / self._samples),
-            step_seconds=step_seconds,
-            evaluation_seconds=evaluated and evaluated[0] * _validated(setup) / evaluated[1],
-            evaluations=math.ceil(num_steps / interval) + bool(options.EVAL_FIRST),
-            save_seconds=self._saved_seconds,
-            saves=math.ceil(num_steps / between) if between else 1,
-            most_seconds=60 * options.MAX_TIME or math.inf,
-            peak=self._peak(),
-            is_gpu=setup.device.is_gpu,
-        )
+            num_parts = math.ceil(of_rank / self._samples)
+            parts = f", {num_parts} micro-batches" if num_parts > 1 else ""
+            rate = f", {_metric(flops / step_seconds)} FLOP/s" if flops else ""
+            lines.append(f"step: {_shown_seconds(step_seconds)}{parts}{rate}")
+        evaluation = self._evaluated and self._evaluated[0] * _validated(setup) / self._evaluated[1]
+        if evaluation is not None:
+            lines.append(f"evaluation: {_shown_seconds(evaluation)}, by its first batch")
+        if self._saved_seconds is not None:
+            lines.append(f"checkpoint: {_shown_seconds(self._saved_seconds)}")
+        if step_seconds is not None:
+            num_steps = setup.schedule.num_steps
+            evaluations = math.ceil(num_steps / (options.EVAL_INTERVAL or batches.steps_per_epoch))
+            evaluations += bool(options.EVAL_FIRST)
+            every = Every.checkpoints(options.CHECKPOINT_EVERY, options.CHECKPOINT_UNIT)
+            between = every.steps or every.epochs * batches.steps_per_epoch
+            saves = math.ceil(num_steps / between) if between else 1
+            # Without tests, samples and start-up.
+            seconds = num_steps * step_seconds
+            seconds += evaluations * (evaluation or 0) + saves * (self._saved_seconds or 0)
+            lines.append(
+                f"expected: {_shown_seconds(min(seconds, 60 * options.MAX_TIME or math.inf))} for "
+                f"{counted(num_steps, 'step')}, {counted(evaluations, 'evaluation')} and "
+                f"{counted(saves, 'checkpoint')}"
+            )
+        return "\n".join(lines)
+
+    def _memory_lines(self) -> list[str]:
+        lines = [f"{'memory of a step':<18}{'estimated':>12}{'measured':>12}"]
+        for name in (*(field.name for field in fields(StepMemory)), "total"):
+            known = [getattr(memory, name, None) for memory in (self._estimated, self._measured)]
+            title = name.replace("_", " ")
+            lines.append(f"  {title:<16}" + "".join(f"{in_units(value):>12}" for value in known))
+        if self._measured is not None:
+            if self.setup.device.is_gpu:
+                of, peak = "torch on the GPU", torch.cuda.max_memory_allocated(self.setup.device.torch)
+            else:
+                of = "this process, with Python, torch and the data"
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            lines.append(f"  peak of {of}: {in_units(peak)}")
+        return lines
 
     def _end_step(self) -> None:
         setup = self.setup
@@ -280,7 +307,7 @@ class ModelCheck(MeasuredPhases):
         whole, free = self._estimated.total, self._free(self.setup.device.torch)
         needed = whole and whole - self._estimated.weights
         if needed and free is not None and needed > free:
-            print(self.found())
+            print(self)
             lower = "MICRO_BATCH_SIZE" if _has_parts(self.setup) else "BATCH_SIZE"
             raise OutOfMemoryError(
                 f"a step needs about {in_units(needed)} besides the weights; "
@@ -296,82 +323,10 @@ class ModelCheck(MeasuredPhases):
             self._evaluated = self._now() - self._mark, num_samples(inputs, named)
             raise EnoughMeasured
 
-    def _peak(self) -> int:
-        """The most bytes so far: of torch on a GPU, of this process on a CPU."""
-        if self.setup.device.is_gpu:
-            return torch.cuda.max_memory_allocated(self.setup.device.torch)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
 
 def _has_parts(setup: Setup[Any]) -> bool:
     """Whether a step goes through the model in micro-batches."""
     return bool(setup.options.MICRO_BATCH_SIZE)
-
-
-@dataclass(frozen=True)
-class CheckedModel:
-    """Sizes in bytes, times in seconds; None for what was not measured."""
-
-    parameters: int
-    trained: int
-    """Number of parameters with a gradient."""
-    estimated: StepMemory
-    measured: StepMemory | None
-    flops: int | None
-    """FLOPs of the forward and backward passes of a step, on all ranks."""
-    num_steps: int
-    parts: int
-    """Micro-batches per step and rank."""
-    step_seconds: float | None
-    evaluation_seconds: float | None
-    evaluations: int
-    save_seconds: float | None
-    saves: int
-    most_seconds: float
-    """MAX_TIME; infinite without."""
-    peak: int
-    is_gpu: bool
-
-    @property
-    def expected_seconds(self) -> float | None:
-        """Expected seconds of the planned training, without its tests, samples and start-up."""
-        if self.step_seconds is None:
-            return None
-        others = self.evaluations * (self.evaluation_seconds or 0) + self.saves * (self.save_seconds or 0)
-        return min(self.num_steps * self.step_seconds + others, self.most_seconds)
-
-    def __str__(self) -> str:
-        frozen = self.parameters - self.trained
-        lines = [
-            f"parameters: {self.parameters:,}" + (f", {frozen:,} of them not trained" if frozen else ""),
-            *self._memory_lines(),
-            f"FLOPs per step: {_metric(self.flops)}, forward and backward",
-        ]
-        if self.step_seconds is not None:
-            parts = f", {self.parts} micro-batches" if self.parts > 1 else ""
-            rate = f", {_metric(self.flops / self.step_seconds)} FLOP/s" if self.flops else ""
-            lines.append(f"step: {_shown_seconds(self.step_seconds)}{parts}{rate}")
-        if self.evaluation_seconds is not None:
-            lines.append(f"evaluation: {_shown_seconds(self.evaluation_seconds)}, by its first batch")
-        if self.save_seconds is not None:
-            lines.append(f"checkpoint: {_shown_seconds(self.save_seconds)}")
-        if self.expected_seconds is not None:
-            lines.append(
-                f"expected: {_shown_seconds(self.expected_seconds)} for {counted(self.num_steps, 'step')}, "
-                f"{counted(self.evaluations, 'evaluation')} and {counted(self.saves, 'checkpoint')}"
-            )
-        return "\n".join(lines)
-
-    def _memory_lines(self) -> list[str]:
-        rows = [(field.name.replace("_", " "), field.name) for field in fields(StepMemory)]
-        lines = [f"{'memory of a step':<18}{'estimated':>12}{'measured':>12}"]
-        for title, name in [*rows, ("total", "total")]:
-            known = [getattr(memory, name, None) for memory in (self.estimated, self.measured)]
-            lines.append(f"  {title:<16}" + "".join(f"{in_units(value):>12}" for value in known))
-        if self.measured is not None:
-            of = "torch on the GPU" if self.is_gpu else "this process, with Python, torch and the data"
-            lines.append(f"  peak of {of}: {in_units(self.peak)}")
-        return lines
 
 
 def in_units(num_bytes: int | None) -> str:

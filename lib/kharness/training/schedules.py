@@ -100,26 +100,30 @@ class OptionSchedules:
     def __init__(self, text: str, optimizer: torch.optim.Optimizer, *, num_steps: int) -> None:
         """TrainingError for a text that is none, or an option that the optimizer does not have."""
         self._optimizer = optimizer
-        self._schedules = [_option_schedule(word, num_steps) for word in text.split()]
-        # Taken once: a weight decay that a schedule has moved to 0 would look like that of a norm or bias.
-        self._decaying = [bool(group.get("weight_decay")) for group in optimizer.param_groups]
-        for schedule in self._schedules:
-            if not any(map(self._has(schedule.name), range(len(optimizer.param_groups)))):
-                own = [
-                    name for name in _OPTION_NAMES if any(map(self._has(name), range(len(self._decaying))))
-                ]
+        # The groups that have each option, looked for once: a weight decay that a schedule has moved to 0
+        # would look like that of a norm or bias, which has none that could move.
+        places = {
+            name: [place for place, group in enumerate(optimizer.param_groups) if _has(group, name)]
+            for name in _OPTION_NAMES
+        }
+        self._moved: list[tuple[OptionSchedule, list[int]]] = []
+        for word in text.split():
+            schedule = _option_schedule(word, num_steps)
+            if not places[schedule.name]:
+                own = [name for name, found in places.items() if found]
                 raise TrainingError(
                     f"SCHEDULE_OPTIONS: this optimizer has no {schedule.name} that could move",
                     hint=f"it has: {', '.join(own) or 'none of ' + ', '.join(_OPTION_NAMES)}",
                 )
+            self._moved.append((schedule, places[schedule.name]))
 
     def set(self, step: int) -> dict[str, float]:
         """Give the optimizer the values of a step, and return them."""
-        values = {schedule.name: schedule(step) for schedule in self._schedules}
-        for name, value in values.items():
-            for place, group in enumerate(self._optimizer.param_groups):
-                if not self._has(name)(place):
-                    continue
+        values = {}
+        for schedule, places in self._moved:
+            name, value = schedule.name, schedule(step)
+            values[name] = value
+            for group in (self._optimizer.param_groups[place] for place in places):
                 if name.startswith("beta"):
                     betas = list(group["betas"])
                     betas[int(name[-1]) - 1] = value
@@ -128,16 +132,12 @@ class OptionSchedules:
                     group[name] = value
         return values
 
-    def _has(self, name: str) -> Callable[[int], bool]:
-        """Whether a group, by its place, has the option; norms and biases have no decay that could move."""
 
-        def has(place: int) -> bool:
-            group = self._optimizer.param_groups[place]
-            if name.startswith("beta"):
-                return "betas" in group
-            return name in group and (name != "weight_decay" or self._decaying[place])
-
-        return has
+def _has(group: dict[str, Any], name: str) -> bool:
+    """Whether a group has an option that can move."""
+    if name.startswith("beta"):
+        return "betas" in group
+    return name in group and (name != "weight_decay" or bool(group[name]))
 
 
 def _option_schedule(word: str, num_steps: int) -> OptionSchedule:

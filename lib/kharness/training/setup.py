@@ -125,9 +125,9 @@ class Setup(Generic[DataT]):
             share_model(model, world, device, bf16=bf16)
         else:
             model.to(device)
-        self.batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device)
-        if world.size > 1:
-            self.batches.share(world.own_part, of_main=world.of_main, is_main=world.is_main)
+        self.batches = Batches(
+            data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device, world=world
+        )
         self.tokens_per_sample: int | None = getattr(data, "tokens_per_sample", None)
         """None of data without it: only text has sequences of one length."""
         num_steps = planned_steps(

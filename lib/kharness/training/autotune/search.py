@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,15 +222,20 @@ def agreed(options: Options, world: World) -> Options:
 
 
 def _precision(options: Options, world: World) -> Search[Options, Options]:
-    others = _timed_values(options, world, compile="n")
-    found = yield from quicker(
-        options.with_values({"AMP": "bf16", **others}),
-        options.with_values({"AMP": "none", **others}),
-        samples=samples_of_rank(options.BATCH_SIZE, world.size),
-        most_seconds=_most_seconds(options),
-        names=("bf16", "none"),
-    )
+    timed = _timed_values(options, world)
+    values = [{"AMP": name, **timed} for name in ("bf16", "none")]
+    found = yield from _quicker(options, world, values, ("bf16", "none"))
     return _noted(options, "AMP", found) if found else options
+
+
+def _quicker(
+    options: Options, world: World, values: Sequence[Mapping[str, str]], names: tuple[str, str]
+) -> Search[Options, Choice | None]:
+    """The quicker of the options with these values in addition, by its name."""
+    usual, other = map(options.with_values, values)
+    samples = samples_of_rank(options.BATCH_SIZE, world.size)
+    most_seconds = 60 * options.MAX_TIME or math.inf
+    return quicker(usual, other, samples=samples, most_seconds=most_seconds, names=names)
 
 
 def _bf16_choice(device: str) -> Choice:
@@ -244,13 +249,8 @@ def _bf16_choice(device: str) -> Choice:
 
 
 def _compilation(options: Options, world: World) -> Search[Options, Options]:
-    found = yield from quicker(
-        options.with_values(_timed_values(options, world, compile="n")),
-        options.with_values(_timed_values(options, world, compile="y")),
-        samples=samples_of_rank(options.BATCH_SIZE, world.size),
-        most_seconds=_most_seconds(options),
-        names=("n", "y"),
-    )
+    timed = _timed_values(options, world)
+    found = yield from _quicker(options, world, [{**timed, "COMPILE": name} for name in "ny"], ("n", "y"))
     return _noted(options, "COMPILE", found or Choice("n", "no step of a trial was possible"))
 
 
@@ -269,18 +269,14 @@ def _micro_batch(options: Options, world: World) -> Search[Options, Options]:
     return _noted(options, "MICRO_BATCH_SIZE", found)
 
 
-def _timed_values(options: Options, world: World, *, compile: str) -> Mapping[str, str]:
+def _timed_values(options: Options, world: World) -> Mapping[str, str]:
     """Return the other values of a timed trial, so that nothing is left to trials."""
-    values = {"COMPILE_AUTO": "n", "COMPILE": compile} if "COMPILE" in options.undecided() else {}
+    values = {"COMPILE_AUTO": "n", "COMPILE": "n"} if "COMPILE" in options.undecided() else {}
     if "MICRO_BATCH_SIZE" in options.undecided():
         batch = samples_of_rank(options.BATCH_SIZE, world.size)
         size = max(size for size in range(1, min(batch, TIMED_SAMPLES) + 1) if batch % size == 0)
         values |= {"BATCH_SIZE_AUTO": "n", "MICRO_BATCH_SIZE": str(size)}
     return values
-
-
-def _most_seconds(options: Options) -> float:
-    return 60 * options.MAX_TIME or math.inf
 
 
 def _noted(options: Options, name: str, choice: Choice) -> Options:

@@ -59,13 +59,13 @@ def manifest_of(name: str, config: Mapping[str, Any], root: Path) -> Any:
 def check_tokenizer(name: str, config: Mapping[str, Any], root: Path, *, text: str) -> None:
     """DatasetError where `text` cannot be made tokens here, of those that the text `name` was prepared in."""
     # not above: only text has tokens
-    from kharness.training.datasets._texts import check_text_tokenizer, text_options
+    from kharness.training.datasets._texts import text_options, text_tokenizer
 
     options = DATASETS.options(name, config)
     if (manifest := manifest_of(name, config, root)) is None:
         load_dataset(name, config, root).open_tokenizer().encode(text)
         return
-    check_text_tokenizer(manifest, text_options(options), root, text=text)
+    text_tokenizer(manifest, text_options(options), root).encode(text)
 
 
 def check_dataset(name: str, config: Mapping[str, Any], root: Path) -> None:

@@ -163,14 +163,15 @@ class Cifar:
         return pictures, rows[:, self.label_bytes - 1]
 
     def _from_pickle(self, path: Path, content: bytes) -> tuple[Bytes, Bytes]:
-        found = unpickled(path, content)
+        found, nothing = unpickled(path, content), np.empty(0, np.uint8)
         pictures, labels = found.get(b"data"), found.get(self.label_key)
-        if not isinstance(pictures, np.ndarray) or pictures.dtype != np.uint8:
-            pictures = np.empty(0, np.uint8)
+        if not isinstance(pictures, np.ndarray) or not isinstance(labels, list):
+            return nothing, nothing
+        pictures = pictures if pictures.dtype == np.uint8 else nothing
         try:
-            return pictures, np.frombuffer(bytes(labels if isinstance(labels, list) else ()), np.uint8)
+            return pictures, np.frombuffer(bytes(labels), np.uint8)
         except (TypeError, ValueError):  # labels that are no small numbers
-            return pictures, np.empty(0, np.uint8)
+            return pictures, nothing
 
     def _names(self, folder: Path, is_binary: bool) -> tuple[str, ...]:
         if is_binary:

@@ -64,8 +64,18 @@ class PreparedText(Generic[OptionsT]):
         return self.find(options, root)[1]
 
     def load(self, options: OptionsT, root: Path) -> TokenSplits:
-        """The tokens; DatasetError if they are missing or damaged."""
-        return load_tokens(*self.find(options, root), text_options(options), root)
+        """The tokens, memory-mapped; verified at the first use. DatasetError if missing or damaged."""
+        folder, manifest = self.find(options, root)
+        check_intact(folder, manifest, say=print)
+        train, validation = (TokenStream.mapped(folder, manifest.splits[split]) for split in SPLITS)
+        return TokenSplits(
+            train,
+            validation,
+            partial(text_tokenizer, manifest, text_options(options), root),
+            vocabulary=manifest.tokenizer["vocabulary"],
+            tokenizer_sha256=manifest.tokenizer["sha256"],
+            sha256=manifest.sha256,
+        )
 
 
 def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Say) -> Path:
@@ -135,11 +145,6 @@ def text_tokenizer(manifest: Manifest, options: TextOptions, root: Path) -> Toke
     return from_description(manifest.tokenizer, vocabulary=_vocabulary(options, root))
 
 
-def check_text_tokenizer(manifest: Manifest, options: TextOptions, root: Path, *, text: str) -> None:
-    """DatasetError where prepared tokens cannot be made text again here, or `text` not such tokens."""
-    text_tokenizer(manifest, options, root).encode(text)
-
-
 def find_text(
     name: str, options: TextOptions, root: Path, *, place: Path | None = None
 ) -> tuple[Path, Manifest]:
@@ -161,20 +166,6 @@ def find_tokens(name: str, options: TextOptions, root: Path) -> tuple[Path, Mani
     folders = [_folder(name, tokenizer, options, root) for tokenizer in names]
     folder = next((found for found in folders if (found / MANIFEST).exists()), folders[0])
     return folder, Manifest.read(folder)
-
-
-def load_tokens(folder: Path, manifest: Manifest, options: TextOptions, root: Path) -> TokenSplits:
-    """Memory-mapped, verified at the first use; DatasetError if a shard is damaged."""
-    check_intact(folder, manifest, say=print)
-    train, validation = (TokenStream.mapped(folder, manifest.splits[split]) for split in SPLITS)
-    return TokenSplits(
-        train,
-        validation,
-        partial(text_tokenizer, manifest, options, root),
-        vocabulary=manifest.tokenizer["vocabulary"],
-        tokenizer_sha256=manifest.tokenizer["sha256"],
-        sha256=manifest.sha256,
-    )
 
 
 def _prepared(

@@ -25,8 +25,6 @@ from monitoring.telemetry.device_pool import POOL
 if TYPE_CHECKING:
     import torch
 
-NO_GPU = "it needs a GPU, and DEVICE is cpu"
-
 # Rows and columns of the matrices that a GPU is loaded with, and how long.
 SIZE = 8192
 PRODUCTS = 30
@@ -81,8 +79,6 @@ def machine(folder: Path, device: str) -> str:
 
 def equal(folder: Path, device: str) -> str:
     """Our samples beside nvidia-smi's, asked before and after them."""
-    if device == "cpu":
-        raise StepSkipped(NO_GPU)
     sampler = _sampler()
     sampler.sample()  # the first one fills in what is a mean over some time
     before = asked_of_nvidia_smi()
@@ -148,8 +144,6 @@ def sampler(folder: Path, device: str) -> str:
 
 def peak(folder: Path, device: str) -> str:
     """How fast matrices are multiplied beside the table of peaks, which MFU goes by."""
-    if device == "cpu":
-        raise StepSkipped(NO_GPU)
     import torch
 
     from kharness.training.determinism import set_tf32
@@ -172,8 +166,6 @@ def peak(folder: Path, device: str) -> str:
 
 def energy(folder: Path, device: str) -> str:
     """The counter of energy beside the power that was sampled, of a GPU that multiplies matrices."""
-    if device == "cpu":
-        raise StepSkipped(NO_GPU)
     import torch
 
     source, over = _sampler(), threading.Event()

@@ -11,11 +11,11 @@ MINUTES = 40.0
 STEPS = (
     # alive, and equal to nvidia-smi
     Step("machine", 60, devices.machine),
-    Step("equal", 30, devices.equal),
+    Step("equal", 30, devices.equal, needs_gpu=True),
     Step("sampler", 60, devices.sampler),
     # numbers right
-    Step("peak", 60, devices.peak),
-    Step("energy", 60, devices.energy),
+    Step("peak", 60, devices.peak, needs_gpu=True),
+    Step("energy", 60, devices.energy, needs_gpu=True),
     Step("bits", 240, trainings.bits),
     # fast
     Step("waits", 180, trainings.waits),

@@ -47,6 +47,7 @@ class Step:
     """Seconds."""
     run: Callable[[Path, str], str]
     """Takes a folder and the device (`cuda`, `cpu`), prints what it finds, and returns the gist of it."""
+    needs_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def run_one(step: Step, folder: Path, device: str) -> int:
     """The step, in this process; returns its exit code, and leaves in a file what it says."""
     said, code = "", 0
     try:
+        if step.needs_gpu and device == "cpu":
+            raise StepSkipped("it needs a GPU, and DEVICE is cpu")
         said = step.run(folder, device)
     except StepSkipped as reason:
         said, code = str(reason), EXIT_SKIPPED

@@ -6,8 +6,6 @@ The update is torch.optim.AdamW's. What makes it AdamWPrune is PRUNING=state, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
@@ -15,10 +13,7 @@ from kharness.training.optimizers import adamw
 
 CITED = ("loshchilov2019",)
 
-
-@dataclass(frozen=True)
-class Options(adamw.Options):
-    """Those of AdamW; how it prunes is given by PRUNING_…."""
+Options = adamw.Options
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

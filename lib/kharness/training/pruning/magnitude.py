@@ -11,9 +11,7 @@ from kharness.training.pruning._options import PruningOptions
 
 CITED = ("han2015",)
 
-
-class Options(PruningOptions):
-    """Nothing beyond when and how much."""
+Options = PruningOptions
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:

@@ -19,9 +19,7 @@ from kharness.training.pruning._options import PruningOptions
 
 CITED = ("sanh2020",)
 
-
-class Options(PruningOptions):
-    """Nothing beyond when and how much."""
+Options = PruningOptions
 
 
 def remember(weight: Tensor) -> dict[str, Tensor]:

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from kharness.training.pruning._options import PruningOptions
 
-
-class Options(PruningOptions):
-    """Nothing beyond when and how much."""
+Options = PruningOptions
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:

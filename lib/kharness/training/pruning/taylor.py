@@ -21,9 +21,7 @@ from kharness.training.pruning._options import PruningOptions
 # What torch's optimizers call the running mean of the gradient.
 _MEAN_GRADIENT = ("exp_avg", "momentum_buffer")
 
-
-class Options(PruningOptions):
-    """Nothing beyond when and how much."""
+Options = PruningOptions
 
 
 def check(optimizer: Optimizer) -> None:

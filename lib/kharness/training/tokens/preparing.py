@@ -79,10 +79,10 @@ def prepare(
     try:
         manifest = _complete(building, requested, tokenizer)
         if manifest is None:
-            work = _Preparation.begin(building, source, tokenizer, requested, sizes or Sizes())
+            work = _Preparation(building, source, tokenizer, requested, sizes or Sizes())
             if work.position:
                 say(f"{folder}: continuing after {work.count:,} tokens")
-            manifest = work.run(source, tokenizer, say=lambda line: say(f"{folder}: {line}"))
+            manifest = work.run(say=lambda line: say(f"{folder}: {line}"))
             manifest = replace(manifest, source={**manifest.source, **(origin or {})})
             manifest.write(building)
         _publish(building, manifest, folder)
@@ -120,49 +120,44 @@ def _publish(building: Path, manifest: Manifest, folder: Path) -> None:
 class _Preparation:
     """One under way: what is on disk for certain, and what has been written since."""
 
-    def __init__(self, building: Path, identity: Mapping[str, Any], sizes: Sizes) -> None:
-        self.position: Position = ()
-        self._building, self._identity, self._sizes = building, identity, sizes
-        self._splits = {name: _SplitWriter(building, name, sizes.shard) for name in SPLITS}
-        self._saved = 0
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         building: Path,
         source: TextSource,
         tokenizer: Tokenizer,
         requested: Mapping[str, Any],
         sizes: Sizes,
-    ) -> _Preparation:
+    ) -> None:
         """Continue the progress of a killed one, if that was to make the same; else from the beginning."""
-        identity = {
+        self.position: Position = ()
+        self._building, self._source, self._tokenizer, self._sizes = building, source, tokenizer, sizes
+        self._identity: dict[str, Any] = {
             "format": FORMAT,
             "requested": dict(requested),
             "source": dict(source.described()),
             "tokenizer": tokenizer.described(),
             "sizes": asdict(sizes),
         }
-        work = cls(building, identity, sizes)
+        self._splits = {name: _SplitWriter(building, name, sizes.shard) for name in SPLITS}
         progress = read_json(building / PROGRESS)
-        if progress is None or progress["identity"] != json.loads(json.dumps(identity)):
+        if progress is None or progress["identity"] != json.loads(json.dumps(self._identity)):
             shutil.rmtree(building, ignore_errors=True)
             building.mkdir(parents=True)
         else:
-            work.position = tuple(progress["position"])
-            for name, writer in work._splits.items():
+            self.position = tuple(progress["position"])
+            for name, writer in self._splits.items():
                 writer.restore([Shard(**shard) for shard in progress["splits"][name]])
-            work._saved = work.count
-        return work
+        self._saved = self.count
 
     @property
     def count(self) -> int:
         """Tokens of all splits."""
         return sum(writer.count for writer in self._splits.values())
 
-    def run(self, source: TextSource, tokenizer: Tokenizer, *, say: Callable[[str], None]) -> Manifest:
+    def run(self, *, say: Callable[[str], None]) -> Manifest:
+        tokenizer = self._tokenizer
         try:
-            wanted = iter(()) if self._is_enough else source.pieces(self.position)
+            wanted = iter(()) if self._is_enough else self._source.pieces(self.position)
             for piece, tokens in _encoded(wanted, tokenizer):
                 self._splits[piece.split].add(tokens)
                 if piece.ends_document and tokenizer.end_of_document is not None:

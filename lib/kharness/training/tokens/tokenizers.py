@@ -9,11 +9,12 @@ import base64
 import gzip
 import hashlib
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,37 +29,42 @@ MOST_TOKENS = 1 << 16
 NUL = "\0"
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """One way to write text as tokens."""
 
-    @property
-    def name(self) -> str:
-        """`bytes`, `chars` or `gpt2`."""
+    name: str
+    """`bytes`, `chars` or `gpt2`."""
 
     @property
+    @abstractmethod
     def vocabulary(self) -> int:
         """Every token is below it."""
 
     @property
+    @abstractmethod
     def sha256(self) -> str:
         """Which tokenizer this is."""
 
     @property
+    @abstractmethod
     def end_of_document(self) -> int | None:
         """The token between two documents; None where it writes single texts only."""
 
+    @abstractmethod
     def encode(self, text: str) -> npt.NDArray[np.uint16]:
         """The tokens of a text, in which nothing is special."""
 
+    @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; a replacement character for bytes that are no UTF-8."""
 
     def described(self) -> dict[str, Any]:
         """Return the JSON description from which `from_description` builds it again."""
+        return {"name": self.name, "vocabulary": self.vocabulary, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
-class ByteTokenizer:
+class ByteTokenizer(Tokenizer):
     """The bytes of UTF-8."""
 
     name: str = "bytes"
@@ -75,12 +81,9 @@ class ByteTokenizer:
     def decode(self, tokens: Iterable[int]) -> str:
         return bytes(tokens).decode(errors="replace")
 
-    def described(self) -> dict[str, Any]:
-        return {"name": self.name, "vocabulary": self.vocabulary, "sha256": self.sha256}
-
 
 @dataclass(frozen=True)
-class CharTokenizer:
+class CharTokenizer(Tokenizer):
     """The characters of one text, in the order of their code points."""
 
     characters: str
@@ -122,12 +125,11 @@ class CharTokenizer:
         return "".join(self.characters[token] for token in tokens)
 
     def described(self) -> dict[str, Any]:
-        mine = {"name": self.name, "vocabulary": self.vocabulary, "sha256": self.sha256}
-        return {**mine, "characters": self.characters}
+        return {**super().described(), "characters": self.characters}
 
 
 @dataclass(frozen=True)
-class BpeTokenizer:
+class BpeTokenizer(Tokenizer):
     """GPT-2's byte-pair encoding, by tiktoken, from a verified vocabulary."""
 
     ranks: Mapping[bytes, int] = field(repr=False)
@@ -176,9 +178,6 @@ class BpeTokenizer:
     def decode(self, tokens: Iterable[int]) -> str:
         text: str = self._encoding.decode(list(tokens))
         return text
-
-    def described(self) -> dict[str, Any]:
-        return {"name": self.name, "vocabulary": self.vocabulary, "sha256": self.sha256}
 
 
 # Of the 50,256 ranks in tiktoken's form, which is the file that OpenAI publishes as r50k_base.tiktoken.
