@@ -97,21 +97,21 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class PictureView:
-    """What the model sees of bytes: normalized pictures, `size` high and wide."""
+    """Makes bytes what the model sees: normalized pictures, `size` high and wide."""
 
     normalize: Normalization
     size: int
     augmentation: Augmentation | None = None
-    """Of a training split."""
+    """None for what is only evaluated."""
 
     def of_step(self, pictures: Tensor) -> Tensor:
-        """Augmented, where this is a training split."""
+        """The pictures of a training step, augmented in a training split."""
         if self.augmentation is None:
             return self.middle(pictures)
         return self.augmentation.blank(self.normalize(self.augmentation.crop(pictures)))
 
     def middle(self, pictures: Tensor) -> Tensor:
-        """As an evaluation sees them."""
+        """The middle of each picture, which an evaluation sees."""
         top, left = ((side - self.size) // 2 for side in pictures.shape[2:])
         return self.normalize(pictures[:, :, top : top + self.size, left : left + self.size])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -106,59 +106,56 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Pictur
         device=device,
     )
     found: PictureSet | PictureFolder = load_dataset(options.DATASET, options.values, root)
+    normalize = Normalization.of(found.mean, found.std, device)
+    view = PictureView(normalize, options.RESNET50_IMAGE_SIZE)
+    augmented = replace(view, augmentation=augmentation)
     if isinstance(found, PictureFolder):
-        return _in_files(found, options, augmentation, device)
-    return _held(found, options, augmentation, device)
+        splits = _in_files(found, options, view, augmented, device)
+    else:
+        splits = _held(found, options, view, augmented, device)
+    return PictureSplits(*splits, found.classes, found.sha256, augmentation, normalize)
+
+
+Splits = tuple[PictureSplit, PictureSplit, PictureSplit]
+"""Training, validation and test."""
 
 
 def _held(
-    found: PictureSet, options: Options, augmentation: Augmentation, device: torch.device
-) -> PictureSplits:
-    size = options.RESNET50_IMAGE_SIZE
-    normalize = Normalization.of(found.mean, found.std, device)
-    images, labels = _pictures(found.train_images, size, device), _labels(found.train_labels, device)
-    test = _pictures(found.test_images, size, device)
+    found: PictureSet, options: Options, view: PictureView, augmented: PictureView, device: torch.device
+) -> Splits:
+    images, labels = _pictures(found.train_images, view.size, device), _labels(found.train_labels, device)
+    test = _pictures(found.test_images, view.size, device)
     kept, held_out = _split(len(labels), options, device)
-    view = PictureView(normalize, size)
-    return PictureSplits(
-        train=HeldPictures(images[kept], labels[kept], PictureView(normalize, size, augmentation)),
-        validation=HeldPictures(images[held_out], labels[held_out], view),
-        test=HeldPictures(test, _labels(found.test_labels, device), view),
-        classes=found.classes,
-        sha256=found.sha256,
-        augmentation=augmentation,
-        normalize=normalize,
+    return (
+        HeldPictures(images[kept], labels[kept], augmented),
+        HeldPictures(images[held_out], labels[held_out], view),
+        HeldPictures(test, _labels(found.test_labels, device), view),
     )
 
 
 def _in_files(
-    found: PictureFolder, options: Options, augmentation: Augmentation, device: torch.device
-) -> PictureSplits:
-    size = options.RESNET50_IMAGE_SIZE
-    normalize = Normalization.of(found.mean, found.std, device)
+    found: PictureFolder, options: Options, view: PictureView, augmented: PictureView, device: torch.device
+) -> Splits:
     kept, held_out = _split(len(found.train.names), options, torch.device("cpu"))
     crops = None
     if options.RESNET50_RESIZED_CROP:
         crops = ResizedCrops(options.SEED, options.RESNET50_RESIZED_CROP_AREA)
 
-    def pictures(part: FolderPart, numbers: Tensor, augmented: Augmentation | None) -> FolderPictures:
-        cropped = crops if augmented else None
+    def pictures(part: FolderPart, numbers: Tensor, seen: PictureView) -> FolderPictures:
+        cropped = crops if seen is augmented else None
+        side = seen.size if cropped else round(seen.size * WHOLE)
         return FolderPictures(
-            PictureFiles(part, numbers, side=size if cropped else round(size * WHOLE), crops=cropped),
-            PictureView(normalize, size, augmented),
+            PictureFiles(part, numbers, side=side, crops=cropped),
+            seen,
             device=device,
             readers=options.RESNET50_READERS,
             ahead=options.RESNET50_READ_AHEAD,
         )
 
-    return PictureSplits(
-        train=pictures(found.train, kept, augmentation),
-        validation=pictures(found.train, held_out, None),
-        test=pictures(found.test, torch.arange(len(found.test.names)), None),
-        classes=found.classes,
-        sha256=found.sha256,
-        augmentation=augmentation,
-        normalize=normalize,
+    return (
+        pictures(found.train, kept, augmented),
+        pictures(found.train, held_out, view),
+        pictures(found.test, torch.arange(len(found.test.names)), view),
     )
 
 

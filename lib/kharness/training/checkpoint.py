@@ -31,13 +31,14 @@ from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.saving.shards import (
     is_shared,
     keep_also_as,
+    link,
     read_shards,
     remove_shards,
     with_values,
     write_shards,
 )
 from monitoring.errors import is_full
-from monitoring.journal.atomic_file import create, name_beside, sync_folder
+from monitoring.journal.atomic_file import name_beside, sync_folder
 
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
@@ -287,9 +288,5 @@ def _keep_as_best(path: Path) -> None:
         keep_also_as(path, best)
         return
     temporary = name_beside(best)
-    try:
-        os.link(path, temporary)
-    except OSError:
-        with path.open("rb") as content, create(temporary) as copy:
-            shutil.copyfileobj(content, copy)
+    link(path, temporary)
     os.replace(temporary, best)

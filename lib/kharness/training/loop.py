@@ -47,9 +47,9 @@ from kharness.training.model_check import EnoughMeasured, ModelCheck
 from kharness.training.needs import check_common
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
+from kharness.training.samples_of_steps import load_weights, report, step_indices
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.checked import CheckedTraining
-from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
+from kharness.training.steps.measured import CheckedTraining, InspectedTraining
 from kharness.training.steps.training import Training
 from monitoring import Run
 from monitoring.follower import enabled_followers

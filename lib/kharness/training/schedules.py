@@ -68,8 +68,15 @@ class Schedule:
         return {name: getattr(self, name) for name in (*common, *used)}
 
     def __call__(self, step: int) -> float:
-        """The learning rate of a step."""
+        """The learning rate of a step; `cosine` and `stable` rise linearly first (Goyal et al. 2017)."""
+        if self.name in ("cosine", "stable") and step < self.warmup:
+            return self.peak * (step + 1) / self.warmup
         return _SHAPES[self.name](self, step)
+
+    @property
+    def warmup(self) -> int:
+        """Steps of the warm-up."""
+        return round(self.warmup_fraction * self.num_steps)
 
 
 @dataclass(frozen=True)
@@ -171,27 +178,21 @@ def _constant(schedule: Schedule, step: int) -> float:
 
 
 def _cosine(schedule: Schedule, step: int) -> float:
-    """Linear up to the peak, then half a cosine that would reach zero one step after the last.
+    """Half a cosine from the peak on that would reach zero one step after the last.
 
-    Loshchilov and Hutter 2017 (one cycle of SGDR), with the warm-up of Goyal et al. 2017.
+    Loshchilov and Hutter 2017 (one cycle of SGDR).
     """
-    warmup = round(schedule.warmup_fraction * schedule.num_steps)
-    if step < warmup:
-        return schedule.peak * (step + 1) / warmup
-    progress = (step - warmup) / (schedule.num_steps - warmup)
+    progress = (step - schedule.warmup) / (schedule.num_steps - schedule.warmup)
     last = schedule.peak * schedule.final
     return last + (schedule.peak - last) * (1 + math.cos(math.pi * progress)) / 2
 
 
 def _stable(schedule: Schedule, step: int) -> float:
-    """Linear up to the peak, level, then linear to the final rate, reached one step after the last.
+    """Level at the peak, then linear to the final rate, reached one step after the last.
 
     Zhai et al. 2022 (arXiv 2106.04560), with the linear end of Hägele et al. 2024 (arXiv 2405.18392).
     """
-    warmup = round(schedule.warmup_fraction * schedule.num_steps)
-    if step < warmup:
-        return schedule.peak * (step + 1) / warmup
-    falling = min(schedule.num_steps - warmup, round(schedule.decay_fraction * schedule.num_steps))
+    falling = min(schedule.num_steps - schedule.warmup, round(schedule.decay_fraction * schedule.num_steps))
     left = schedule.num_steps - step
     share = min(1.0, left / falling) if falling else 1.0
     return schedule.peak * (schedule.final + (1 - schedule.final) * share)

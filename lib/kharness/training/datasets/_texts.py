@@ -107,7 +107,6 @@ class HubDataset(PreparedText[HubOptions]):
     repository: str
     files: str
     """Pattern of the names of its files in the repository."""
-    revision: str = "main"
 
     def fetch(self, options: HubOptions, root: Path, sources: Sources) -> Path:
         """The folder of its tokens, made from files of the user's or streamed; what is intact stays."""
@@ -123,7 +122,7 @@ class HubDataset(PreparedText[HubOptions]):
         def opened() -> TextSource:
             if sources.local is not None:
                 return Documents.in_folder(sources.local)
-            return on_hub(self.repository, self.files, revision=self.revision, local_form=hint)
+            return on_hub(self.repository, self.files, local_form=hint)
 
         requested = {"dataset": self.name, "most_tokens": options.max_tokens}
         tokenizer, sizes = _tokenizer(options, root, sources.say), Sizes(train=options.max_tokens)

@@ -1,4 +1,4 @@
-"""What the ranks of a training tell each other in every step."""
+"""The one exchange of all ranks in every step: their losses, stops and requests."""
 
 from __future__ import annotations
 

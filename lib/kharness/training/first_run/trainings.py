@@ -38,10 +38,12 @@ PHASES = ("samples_per_sec", "data_seconds", "forward_backward_seconds", "optimi
 
 
 def start(
-    folder: Path, name: str, device: str, *flags: object, epochs: int = EPOCHS
+    folder: Path, name: str, device: str, *flags: object, epochs: int = EPOCHS, anew: bool = True
 ) -> subprocess.Popen[bytes]:
-    """A training of LeNet-5 in `folder`/`name`, with its output beside it."""
+    """A training of LeNet-5 in `folder`/`name`, its output beside it; `anew` deletes what is there first."""
     run = folder / name
+    if anew:
+        shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True, exist_ok=True)
     config = run / ".config"
     if not config.exists():
@@ -53,20 +55,12 @@ def start(
         )
 
 
-def start_anew(
-    folder: Path, name: str, device: str, *flags: object, epochs: int = EPOCHS
-) -> subprocess.Popen[bytes]:
-    """Start like `start`, after deleting what an earlier call left."""
-    shutil.rmtree(folder / name, ignore_errors=True)
-    return start(folder, name, device, *flags, epochs=epochs)
-
-
 def train(folder: Path, name: str, device: str, *flags: object, epochs: int = EPOCHS) -> Path:
     """The directory of such a training, which has ended; StepFailed if it failed."""
     run = folder / name
     if records(run) and records(run)[-1]["event"] == "end":
         return run  # of a call before, of which the step was not ended
-    code = start(folder, name, device, *flags, epochs=epochs).wait()
+    code = start(folder, name, device, *flags, epochs=epochs, anew=False).wait()
     if code:
         raise StepFailed(f"{name} ended with {code}; its output is in {folder / name}.out")
     return run
@@ -118,7 +112,7 @@ def _killed(folder: Path, device: str, flags: Sequence[object]) -> int:
         run = folder / f"resumed-{epochs}"
         if records(run) and records(run)[-1]["event"] == "end":
             continue
-        process = start_anew(folder, run.name, device, *flags, epochs=epochs)
+        process = start(folder, run.name, device, *flags, epochs=epochs)
         while process.poll() is None and not _has_checkpoint(run):
             time.sleep(LOOK_EVERY)
         process.send_signal(signal.SIGKILL)
@@ -166,7 +160,7 @@ def pace(folder: Path, device: str) -> str:
 def faults(folder: Path, device: str) -> str:
     """The agent is killed while it follows: the training does not notice, and `make sync` brings the rest."""
     run, epochs = folder / "faults", 2 * EPOCHS
-    process = start_anew(folder, run.name, device, "--gpu-monitor", epochs=epochs)
+    process = start(folder, run.name, device, "--gpu-monitor", epochs=epochs)
     killed = _wait(lambda: _agents(run) if process.poll() is None else [0])
     for pid in filter(None, killed):
         os.kill(pid, signal.SIGKILL)
@@ -203,7 +197,7 @@ def views(folder: Path, device: str) -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     exporter = ("--prometheus-exporter", "--prometheus-port", port, "--prometheus-linger", 60)
-    process = start_anew(folder, "views", device, "--gpu-monitor", *exporter, epochs=3 * EPOCHS)
+    process = start(folder, "views", device, "--gpu-monitor", *exporter, epochs=3 * EPOCHS)
     run = folder / "views"
 
     def scraped() -> str:

@@ -22,6 +22,9 @@ from monitoring.journal.atomic_file import create
 OTHER = "take the checkpoint before it"
 """The hint for one that cannot be used."""
 
+Keys = tuple[Any, ...]
+"""Where something stands in a state: a key of a mapping or an index of a sequence for each level."""
+
 
 class _HashingFile:
     """torch replaces the error of a write by a RuntimeError of its own, so it is kept here."""
@@ -75,7 +78,8 @@ def state_sha256(state: Mapping[str, Any]) -> str:
     call this.
     """
     sha256 = hashlib.sha256()
-    for path, leaf in _leaves(state, ""):
+    for keys, leaf in leaves(state, is_sorted=True):
+        path = "".join(f"/{key}" for key in keys)
         if not isinstance(leaf, Tensor):
             sha256.update(f"{path} {leaf!r}\n".encode())
             continue
@@ -86,12 +90,13 @@ def state_sha256(state: Mapping[str, Any]) -> str:
     return sha256.hexdigest()
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: Keys = (), *, is_sorted: bool = False) -> Iterator[tuple[Keys, Any]]:
+    """Everything in mappings and sequences that is neither, each with its keys; sorted by these as text."""
     if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            yield from _leaves(value[key], f"{path}/{key}")
+        for key in sorted(value, key=str) if is_sorted else value:
+            yield from leaves(value[key], (*path, key), is_sorted=is_sorted)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}/{index}")
+            yield from leaves(item, (*path, index), is_sorted=is_sorted)
     else:
         yield path, value

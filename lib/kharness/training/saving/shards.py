@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,20 +26,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kharness.training.errors import CheckpointError
-from kharness.training.saving.hashed import OTHER, check_sha256, save_hashed
+from kharness.training.saving.hashed import OTHER, Keys, check_sha256, leaves, save_hashed
 from kharness.training.saving.sharded import is_sharded, part
 from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
 SUFFIX = ".dcp"
 _STATE, _SUMS = "state.pt", "SHA256SUMS"
 
-_Path = tuple[Any, ...]
 _T = TypeVar("_T")
 
 
 def is_shared(state: Mapping[str, Any]) -> bool:
     """Whether any tensor of the state is sharded."""
-    return any(is_sharded(leaf) for _, leaf in _leaves(state))
+    return any(is_sharded(leaf) for _, leaf in leaves(state))
 
 
 def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
@@ -47,7 +46,7 @@ def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
 
     What is not sharded is rank 0's. OSError, on all ranks, if one of them cannot write its part.
     """
-    parts = {_key(path): leaf for path, leaf in _leaves(state) if is_sharded(leaf)}
+    parts = {_key(path): leaf for path, leaf in leaves(state) if is_sharded(leaf)}
     # The random name of rank 0: all ranks write into one directory.
     name = _on_all_ranks(lambda: name_beside(directory / stem).name)[0]
     temporary = directory / name
@@ -88,7 +87,7 @@ def read_shards(folder: Path) -> dict[str, Any]:
     return {**state, "folder": folder}
 
 
-def with_values(state: Mapping[str, Any], layout: Callable[[_Path], Tensor | None]) -> dict[str, Any]:
+def with_values(state: Mapping[str, Any], layout: Callable[[Keys], Tensor | None]) -> dict[str, Any]:
     """The state with tensors as this process is to have them: its part where `layout` is sharded, else all.
 
     `layout` gives the tensor that the one at a path is laid out like. All ranks call it where one is sharded.
@@ -96,7 +95,7 @@ def with_values(state: Mapping[str, Any], layout: Callable[[_Path], Tensor | Non
     """
     without_values: dict[str, Tensor] = {}
 
-    def placed(path: _Path, leaf: Any) -> Any:
+    def placed(path: Keys, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         like = layout(path)
@@ -117,7 +116,7 @@ def keep_also_as(folder: Path, other: Path) -> None:
     """A second name for the same files; copies where the file system has no hard links."""
     temporary = name_beside(other)
     try:
-        shutil.copytree(folder, temporary, copy_function=_link)
+        shutil.copytree(folder, temporary, copy_function=link)
     except shutil.Error as error:
         raise OSError(errno.EIO, str(error.args[0][0][2])) from error
     sync_folder(temporary)
@@ -141,7 +140,7 @@ def identity(path: Path) -> int:
 def _complete(temporary: Path, stem: str, state: Mapping[str, Any], sums: dict[str, str]) -> Path:
     """Finish on rank 0: write the unsharded state and the hashes of all files, then rename it into place."""
 
-    def unsharded(_: _Path, leaf: Any) -> Any:
+    def unsharded(_: Keys, leaf: Any) -> Any:
         return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") if is_sharded(leaf) else leaf
 
     rest = _mapped(state, (), unsharded)
@@ -188,7 +187,7 @@ def _read_parts(folder: Path, tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"{folder} cannot be read: {first}") from error
 
 
-def _empty(path: _Path, leaf: Tensor, like: Tensor | None) -> Tensor:
+def _empty(path: Keys, leaf: Tensor, like: Tensor | None) -> Tensor:
     if like is not None and like.shape != leaf.shape:
         raise ValueError(f"{_key(path)} has the shape {list(leaf.shape)}, not {list(like.shape)}")
     if like is not None and is_sharded(like):
@@ -196,18 +195,7 @@ def _empty(path: _Path, leaf: Tensor, like: Tensor | None) -> Tensor:
     return torch.empty(leaf.shape, dtype=leaf.dtype)
 
 
-def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
-    else:
-        yield path, value
-
-
-def _mapped(value: Any, path: _Path, change: Callable[[_Path, Any], Any]) -> Any:
+def _mapped(value: Any, path: Keys, change: Callable[[Keys, Any], Any]) -> Any:
     """A copy of mappings and sequences, whose leaves are what `change` makes of them."""
     if isinstance(value, Mapping):
         return {key: _mapped(item, (*path, key), change) for key, item in value.items()}
@@ -216,7 +204,7 @@ def _mapped(value: Any, path: _Path, change: Callable[[_Path, Any], Any]) -> Any
     return change(path, value)
 
 
-def _key(path: _Path) -> str:
+def _key(path: Keys) -> str:
     return "/".join(map(str, path))
 
 
@@ -239,7 +227,8 @@ def _sums_of(folder: Path) -> dict[str, str]:
     return sums
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str | Path, target: str | Path) -> None:
+    """A second name for a file; a copy where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,8 +1,7 @@
-"""Between two steps: requests to the training (monitoring.control), and alerts whose samples are named."""
+"""Between two steps: requests to the training (monitoring.control)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,8 +10,6 @@ from kharness.training.guard import StopOnSignal
 from kharness.training.setup import Setup
 from monitoring import Record, Run
 from monitoring.control import Change, ControlFile, ControlRequest, RefusedRequest
-from monitoring.journal.files import ALERTS
-from monitoring.journal.tail import RecordTail
 
 # Words that are answered once they are done, after the step's update.
 _LATER = ("checkpoint", "stop")
@@ -168,54 +165,3 @@ def _recorded(change: Record) -> ControlRequest:
     assert isinstance(new, (int, float))
     source, of = str(change.get("source")), str(change.get("request") or "")
     return ControlRequest({name: new}, float(str(time or 0)), source, requested, of, is_replayed=True)
-
-
-# Rules whose alerts begin at a step that its samples may explain.
-RULES = ("loss_spike", "gradient_norm")
-
-# Seconds between looks for alerts.
-LOOK_EVERY = 2.0
-
-
-class AlertedSteps:
-    """Names the samples of such steps in `alert_samples` records, between two steps.
-
-    The agent, which judges records, knows no samples; a training knows those of any step by seed, epoch and
-    step alone. So a step costs a look at the clock, and an alert as much as the begin of an epoch.
-    """
-
-    def __init__(self, setup: Setup[Any], run: Run) -> None:
-        self._run, self._batches, self._world = run, setup.batches, setup.world
-        self._tail = RecordTail(run.directory / ALERTS)
-        self._next_look = 0.0
-        if self._world.is_main:
-            for _ in self._tail.new():  # of earlier attempts
-                pass
-
-    def look(self, step: int, *, at_once: bool = False) -> None:
-        """Record the samples of alerts that are new; `step` steps are done. Nothing but on rank 0."""
-        now = time.monotonic()
-        if not self._world.is_main or (now < self._next_look and not at_once):
-            return
-        self._next_look = now + LOOK_EVERY
-        try:
-            alerts = list(self._tail.new())
-        except OSError:  # a disk that does not answer now
-            return
-        for alert in alerts:
-            at = alert.get("global_step")
-            if alert.get("state") == "firing" and isinstance(at, int) and 1 <= at <= step:
-                self._record(at, str(alert.get("rule")), alert.get("seq"))
-
-    def _record(self, step: int, rule: str, alert_seq: object) -> None:
-        if rule not in RULES:
-            return
-        batch = self._batches.of_step(step)
-        self._run.log_alert_samples(
-            step,
-            rule=rule,
-            alert_seq=alert_seq,
-            sample_indices=batch.tolist(),
-            samples_per_rank=[len(part) for part in self._world.parts(batch)],
-        )
-        print(f"step {step}: {rule}; make inspect-batch RUN={self._run.directory} STEP={step}", flush=True)

@@ -34,7 +34,7 @@ class StepTelemetry:
         which is no work of a step.
         """
         options = setup.options
-        self._setup, self._tokens = setup, setup.tokens_per_sample
+        self._setup = setup
         every = options.ACTIVATION_STATISTICS_EVERY or 0 if directory else 0
         self._activations = ActivationStatistics(setup.model, every=every)
         self._callback: TelemetryCallback | None = None
@@ -84,14 +84,13 @@ class StepTelemetry:
 
     def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return further fields of a step record; `record` has those so far."""
-        found: dict[str, Any] = {}
-        if (tokens := self._tokens) is not None:
+        found: dict[str, Any] = dict(self._activations.measured)
+        if tokens := self._setup.tokens_per_sample:
             rate = record["samples_per_sec"]
             if isinstance(rate, DeviceScalar):
                 found["tokens_per_second"] = DeviceScalar(rate.arrived, lambda: _times(rate.item(), tokens))
             else:
                 found["tokens_per_second"] = _times(rate, tokens)
-        found |= self._activations.measured
         if self._callback is None or self._use is None:
             return found
         found |= self._use.measured(record["sec_per_step"], steps=step)

@@ -36,11 +36,12 @@ from kharness.training.due import Every
 from kharness.training.errors import TrainingError
 from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples, StopOnSignal
 from kharness.training.resume import HASHED, ResumePoint, log_checkpoint
+from kharness.training.samples_of_steps import AlertedSteps
 from kharness.training.saving.hashed import state_sha256
 from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import BatchT, DataT, Setup, Split
-from kharness.training.steps.control import AlertedSteps, StepControl
+from kharness.training.steps.control import StepControl
 from kharness.training.steps.own_metrics import OwnMetrics, Value
 from kharness.training.steps.telemetry import StepTelemetry
 from monitoring import Run

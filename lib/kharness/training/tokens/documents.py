@@ -143,10 +143,10 @@ def _lines(content: BinaryIO, name: str, first: int) -> Iterator[str]:
             raise DatasetError(f"{name}:{number + 1}: not a JSON object with a text {COLUMN!r}") from None
 
 
-def on_hub(repository: str, pattern: str, *, revision: str, local_form: str) -> Documents:
+def on_hub(repository: str, pattern: str, *, local_form: str) -> Documents:
     """The files of a dataset on the Hugging Face hub, streamed: nothing of them is stored here.
 
-    The commit that `revision` is now becomes part of what they are. `local_form` is the hint where the hub
+    The commit that `main` is now becomes part of what they are. `local_form` is the hint where the hub
     cannot be reached.
     """
     try:
@@ -165,7 +165,7 @@ def on_hub(repository: str, pattern: str, *, revision: str, local_form: str) -> 
             return found
 
     with _reached(repository, failures, local_form):
-        info = HfApi().dataset_info(repository, revision=revision)
+        info = HfApi().dataset_info(repository, revision="main")
     names = matching([file.rfilename for file in info.siblings or ()], pattern)
     if not names:
         raise DatasetError(f"{repository} has no files {pattern} on the hub", hint=local_form)

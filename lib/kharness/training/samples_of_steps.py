@@ -1,26 +1,78 @@
-"""The samples of one step of a past run: which they were, what they look like, and the loss of each."""
+"""Which samples a step had: named where an alert begins with it, and shown by `make inspect-batch`."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from kharness.runs.files import CHECKPOINTS, INSPECTED
 from kharness.training.checkpoint import checkpoint_files, load, position, restore_model
 from kharness.training.errors import CheckpointError, TrainingError
-from kharness.training.model_check import EnoughMeasured
-from kharness.training.setup import DataT, Setup, Split
-from kharness.training.steps.training import Training
+from kharness.training.setup import DataT, Setup
+from monitoring import Run
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import ALERTS
+from monitoring.journal.tail import RecordTail
 
 if TYPE_CHECKING:
     from PIL import Image
+
+# Rules whose alerts begin at a step that its samples may explain.
+RULES = ("loss_spike", "gradient_norm")
+
+# Seconds between looks for alerts.
+LOOK_EVERY = 2.0
+
+
+class AlertedSteps:
+    """Names the samples of such steps in `alert_samples` records, between two steps.
+
+    The agent, which judges records, knows no samples; a training knows those of any step by seed, epoch and
+    step alone. So a step costs a look at the clock, and an alert as much as the begin of an epoch.
+    """
+
+    def __init__(self, setup: Setup[Any], run: Run) -> None:
+        self._run, self._batches, self._world = run, setup.batches, setup.world
+        self._tail = RecordTail(run.directory / ALERTS)
+        self._next_look = 0.0
+        if self._world.is_main:
+            for _ in self._tail.new():  # of earlier attempts
+                pass
+
+    def look(self, step: int, *, at_once: bool = False) -> None:
+        """Record the samples of alerts that are new; `step` steps are done. Nothing but on rank 0."""
+        now = time.monotonic()
+        if not self._world.is_main or (now < self._next_look and not at_once):
+            return
+        self._next_look = now + LOOK_EVERY
+        try:
+            alerts = list(self._tail.new())
+        except OSError:  # a disk that does not answer now
+            return
+        for alert in alerts:
+            at = alert.get("global_step")
+            if alert.get("state") == "firing" and isinstance(at, int) and 1 <= at <= step:
+                self._record(at, str(alert.get("rule")), alert.get("seq"))
+
+    def _record(self, step: int, rule: str, alert_seq: object) -> None:
+        if rule not in RULES:
+            return
+        batch = self._batches.of_step(step)
+        self._run.log_alert_samples(
+            step,
+            rule=rule,
+            alert_seq=alert_seq,
+            sample_indices=batch.tolist(),
+            samples_per_rank=[len(part) for part in self._world.parts(batch)],
+        )
+        print(f"step {step}: {rule}; make inspect-batch RUN={self._run.directory} STEP={step}", flush=True)
+
 
 COLUMNS = 8
 """Pictures in a row."""
@@ -40,51 +92,6 @@ class Sample:
     inputs: Tensor
     targets: Tensor
     loss: float
-
-
-class InspectedTraining:
-    """Takes the step INSPECT_STEP sample by sample, and notes the loss of each; no weight changes.
-
-    All else is what the Training does that it has, whose run is in a folder that nobody keeps.
-    """
-
-    evaluation_is_due = False
-
-    def __init__(self, training: Training[Any], setup: Setup[Any], *, ranks: int) -> None:
-        """`ranks` is how many processes shared the step."""
-        self.samples: list[Sample] = []
-        self._training, self._setup, self._ranks = training, setup, ranks
-        self._inputs = self._targets = torch.empty(0)
-        self._loss = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._training, name)
-
-    def steps(self) -> Iterator[Tensor]:
-        batch = step_indices(self._setup, self._setup.options.INSPECT_STEP)
-        for rank, part in enumerate(batch.tensor_split(self._ranks)):
-            for index in part.split(1):
-                self._setup.model.eval()
-                self._loss = 0.0
-                yield self._training.begin_step(index)
-                inputs, targets = self._inputs[0].cpu(), self._targets[0].cpu()
-                self.samples.append(Sample(int(index), rank, inputs, targets, self._loss))
-        raise EnoughMeasured
-
-    def batch(self, split: Split[tuple[Tensor, Tensor]], indices: Tensor) -> tuple[Tensor, Tensor]:
-        self._inputs, self._targets = self._training.batch(split, indices)
-        return self._inputs, self._targets
-
-    def accumulate(
-        self, loss: Tensor, *, share: float = 1.0, report: Tensor | None = None, **how: object
-    ) -> None:
-        self._loss += share * (loss if report is None else report).item()
-
-    def update(self, loss: Tensor | None = None, *, report: Tensor | None = None, **how: object) -> None:
-        if loss is not None:
-            self.accumulate(loss, report=report)
-
-    def update_apart(self, name: str, loss: Tensor, **how: object) -> None: ...
 
 
 def step_indices(setup: Setup[DataT], step: int) -> Tensor:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from kharness.training.steps.inspected import COLUMNS, grid
+from kharness.training.samples_of_steps import COLUMNS, grid
 from monitoring import read_records
 
-from ....few_digits import environment_of
-from ....monitoring.conftest import wait_for_delivery
-from ....warm_python import WarmPython
+from ...few_digits import environment_of
+from ...monitoring.conftest import wait_for_delivery
+from ...warm_python import WarmPython
 
 FLAGS = (
     *("--dataset", "few-digits", "--device", "cpu", "--tracker", "none", "--batch-size", "18"),
