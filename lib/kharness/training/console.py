@@ -9,7 +9,7 @@ import select
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -56,7 +56,7 @@ class KeptOutput:
 
     def of(self, stream: TextIO) -> TextIO:
         """A stream that prints to another one, and here."""
-        return cast(TextIO, _Kept(stream, self)) if stream is not None else stream
+        return cast(TextIO, _Heard(stream, self.add)) if stream is not None else stream
 
     def keep_in(self, path: Path) -> None:
         """Append what was printed so far to a file, and all that follows."""
@@ -77,16 +77,16 @@ class KeptOutput:
                 file.write(text.encode(errors="backslashreplace"))
 
 
-class _Kept:
-    """A stream whose text is kept, too."""
+class _Heard:
+    """A stream, of whose texts something hears before they are printed."""
 
-    def __init__(self, shown: TextIO, kept: KeptOutput) -> None:
+    def __init__(self, shown: TextIO, hear: Callable[[str], None]) -> None:
         self.shown = shown
         """The stream that progress bars draw on; the file gets no bars."""
-        self._kept = kept
+        self._hear = hear
 
     def write(self, text: str) -> int:
-        self._kept.add(text)
+        self._hear(text)
         return self.shown.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -162,9 +162,9 @@ class EpochBar(NoBar):
     def shown(self) -> Iterator[None]:
         """Draw from now on, and leave a clean line in the end."""
         before = sys.stdout, sys.stderr
-        sys.stdout = cast(TextIO, _Clearing(sys.stdout, self))
+        sys.stdout = cast(TextIO, _Heard(sys.stdout, self.clear))
         if sys.stderr is not None and sys.stderr.isatty():
-            sys.stderr = cast(TextIO, _Clearing(sys.stderr, self))
+            sys.stderr = cast(TextIO, _Heard(sys.stderr, self.clear))
         self._began = self._now = time.monotonic()
         self._next = self._began + DRAW_EVERY
         try:
@@ -188,8 +188,8 @@ class EpochBar(NoBar):
             self.clear()
             self._initial, self._began = 0, time.monotonic()
 
-    def clear(self) -> None:
-        """Make room for a line."""
+    def clear(self, text: str = "") -> None:
+        """Make room for a text."""
         if self._drawn:
             self._drawn = False
             self._write(CLEAR)
@@ -204,20 +204,6 @@ class EpochBar(NoBar):
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
-
-
-class _Clearing:
-    """A stream whose writer takes the bar's place."""
-
-    def __init__(self, stream: TextIO, bar: EpochBar) -> None:
-        self._stream, self._bar = stream, bar
-
-    def write(self, text: str) -> int:
-        self._bar.clear()
-        return self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def open_bar(journal: Path, bars: Bars, *, step: int) -> NoBar:

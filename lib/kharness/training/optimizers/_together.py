@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.optim.optimizer import StateDict
-
-
-def value_of(closure: Callable[[], float] | None) -> float | None:
-    """Evaluate the closure of a step, which computes the gradients; None without one."""
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
 
 
 class Together(torch.optim.Optimizer):
@@ -26,12 +18,10 @@ class Together(torch.optim.Optimizer):
         self._share()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of each part, and what the closure returns, which is called once."""
-        loss = value_of(closure)
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # a training has none
+        """One step of each part."""
         for part in self.parts:
             part.step()
-        return loss
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load like torch, and share the groups and state again, since torch replaces them."""

@@ -6,7 +6,6 @@ moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from torch import nn
 
 from kharness.training.optimizers import parameter_groups
-from kharness.training.optimizers._together import value_of
 from kharness.training.saving.sharded import full, is_sharded, part
 
 CITED = ("shazeer2018",)
@@ -57,14 +55,12 @@ class SharedAdafactor(torch.optim.Adafactor):
     """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step, and what the closure returns; all ranks have to call this."""
-        loss = value_of(closure)
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # a training has none
+        """One step; all ranks have to call this."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
                     self._step(group, weight)
-        return loss
 
     def _step(self, group: dict[str, Any], weight: nn.Parameter) -> None:
         assert weight.grad is not None

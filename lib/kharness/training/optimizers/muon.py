@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kharness.training.errors import TrainingError
 from kharness.training.optimizers import parameter_groups
-from kharness.training.optimizers._together import Together, value_of
+from kharness.training.optimizers._together import Together
 from kharness.training.saving.sharded import full, is_sharded, part_from
 
 CITED = ("jordan2024", "loshchilov2019")
@@ -139,17 +139,15 @@ class BatchedMuon(torch.optim.Muon):
         self._bf16 = bf16
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step, and what the closure returns; torch's Muon takes that of matrices on a GPU."""
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # a training has none
+        """One step; torch's Muon takes that of matrices on a GPU."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
         is_plain = all(weight.ndim == 2 and not is_sharded(weight) for weight in weights)
         if is_plain and not all(map(_is_ordinary, weights)):
-            found: float | None = super().step(closure)  # type: ignore[no-untyped-call]  # torch has no types there
-            return found
-        loss = value_of(closure)
+            super().step()  # type: ignore[no-untyped-call]  # torch has no types there
+            return
         for group in self.param_groups:
             self._step(group, [weight for weight in group["params"] if weight.grad is not None])
-        return loss
 
     def _step(self, group: dict[str, Any], weights: list[nn.Parameter]) -> None:
         rate, same_shape = float(group["lr"]), defaultdict(list)

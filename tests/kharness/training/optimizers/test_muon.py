@@ -138,23 +138,6 @@ def test_a_convolution_takes_the_step_of_its_flattened_matrix(match_adamw: bool,
     assert filters.is_contiguous(memory_format=memory)
 
 
-def test_a_closure_is_called_once_with_gradients_on() -> None:
-    model = Tied()
-    optimizer, _ = build_optimizer("muon", model, SYMBOLS)
-    called: list[float] = []
-
-    def closure() -> float:
-        optimizer.zero_grad()
-        loss = model(torch.arange(7)).square().sum()
-        loss.backward()
-        called.append(loss.item())
-        return called[-1]
-
-    before = [weight.clone() for weight in model.parameters()]
-    assert (optimizer.step(closure), len(called)) == (called[0], 1)
-    assert not any(map(torch.equal, before, model.parameters()))
-
-
 def test_schedule_moves_both_rates_alike() -> None:
     optimizer, _ = build_optimizer("muon", LeNet5(), SYMBOLS)
     set_learning_rate(optimizer, 0.01)
