@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from kharness.runs.exit_codes import DISK_FULL, ERROR
-from kharness.training.errors import CheckpointError, CheckpointWriteError
+from kharness.training.errors import CheckpointError, CheckpointWriteError, first_line
 from kharness.training.saving.hashed import OTHER, check_sha256, save_hashed
 from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.saving.shards import (
@@ -89,9 +89,8 @@ def restore(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> None:
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except (KeyError, ValueError, RuntimeError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
         raise CheckpointError(
-            f"the checkpoint does not fit this training: {first}",
+            f"the checkpoint does not fit this training: {first_line(error).rstrip(':')}",
             hint="continue with the model and the optimizer that it was made with",
         ) from error
 

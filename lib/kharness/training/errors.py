@@ -85,3 +85,8 @@ class OutOfMemoryError(TrainingError):
 
     exit_code = EXIT_OUT_OF_MEMORY
     cause: str = OUT_OF_MEMORY
+
+
+def first_line(error: BaseException) -> str:
+    """First line of an error's message; the name of its type where it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -20,7 +20,7 @@ from kharness.config.options import Options, chosen_in
 from kharness.training.autotune.trial import TrialFailedError, TrialStep, samples_of_rank
 from kharness.training.distributed.model import FSDP
 from kharness.training.distributed.world import World
-from kharness.training.errors import OutOfMemoryError, TrainingError
+from kharness.training.errors import OutOfMemoryError, TrainingError, first_line
 from kharness.training.model_check import in_units
 from kharness.training.needs import may_have_gpu
 
@@ -111,8 +111,7 @@ def quicker(
                 two.step()
                 pairs = [_pair(one, two, is_turned=bool(number % 2)) for number in range(PAIRS)]
             except TrialFailedError as error:
-                first_line = (str(error).splitlines() or [""])[0][:200]
-                return Choice(names[0], f"{names[1]}: {first_line}")
+                return Choice(names[0], f"{names[1]}: {first_line(error)[:200]}")
     seconds = [
         statistics.median(step_seconds(step, samples) for step in taken) for taken in zip(*pairs, strict=True)
     ]

@@ -26,7 +26,7 @@ from kharness.config.errors import RENDEZVOUS_FILE, is_launched
 from kharness.training.console import nothing_printed
 from kharness.training.determinism import make_deterministic
 from kharness.training.device import take_device, uses_gpu
-from kharness.training.errors import LostRankError, NonFiniteError, TrainingError
+from kharness.training.errors import LostRankError, NonFiniteError, TrainingError, first_line
 from monitoring.errors import UserError
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
@@ -286,7 +286,7 @@ class LostRanks:
 
     def _note(self, error: Exception) -> None:
         """The first note counts; the same error on all ranks, as of a wrong option, is one."""
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        first = first_line(error)
         if self._name(self._rank) in str(error):
             return  # named within
         with suppress(RuntimeError):  # the store is gone with the rank that served it

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kharness.training.errors import DatasetError
+from kharness.training.errors import DatasetError, first_line
 from kharness.training.tokens.manifest import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, cut
 
 COLUMN = "text"
@@ -90,7 +90,7 @@ class Documents:
             yield
         except self.failures as error:
             raise DatasetError(
-                f"{name} cannot be read: {_first_line(error)}",
+                f"{name} cannot be read: {first_line(error)}",
                 hint="make data continues where it was broken off",
             ) from error
 
@@ -183,9 +183,5 @@ def _reached(repository: str, failures: tuple[type[Exception], ...], local_form:
         yield
     except failures as error:
         raise DatasetError(
-            f"{repository}: the hub cannot be reached: {_first_line(error)}", hint=local_form
+            f"{repository}: the hub cannot be reached: {first_line(error)}", hint=local_form
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
