@@ -37,7 +37,7 @@ from kharness.training.saving.shards import (
     with_values,
     write_shards,
 )
-from monitoring.errors import is_full
+from monitoring.errors import is_full, refusal
 from monitoring.journal.atomic_file import name_beside, sync_folder
 
 # Counts up when a reader of older files must know the difference.
@@ -207,9 +207,8 @@ class Checkpoints:
         try:
             yield
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
             raise CheckpointWriteError(
-                f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
+                f"{self.directory}: the checkpoint of step {step} cannot be written: {refusal(error)}",
                 hint="free some space; the checkpoints before it are intact",
                 cause=DISK_FULL if is_full(error) else ERROR,
             ) from error

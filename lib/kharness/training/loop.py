@@ -52,6 +52,7 @@ from kharness.training.setup import DataT, Prepare, Setup
 from kharness.training.steps.measured import CheckedTraining, InspectedTraining
 from kharness.training.steps.training import Training
 from monitoring import Run
+from monitoring.errors import refusal
 from monitoring.follower import enabled_followers
 from monitoring.gpu.options import GpuMonitorOptions, MachineMonitorOptions
 from monitoring.journal.files import JOURNAL, METRICS_CSV
@@ -312,6 +313,6 @@ def _new_directory(options: Options, name: str, root: Path) -> Path:
             number += 1
         except OSError as error:
             raise TrainingError(
-                f"{directory} cannot be made: {(error.strerror or str(error)).lower()}",
+                f"{directory} cannot be made: {refusal(error)}",
                 hint="set RESULTS_DIR to a folder that you can write to",
             ) from error

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kharness.training.datasets._files import Dataset, DatasetFile, Say, Sources
 from kharness.training.errors import DatasetError
+from monitoring.errors import refusal
 from monitoring.journal.atomic_file import create, sync_folder, write_atomically
 
 # Seconds without a byte before a mirror counts as down.
@@ -56,7 +57,7 @@ def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
                 path.unlink()
     except OSError as error:
         raise DatasetError(
-            f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            f"{folder} cannot be written: {refusal(error)}",
             hint="free some space, or choose another folder: make data CONFIG_DATA_DIR=folder",
         ) from error
     return folder

@@ -42,6 +42,7 @@ import torch
 
 import kharness.training
 from kharness.training.forkserver.forked import CompiledScripts, become, run_script
+from monitoring.errors import refusal
 from monitoring.host.process import process_started
 
 # What a training imports beyond kharness.training. The first optimizer imports torch._dynamo, the first
@@ -166,12 +167,12 @@ class ForkServer:
         try:
             log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
-            return {"refused": f"{run['log']}: {(error.strerror or str(error)).lower()}"}
+            return {"refused": f"{run['log']}: {refusal(error)}"}
         code = self._scripts.find(run["directory"], run["program"][0])
         try:
             pid = os.fork()
         except OSError as error:  # too many processes, too little memory
-            return {"refused": (error.strerror or str(error)).lower()}
+            return {"refused": refusal(error)}
         if pid == 0:
             _child(run, code, log=log, parent=parent)
         os.close(log)

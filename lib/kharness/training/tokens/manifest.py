@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kharness.training.errors import DatasetError
+from monitoring.errors import refusal
 from monitoring.journal.atomic_file import write_atomically
 
 TRAIN, VALIDATION = "train", "validation"
@@ -133,7 +134,7 @@ class Manifest:
         except FileNotFoundError:
             raise DatasetError(f"{path} does not exist", hint=_HINT_MISSING) from None
         except OSError as error:
-            raise DatasetError(f"{path} cannot be read: {(error.strerror or '').lower()}") from error
+            raise DatasetError(f"{path} cannot be read: {refusal(error)}") from error
         except (ValueError, TypeError, KeyError, AttributeError):
             intact = False
         if not intact:
@@ -179,7 +180,7 @@ def _check_size(path: Path, shard: Shard) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise DatasetError(f"{path}: {(error.strerror or '').lower()}", hint=_HINT) from error
+        raise DatasetError(f"{path}: {refusal(error)}", hint=_HINT) from error
     if size != shard.tokens * TOKEN_BYTES:
         raise DatasetError(
             f"{path} is damaged: {size:,} bytes instead of {shard.tokens * TOKEN_BYTES:,}", hint=_HINT

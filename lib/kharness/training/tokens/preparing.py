@@ -35,6 +35,7 @@ from kharness.training.tokens.manifest import (
     read_json,
 )
 from kharness.training.tokens.tokenizers import Tokenizer
+from monitoring.errors import refusal
 from monitoring.journal.atomic_file import sync_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def prepare(
         _publish(building, manifest, folder)
     except OSError as error:
         raise DatasetError(
-            f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            f"{folder} cannot be written: {refusal(error)}",
             hint="free some space, or choose another folder (CONFIG_DATA_DIR); make data then continues",
         ) from error
     return manifest

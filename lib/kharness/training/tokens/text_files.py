@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from kharness.config.output import printable
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.manifest import LARGEST_PIECE, TRAIN, VALIDATION, Piece, Position, good_cut
+from monitoring.errors import refusal
 
 # Of the bytes, files in the order of their names; what follows is for validation.
 TRAIN_TENTHS = 9
@@ -139,9 +140,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    raise DatasetError(
-        f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}"
-    ) from error
+    raise DatasetError(f"{error.filename} cannot be read: {refusal(error)}") from error
 
 
 class _NotText(Exception):
