@@ -444,7 +444,9 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
 
     folder, where = options.folder or options.results, list(options.where)
     if options.folder is not None and not folder.exists() and set("<>=~ ") & set(str(folder)):
-        folder, where = options.results, [str(folder), *where]  # a condition alone
+        # A condition comes first: then the folder comes last, or it is a condition alone.
+        last = where.pop() if where and Path(where[-1]).is_dir() else options.results
+        folder, where = Path(last), [str(folder), *where]
     condition = " ".join(where)
     found = select(folder, where=condition)
     if options.sort:

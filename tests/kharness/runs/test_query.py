@@ -176,6 +176,11 @@ def test_ls_shows_what_differs_then_results(
         "high     1            0.5",
         "low      1            0.7",
     ]
+    assert ls(capfd, "lr<1e-2", "results/lr")[2:] == [
+        "low  complete     3       0.7   0.8",
+        "",
+        "1 of 2 runs",
+    ]
     assert ls(capfd, "results", "name~x") == ["none of 3 runs"]
     rows: list[dict[str, Any]] = [orjson.loads(line) for line in ls(capfd, "--json", "--best")]
     assert [(row["run"], row["best.val_loss"]) for row in rows][:2] == [("lr/high", 0.5), ("lr/low", 0.7)]
