@@ -213,7 +213,7 @@ def folded(line: str, columns: int) -> list[str]:
     wrapper = textwrap.TextWrapper(
         columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    start = r"(?<=: )(make|kharness|\S*wandb) "
+    start = r"(?<=: )(make|kharness|cd|\S*wandb) "
     command = re.search(f"{start}.*$", line)
     is_command = command is not None and _is_command(command[0])
     command = command if is_command else re.search(f"{start}[^:]*$", line)
@@ -225,7 +225,8 @@ def folded(line: str, columns: int) -> list[str]:
 
 def _is_command(text: str) -> bool:
     """Whether all of it is typed: not a sentence that begins with a command."""
-    name, *words = _shell_words(text.partition("  # ")[0]) or [""]
+    typed = _shell_words(text.partition("  # ")[0])
+    name, *words = typed[typed.index("&&") + 1 :] if "&&" in typed else typed or [""]
     if len(words) < 2 or any(word.endswith((",", ";")) for word in words):
         return False
     if name == "make":

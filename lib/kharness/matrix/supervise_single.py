@@ -24,7 +24,7 @@ from kharness.runs.rundir import has_plan
 from kharness.runs.seeds_of_run import matrix_of_program, seeds_of_run, with_seed
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
 from monitoring.counts import counted
-from monitoring.errors import columns_of, command_lines
+from monitoring.errors import command_lines
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
@@ -125,8 +125,7 @@ def next_lines(launch: Launch, before: Path | None, launched: Mapping[str, Seque
         f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
         for place, (command, what) in enumerate(commands.items())
     ]
-    columns = columns_of(sys.stdout)
-    return [part for line in lines for part in command_lines(line, columns)]
+    return [whole for line in lines for whole in command_lines(line, 0)]
 
 
 def _seeds_of_program(launch: CommandLaunch, options: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -62,6 +62,18 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
             ["one run alone:", "  make train CONFIG_A=b \\", "      'CONFIG_C=1:2 3' CONFIG_D=e"],
         ),
         (
+            "      make train 'CONFIG_A=b c d e f g h i j k l m n o p q'  # why",
+            [
+                "      make train \\",
+                "          'CONFIG_A=b c d e f g h i j k l m n o p q' \\",
+                "          # why",
+            ],
+        ),
+        (
+            "next: cd /a/b && kharness matrix -a seed=1..5 -- python t.py",
+            ["next: cd /a/b && kharness matrix -a \\", "    seed=1..5 -- python t.py"],
+        ),
+        (
             "hint: make continue RUN=results/a/b/c SEED=1,2,3",
             ["hint: make continue RUN=results/a/b/c \\", "    SEED=1,2,3"],
         ),
