@@ -22,8 +22,8 @@ from kharness.config.output import fitted
 from kharness.environment.locks import InstallError, normalized, rounded, site_packages, sizes
 
 HINT = (
-    "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; where the "
-    "network will be gone, make quick brings every part before"
+    "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; to work "
+    "without a network, type make quick before: it installs every part"
 )
 
 # Lines of an installer that are shown where it fails and nobody watched it.
