@@ -111,25 +111,18 @@ class Scale:
 
     def share(self, value: float) -> float:
         """Return the same as a share of the axis."""
-        low, high, this = (_along(self.kind, one, self.floor) for one in (self.low, self.high, value))
+        # On a scale of the error 100 itself stands at a distance from 100.
+        floor = max(100 - self.high, 1e-3)
+        low, high, this = (_along(self.kind, one, floor) for one in (self.low, self.high, value))
         share = (this - low) / (high - low) if high > low else 0.5
         return min(max(share, 0.0), 1.0) if share == share else share
 
-    @property
-    def floor(self) -> float:
-        """Distance from 100 at which 100 itself stands, on a scale of the error."""
-        return max(100 - self.high, 1e-3)
-
     def ticks(self, most: int = 6) -> Sequence[tuple[float, str]]:
         """Return places in percent from the low end, with the values in words."""
-        return [(self.at(value) / (SIZE / 100), words) for value, words in self.labels(most)]
-
-    def labels(self, most: int = 6) -> Sequence[tuple[float, str]]:
-        """Return the values of the ticks, with their words."""
         values = self._values(most)
         step = min((b - a for a, b in itertools.pairwise(values)), default=1.0)
         digits = max(0, -math.floor(math.log10(step) + 1e-9)) if self.kind == "linear" and step > 0 else None
-        return [(value, _words(value, digits)) for value in values]
+        return [(self.at(value) / (SIZE / 100), _words(value, digits)) for value in values]
 
     def _values(self, most: int) -> list[float]:
         if self.kind == "log error":

@@ -37,6 +37,8 @@ PRECISION = 2.0**-11
 _UNKNOWN = (math.nan, math.nan, math.nan)
 
 Values = NDArray[np.float64]
+_Point = tuple[float, float, float, float]
+"""Seconds, mean, peak and lowest."""
 
 
 @dataclass(frozen=True)
@@ -156,18 +158,18 @@ class _Cells:
 
     def curve(self, name: str, started: float) -> GpuCurve:
         size = sum(self._rows) / MAX_POINTS
-        found: tuple[list[float], ...] = ([], [], [], [])
+        found: list[_Point] = []
         for group in self._groups(size):
             first = group[0]
             if self._follows_gap[first]:
-                _extend(found, self._firsts[first] - started, *_UNKNOWN)
+                found.append((self._firsts[first] - started, *_UNKNOWN))
             rows, known = sum(self._rows[i] for i in group), sum(self._known[name][i] for i in group)
             mean = sum(self._sums[name][i] for i in group) / known if known else math.nan
             peaks = [peak for i in group if not math.isnan(peak := self._peaks[name][i])]
             lows = [low for i in group if not math.isnan(low := self._lows[name][i])]
             seconds = sum(self._seconds[i] for i in group) / rows - started
-            _extend(found, seconds, mean, max(peaks, default=math.nan), min(lows, default=math.nan))
-        return GpuCurve(*found)
+            found.append((seconds, mean, max(peaks, default=math.nan), min(lows, default=math.nan)))
+        return GpuCurve(*zip(*found, strict=True))
 
     def _groups(self, size: float) -> Iterator[list[int]]:
         """Cells that become one point of at least `size` rows, except before a gap."""
@@ -254,20 +256,15 @@ def _curve(times: Values, values: Values, started: float) -> GpuCurve:
     size = max(1, math.ceil(len(values) / MAX_POINTS))
     distances = np.diff(seconds)
     breaks = np.flatnonzero(distances > _longest_distance(distances)) + 1
-    found: tuple[list[float], ...] = ([], [], [], [])
+    found: list[_Point] = []
     for i, part in enumerate(np.split(np.arange(len(values)), breaks)):
         if i:  # the line ends before a gap and begins after it
-            _extend(found, float(seconds[part[0]]), *_UNKNOWN)
+            found.append((float(seconds[part[0]]), *_UNKNOWN))
         for start in range(0, len(part), size):
             own = part[start : start + size]
             known = _known(values[own])
-            values_of = (
-                (float(one) for one in (known.mean(), known.max(), known.min())) if len(known) else _UNKNOWN
-            )
-            _extend(found, float(seconds[own].mean()), *values_of)
-    return GpuCurve(*found)
-
-
-def _extend(found: tuple[list[float], ...], *point: float) -> None:
-    for whole, one in zip(found, point, strict=True):
-        whole.append(one)
+            at, values_at = float(seconds[own].mean()), _UNKNOWN
+            if len(known):
+                values_at = float(known.mean()), float(known.max()), float(known.min())
+            found.append((at, *values_at))
+    return GpuCurve(*zip(*found, strict=True))

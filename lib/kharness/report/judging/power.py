@@ -183,16 +183,15 @@ class Chances:
     def just_found(self) -> Numbers:
         """Return the true differences beyond which simulated seeds have shown them, by each of the looks."""
         looks = (*self.earlier, (self.seeds, self.alpha))
-        walks = _walks(tuple(seeds for seeds, _ in looks))
+        means, widths, deviations = _walks(tuple(seeds for seeds, _ in looks))
         true = np.full(_WALKS, self.deviation)
         if self.degrees is not None:
-            true /= estimated_deviations(self.degrees, _DEVIATIONS)[
-                (walks.deviations * _DEVIATIONS).astype(int)
-            ]
+            places = (deviations * _DEVIATIONS).astype(int)
+            true /= estimated_deviations(self.degrees, _DEVIATIONS)[places]
         found = []
-        for (seeds, alpha), means, places in zip(looks, walks.means, walks.widths, strict=True):
-            half_widths = self.rule.half_widths(seeds, alpha)[(places * _WIDTHS).astype(int)]
-            found.append(just_shown(true * half_widths, self.weight) - true * means / math.sqrt(seeds))
+        for (seeds, alpha), mean, width in zip(looks, means, widths, strict=True):
+            half_widths = self.rule.half_widths(seeds, alpha)[(width * _WIDTHS).astype(int)]
+            found.append(just_shown(true * half_widths, self.weight) - true * mean / math.sqrt(seeds))
         # What one look has shown stays shown.
         return np.minimum.accumulate(found)
 
@@ -218,21 +217,13 @@ def smallest(chances: Chances) -> float:
     return crossing(lambda size: chances.power(size) - POWER, 0.0, highest)
 
 
-@dataclass(frozen=True)
-class _Walks:
-    """Series of looks at ever more of the same seeds: a row per look, a column per series."""
-
-    means: Numbers
-    """Means of the seeds, in standard errors."""
-    widths: Numbers
-    """Places in the distribution of half widths, 0 to 1."""
-    deviations: Numbers
-    """Places in the distribution of deviations, one per series."""
-
-
 @lru_cache(maxsize=64)
-def _walks(looks: tuple[int, ...]) -> _Walks:
-    """Draw series of these numbers of seeds: a later look has the seeds of the earlier ones."""
+def _walks(looks: tuple[int, ...]) -> tuple[Numbers, Numbers, Numbers]:
+    """Draw series of these numbers of seeds: a later look has the seeds of the earlier ones.
+
+    Returns, with a row per look and a column per series, the means of the seeds in standard errors and the
+    places (0 to 1) in the distribution of half widths; then those of each series among the deviations.
+    """
     number = len(looks)
     rng = np.random.default_rng(looks)  # so that the same matrix always reports the same power
     # Each draw has one value of each of as many equal parts (Latin hypercube; McKay, Beckman, Conover 1979).
@@ -240,11 +231,8 @@ def _walks(looks: tuple[int, ...]) -> _Walks:
     places = rng.permuted(parts, axis=1)
     seeds = np.array(looks, dtype=float)
     freedom = seeds - 1  # an estimate of the deviation has one degree less than it has seeds
-    return _Walks(
-        _sums(normal_at(places[:number]), seeds),
-        normal_below(_sums(normal_at(places[number:-1]), freedom)),
-        places[-1],
-    )
+    means = _sums(normal_at(places[:number]), seeds)
+    return means, normal_below(_sums(normal_at(places[number:-1]), freedom)), places[-1]
 
 
 def _sums(steps: Numbers, totals: Numbers) -> Numbers:

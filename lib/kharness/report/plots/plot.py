@@ -79,7 +79,11 @@ class Plot:
     def alt(self) -> str:
         """Alternative text."""
         lines = self.lines or [one for one in self.strands if one.ys]
-        return self.in_words or _alt(self.title, self.x_label, lines)
+        ends = [
+            f"{one.label or 'it'} ends at {last:.4g}" for one in lines[:8] if (last := _last(one)) is not None
+        ]
+        said = f": {', '.join(ends)}" if ends else ""
+        return self.in_words or f"{self.title} by {self.x_label}{said}."
 
     @property
     def paths(self) -> Sequence[PlotPath]:
@@ -208,13 +212,6 @@ def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
         placed.append((max(at, placed[-1][0] + _LABEL_GAP) if placed else at, label, color))
     beyond = max(0.0, placed[-1][0] - 100) if placed else 0.0
     return [(round(at - beyond, 1), label, color) for at, label, color in placed]
-
-
-def _alt(title: str, x_label: str, lines: Sequence[Strand]) -> str:
-    ends = ", ".join(
-        f"{one.label or 'it'} ends at {last:.4g}" for one in lines[:8] if (last := _last(one)) is not None
-    )
-    return f"{title} by {x_label}: {ends}." if ends else f"{title} by {x_label}."
 
 
 def _last(one: Strand) -> float | None:
