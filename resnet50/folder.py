@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +63,8 @@ class PictureFiles(Dataset[Decoded | Undecodable]):
 
     def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> Decoded | Undecodable:
         """A batch of (epoch, number), as torch's DataLoader asks for one."""
+        from PIL.Image import DecompressionBombError
+
         pictures = torch.empty(len(wanted), 3, self._side, self._side, dtype=torch.uint8)
         for picture, (epoch, number) in zip(pictures, wanted, strict=True):
             path = os.path.join(self._folder, bytes(self._names[number]))
@@ -74,7 +75,7 @@ class PictureFiles(Dataset[Decoded | Undecodable]):
                     box = partial(self._crops.box, epoch=epoch, number=number)
                     found = resized(path, self._side, box)
                 picture.copy_(torch.from_numpy(found).permute(2, 0, 1))
-            except (OSError, SyntaxError, ValueError, _too_large()) as error:
+            except (OSError, SyntaxError, ValueError, DecompressionBombError) as error:
                 return Undecodable(Path(os.fsdecode(path)), str(error) or type(error).__name__)
         indices = torch.tensor([number for _, number in wanted])
         return Decoded(indices, pictures, self._labels[indices])
@@ -140,17 +141,6 @@ class FolderPictures:
         return pictures, found.labels.to(self._device, non_blocking=True)
 
 
-class _Lists:
-    """Epochs and numbers as a DataLoader takes them."""
-
-    def __init__(self, batches: Iterable[tuple[int, Tensor]]) -> None:
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for epoch, batch in self._batches:
-            yield [(epoch, number) for number in batch.tolist()]
-
-
 def decoded(
     files: PictureFiles, batches: Iterable[tuple[int, Tensor]], *, readers: int, ahead: int
 ) -> Iterator[Decoded]:
@@ -161,10 +151,10 @@ def decoded(
         warnings.simplefilter("ignore")
         loader: DataLoader[Decoded | Undecodable] = DataLoader(
             files,
-            batch_sampler=_Lists(batches),
+            batch_sampler=([(epoch, number) for number in part.tolist()] for epoch, part in batches),
             num_workers=readers,
             prefetch_factor=ahead if readers else None,
-            collate_fn=_as_it_is,
+            collate_fn=lambda found: found,
             worker_init_fn=partial(_begin_worker, ending_with(os.getpid())),
             multiprocessing_context="fork" if readers else None,
             generator=torch.Generator(),  # its own: a seed for workers is drawn, which must change no weights
@@ -213,19 +203,8 @@ def resized(path: bytes, side: int, box_of: Callable[[int, int], Box]) -> np.nda
     return np.array(colored.resize((side, side), Image.Resampling.BILINEAR, box))
 
 
-def _too_large() -> type[Exception]:
-    """Return the exception that Pillow raises for a picture that would fill the memory."""
-    from PIL import Image
-
-    return Image.DecompressionBombError
-
-
 def _begin_worker(end_with_trainer: Callable[[], None], number: int) -> None:
     """A worker ends with the trainer, and signals to the trainer's group, such as Ctrl-C, do not reach it."""
     end_with_trainer()
     os.setpgid(0, 0)
     gc.freeze()  # what the trainer had is its own to finalize
-
-
-def _as_it_is(found: Any) -> Any:
-    return found
