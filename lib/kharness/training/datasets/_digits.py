@@ -10,8 +10,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kharness.training.datasets._files import Dataset, DatasetFile, Sources, read_verified
 from kharness.training.datasets._pictures import Bytes, PictureSet
 from kharness.training.errors import DatasetError
@@ -84,6 +82,8 @@ class Digits:
 
 def read_idx(content: bytes, *, name: str) -> Bytes:
     """The array in the bytes of an IDX file; DatasetError names what is wrong with `name`."""
+    import numpy as np  # not above, as in _pictures.py
+
     if len(content) < 4 or not content.startswith(_UNSIGNED_BYTES):
         raise DatasetError(f"{name}: not an IDX file of unsigned bytes", hint="fetch the file again")
     start = 4 + 4 * content[3]

@@ -78,3 +78,14 @@ def test_datasets_need_no_torch() -> None:
         "print('torch' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+def test_checks_before_a_matrix_import_no_numpy(root: Path) -> None:
+    """It takes longer than all that they do."""
+    code = (
+        "import sys; from pathlib import Path; "
+        "from kharness.training.datasets import check_dataset, pictures_of; "
+        "given = 'mnist-subset', {}, Path(sys.argv[1]); "
+        "check_dataset(*given); print(pictures_of(*given), 'numpy' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code, root], text=True) == "6000 False\n"
