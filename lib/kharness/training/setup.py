@@ -177,6 +177,8 @@ class Setup(Generic[DataT]):
         limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
         plan = f"{schedule.num_steps:,} steps of {batches.batch_size} samples{of_tokens}{limit}"
         print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
+        if options.COMPILE:
+            print("note: the model is compiled in its first step, which takes longer")
         note = few_validations(
             options.EVAL_INTERVAL or batches.steps_per_epoch,
             num_steps=schedule.num_steps,

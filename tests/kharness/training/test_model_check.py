@@ -101,6 +101,17 @@ def test_gpt2_takes_one_micro_batch_of_a_step(check: Check, tmp_path: Path) -> N
     assert f"FLOPs per step: {flops:.3g}, forward and backward" in done.stdout.splitlines()
 
 
+@pytest.mark.parametrize("flags", [(), ("--compile", "--compile-backend", "aot_eager")])
+def test_compilation_is_told_before_the_step_that_waits_for_it(
+    check: Check, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    done = dry_run(check, tmp_path, "gpt2", *GPT2, "--max-steps", "3", "--eval-interval", "1", *flags)
+    assert [line for line in done.stdout.splitlines() if line.startswith(("plan", "note"))] == [
+        "plan: 3 steps of 64 samples of 64 tokens, adamw, cosine",
+        *["note: the model is compiled in its first step, which takes longer"] * bool(flags),
+    ]
+
+
 def test_resnet50_evaluates_its_average_too(check: Check, tmp_path: Path) -> None:
     done = dry_run(check, tmp_path, "resnet50", *RESNET50, "--batch-size", "8", "--ema-decay", "0.9")
     assert (done.returncode, done.stderr, left(tmp_path)) == (0, "", ["tmp"])
