@@ -39,6 +39,16 @@ COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHON
 DATE = ["date", "+%s.%N"]
 KHARNESS = [sys.executable, "-m", "kharness"]
 
+# Starts a command from a process of a few MB: the memory that the kernel gives of a child (ru_maxrss) is at
+# least that of its parent, whose it shares until it is executed.
+MEASURED = """
+import os, sys, time
+begun = time.time()
+_, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)
+print(begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
 PRINTS = """
 import resource, sys
 for step in range(int(sys.argv[1])):
@@ -108,25 +118,24 @@ def main(arguments: Sequence[str]) -> None:
         print(f"CPU of a short program: {median(short):.4f} of that alone ({low:.4f} to {high:.4f})")
 
 
-def bridging(directory: Path, *command: str) -> subprocess.Popen[bytes]:
-    """A bridge that has begun with a program."""
-    words = [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command]
-    return subprocess.Popen(words, stderr=subprocess.DEVNULL, env=COMPILED)
+def bridge_words(directory: Path, *command: str) -> list[str]:
+    """The command of a bridge around a program."""
+    return [sys.executable, "-m", "monitoring.bridge", str(directory), "--", *command]
 
 
-def bridge(directory: Path, *command: str) -> tuple[float, float]:
-    """Run a program under the bridge; CPU seconds and MB of the bridge and what it waited for."""
-    process = bridging(directory, *command)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert not process.returncode
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+def bridge(directory: Path, *command: str) -> tuple[float, float, float]:
+    """Run a program under the bridge; when that began, CPU seconds and MB of it and what it waited for."""
+    words = [sys.executable, "-I", "-S", "-c", MEASURED, *bridge_words(directory, *command)]
+    told = subprocess.run(
+        words, env=COMPILED, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    ).stdout
+    begun, cpu, memory = map(float, told.split())
+    return begun, cpu, memory
 
 
 def dated(directory: Path) -> tuple[float, float, float]:
     """Seconds from the bridge's command to the date that it prints; its CPU seconds and MB."""
-    begun = time.time()
-    cpu, memory = bridge(directory, *DATE)
+    begun, cpu, memory = bridge(directory, *DATE)
     return float((directory / "output.log").read_text()) - begun, cpu, memory
 
 
@@ -175,7 +184,12 @@ def printing(directory: Path | None, steps: int) -> float:
 def watching(directory: Path) -> float:
     """CPU seconds of a bridge per second of a program that prints once a second."""
     command = [sys.executable, "-c", SLOWLY]
-    processes = [bridging(directory / str(number), *command) for number in range(WATCHED)]
+    processes = [
+        subprocess.Popen(
+            bridge_words(directory / str(number), *command), stderr=subprocess.DEVNULL, env=COMPILED
+        )
+        for number in range(WATCHED)
+    ]
     time.sleep(SETTLED)
     before = sum(cpu_of(process.pid) for process in processes)
     time.sleep(SECONDS)
