@@ -13,7 +13,7 @@ from monitoring.bridge.recorder import COPY_OF, INSTEAD_OF, REPORTED
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.lineage import counting_in
+from monitoring.journal.lineage import counting_in, start_records
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
@@ -150,27 +150,38 @@ class ProgramAttempt:
 
         None of a source that has reported such a step since: what it did not report there is not lost.
         """
-        starts = (record for record, _ in read_records(self._journal) if record["event"] == "start")
-        gone = [again for start in starts if (again := superseded(start))]
+        gone = [again for start in start_records(self._journal) if (again := superseded(start))]
         highest: dict[tuple[str, str], int] = {}
-        for record, kinds, step in _measured(self._journal) if gone else ():
+        gone_highest: dict[tuple[str, str], int] = {}
+        for record, step in _measured(self._journal) if gone else ():
             if not any(record["seq"] in one for one in gone):
                 own = set() if INSTEAD_OF in _mark(record) else {_reporting(record)}
-                for kind in kinds | own:
+                for kind in _kinds(str(record["event"]), record) | own:
                     highest[kind] = max(step, highest.get(kind, step))
+            elif self._is_before(until, record, step):
+                for kind in _kinds(str(record["event"]), record):
+                    gone_highest[kind] = max(step, gone_highest.get(kind, step))
         newest: dict[tuple[tuple[str, str], int], Record] = {}
-        for record, kinds, step in _measured(self._journal) if gone else ():
-            if until is not None and step >= until:
-                continue
-            # evaluations may be counted in epochs
-            if record["event"] == "eval" and step < (self._reached or 0):
-                continue
-            if step > highest.get(_reporting(record), -1):
-                newest |= {(kind, step): record for kind in kinds if step > highest.get(kind, -1)}
+        if any(step > highest.get(kind, -1) for kind, step in gone_highest.items()):
+            for record, step in _measured(self._journal):
+                if (
+                    any(record["seq"] in one for one in gone)
+                    and self._is_before(until, record, step)
+                    and step > highest.get(_reporting(record), -1)
+                ):
+                    kinds = _kinds(str(record["event"]), record)
+                    newest |= {(kind, step): record for kind in kinds if step > highest.get(kind, -1)}
         found: dict[int, tuple[Record, set[str]]] = {}
         for ((_, name), _), record in newest.items():
             found.setdefault(int(str(record["seq"])), (record, set()))[1].add(name)
         return [found[seq] for seq in sorted(found)]
+
+    def _is_before(self, until: int | None, record: Record, step: int) -> bool:
+        """Whether a record is of a step before the one at which this attempt goes on."""
+        if until is not None and step >= until:
+            return False
+        # evaluations may be counted in epochs
+        return record["event"] != "eval" or step >= (self._reached or 0)
 
     def _told_by(self, event: str, step: int, fields: Mapping[str, object]) -> Kinds:
         """Return what a record measures if that tells where this attempt goes on.
@@ -280,12 +291,12 @@ def _highest_step(journal: Path) -> int | None:
     return max((step for step in steps if step is not None), default=None)
 
 
-def _measured(journal: Path) -> Iterator[tuple[Record, Kinds, int]]:
-    """Yield the records of steps and evaluations that sources have reported, with what they measure."""
+def _measured(journal: Path) -> Iterator[tuple[Record, int]]:
+    """Yield the records of steps and evaluations that sources have reported."""
     for record, _ in read_records(journal):
         step = as_step(record.get("global_step"))
         if record["event"] in ("step", "eval") and step is not None and REPORTED in record:
-            yield record, _kinds(str(record["event"]), record), step
+            yield record, step
 
 
 def _source(record: Record) -> tuple[object, object] | None:

@@ -7,32 +7,37 @@ again. The lineage of a run is its last attempt that started from scratch and th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 
 from monitoring.journal.end_status import COMPLETE
-from monitoring.journal.records import MEASURING, Record, read_records
+from monitoring.journal.records import MEASURING, Record, parse, read_records
 from monitoring.journal.run_state import RunState, superseded
 
 
-@dataclass(frozen=True)
 class Lineage:
-    """The attempts that made a run what it is now, read from its journal."""
+    """The attempts that made a run what it is now; empty, until they are read from its journal."""
 
-    starts: Sequence[Record] = ()
-    """Start records, the one from scratch first; empty for a run without any."""
-    checkpoints: Mapping[str, int] = field(default_factory=dict)
-    """The `seq` of the record of each checkpoint that counts, by its file name."""
-    changes: Sequence[Record] = ()
-    """The control_change records of these attempts, each change once; also of steps that are done again."""
-    end: Record = field(default_factory=dict)
-    """The end record of the last attempt, empty if it has none."""
-    last_seq: int = 0
-    last_seq_of: Mapping[int, int] = field(default_factory=dict)
-    """The last `seq` of each attempt."""
+    def __init__(self) -> None:
+        self.starts: Sequence[Record] = ()
+        """Start records, the one from scratch first; empty for a run without any."""
+        self.checkpoints: Mapping[str, int] = {}
+        """The `seq` of the record of each checkpoint that counts, by its file name."""
+        self.changes: Sequence[Record] = ()
+        """The control_change records of these attempts, each change once; also of steps done again."""
+        self.end: Record = {}
+        """The end record of the last attempt, empty if it has none."""
+        self.last_seq = 0
+        self.last_seq_of: Mapping[int, int] = {}
+        """The last `seq` of each attempt."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lineage) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of what it holds
 
     @classmethod
     def read(cls, journal: Path) -> Lineage:
@@ -55,9 +60,11 @@ class Lineage:
                 changes[_integer(record, "global_step"), str(record.get("control"))] = record
             elif event == "checkpoint":
                 checkpoints[Path(str(record.get("checkpoint_path"))).name] = state.last_seq
-        in_order = tuple(changes[key] for key in sorted(changes, key=itemgetter(0)))
-        last_seq = max(last_seq_of.values(), default=0)
-        return cls(tuple(starts), checkpoints, in_order, state.end, last_seq, last_seq_of)
+        found = cls()
+        found.starts, found.checkpoints, found.end = tuple(starts), checkpoints, state.end
+        found.changes = tuple(changes[key] for key in sorted(changes, key=itemgetter(0)))
+        found.last_seq, found.last_seq_of = max(last_seq_of.values(), default=0), last_seq_of
+        return found
 
     @property
     def complete(self) -> bool:
@@ -93,15 +100,24 @@ def counting(records: Iterable[Record]) -> list[Record]:
 def counting_in(journal: Path, last_seq: int | None = None) -> Iterator[Record]:
     """Yield what `counting` keeps of a journal, up to a `seq`: read twice, for a long one takes gigabytes."""
 
-    def records() -> Iterator[Record]:
-        every = (record for record, _ in read_records(journal))
-        return takewhile(lambda record: last_seq is None or _integer(record, "seq") <= last_seq, every)
+    def is_early(record: Record) -> bool:
+        return last_seq is None or _integer(record, "seq") <= last_seq
 
-    ranges = [gone for record in records() if record.get("event") == "start" and (gone := superseded(record))]
-    for record in records():
+    ranges = [gone for start in start_records(journal) if is_early(start) and (gone := superseded(start))]
+    for record in takewhile(is_early, (record for record, _ in read_records(journal))):
         seq = _integer(record, "seq")
         if record.get("event") not in MEASURING or not any(seq in gone for gone in ranges):
             yield record
+
+
+def start_records(journal: Path) -> Iterator[Record]:
+    """Yield the start records of a journal; to parse the other lines of a long one takes most of the time."""
+    with contextlib.suppress(FileNotFoundError), journal.open("rb") as file:
+        for line in file:
+            if b'"start"' in line and line.endswith(b"\n"):
+                record = parse(line)
+                if record is not None and record.get("event") == "start":
+                    yield record
 
 
 def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.journal.lineage import Lineage, counting, counting_in
+from monitoring.journal.lineage import Lineage, counting, counting_in, start_records
 from monitoring.journal.records import Record
 from monitoring.journal.run_state import superseded
 
@@ -81,6 +81,13 @@ def test_journal_without_these_fields_counts_whole(tmp_path: Path) -> None:
     assert counting(records) == records
     assert [start["seq"] for start in Lineage.read(journal(tmp_path, records)).starts] == [3]
     assert list(superseded(records[0])) == []
+
+
+def test_start_records_are_those_of_the_event_in_whole_lines(tmp_path: Path) -> None:
+    told = journal(tmp_path, [logged("step", 1, 1, event_of="start"), begun(2, 1), logged("step", 3, 1)])
+    with told.open("ab") as file:
+        file.write(b'no "start" of a record\n' + orjson.dumps(begun(4, 2)))
+    assert (list(start_records(told)), list(start_records(tmp_path / "none"))) == ([begun(2, 1)], [])
 
 
 def test_no_journal_has_no_lineage(tmp_path: Path) -> None:
