@@ -99,7 +99,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 FLOORS: dict[str, list[str]] = {
     "monitoring": [
         "counts errors host outside secrets",
-        "dropins gpu spool",
+        "dropins gpu no_options spool",
         "journal samplers",
         "alert_lines alert_sentences control follower notes sampler_process saved_environment telemetry"
         " where",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -273,7 +274,9 @@ def test_drop_ins_join_by_the_same_rules(
         *tree.assignments("OPTIMIZER", "rmsprop", Origin("test")),
         *tree.assignments("OPTIMIZER_RMSPROP_ALPHA", "0.5", Origin("test")),
     ]
-    own = type(OPTIMIZERS)(**{name: getattr(OPTIMIZERS, name) for name in OPTIMIZERS.__dataclass_fields__})
+    own = copy.copy(OPTIMIZERS)
+    for found in ("_modules", "_defaults"):
+        vars(own).pop(found, None)
     assert own.options("rmsprop", tree.resolve(asked).values).alpha == 0.5
     file.with_name("adamw.py").write_text(module[2])
     vars(own).pop("_modules")

@@ -54,7 +54,7 @@ def command_parser(
         prog="kharness",
         usage="kharness COMMAND …, kharness COMMAND --help",
         description=about,
-        epilog=_table("commands:", told),
+        epilog=None if asked in calls else _table("commands:", told),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(

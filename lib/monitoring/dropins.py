@@ -13,10 +13,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pkgutil
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -26,31 +24,37 @@ from monitoring.errors import FollowerOptionsError, UnknownFollower, UserError
 from monitoring.outside import outside
 
 
-@dataclass(frozen=True)
-class NoOptions:
-    """The `Options` of a drop-in without any."""
-
-
-@dataclass(frozen=True)
 class DropIns:
     """All drop-ins of one kind."""
 
-    kind: str
-    """Its name in messages: `tracker`."""
-    package: str
-    """The package whose modules they are: `monitoring.trackers`."""
-    groups: tuple[str, ...] = ()
-    """Folders of the package that hold some of them."""
-    prefix: str = ""
-    """The beginning of their symbols if that is not the kind: `alert` for alert rules."""
-    kconfig: tuple[str, ...] = ("Kconfig",)
-    """Files with the entries of their options, from the package's folder; patterns of pathlib."""
-    symbols: Mapping[str, str] = field(default_factory=dict)
-    """Documented symbols that the rule does not give: by `name_option`, or by `option` for all of a kind."""
-    unknown: type[UserError] = UnknownFollower
-    """The error for a name that no module has."""
-    refused: type[UserError] = FollowerOptionsError
-    """The error for an option that `Options` does not have or take, and for a module that is broken."""
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        *,
+        groups: tuple[str, ...] = (),
+        prefix: str = "",
+        kconfig: tuple[str, ...] = ("Kconfig",),
+        symbols: Mapping[str, str] | None = None,
+        unknown: type[UserError] = UnknownFollower,
+        refused: type[UserError] = FollowerOptionsError,
+    ) -> None:
+        self.kind = kind
+        """Its name in messages: `tracker`."""
+        self.package = package
+        """The package whose modules they are: `monitoring.trackers`."""
+        self.groups = groups
+        """Folders of the package that hold some of them."""
+        self.prefix = prefix
+        """The beginning of their symbols if that is not the kind: `alert` for alert rules."""
+        self.kconfig = kconfig
+        """Files with the entries of their options, from the package's folder; patterns of pathlib."""
+        self.symbols = symbols or {}
+        """Documented symbols that the rule does not give: by `name_option`, or `option` for all of a kind."""
+        self.unknown = unknown
+        """The error for a name that no module has."""
+        self.refused = refused
+        """The error for an option that `Options` does not have or take, and for a module that is broken."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,16 +78,16 @@ class DropIns:
             (group, os.path.join(place, group)) for group in ("", *self.groups) for place in self._places
         ]
         for group, place in places:
-            for module in pkgutil.iter_modules([place]):
-                if module.name.startswith("_") or module.name in self.groups:
+            for module in _modules_in(place):
+                if module.startswith("_") or module in self.groups:
                     continue
-                path = os.path.join(place, f"{module.name}.py")
-                if (other := files.setdefault(module.name, path)) != path:
+                path = os.path.join(place, f"{module}.py")
+                if (other := files.setdefault(module, path)) != path:
                     raise self.refused(
-                        f"{self.kind} {module.name} is defined twice: {path} and {other}",
+                        f"{self.kind} {module} is defined twice: {path} and {other}",
                         hint="give yours another name",
                     )
-                found[module.name] = f"{self.package}.{group}".rstrip(".") + f".{module.name}"
+                found[module] = f"{self.package}.{group}".rstrip(".") + f".{module}"
         return found
 
     def path(self, name: str) -> Path | None:
@@ -145,6 +149,8 @@ class DropIns:
 
     def configured(self, name: str, config: Mapping[str, object]) -> dict[str, object]:
         """Return the options that a configuration has for a drop-in, by field."""
+        from dataclasses import fields  # a program under the bridge waits for the names of drop-ins alone
+
         symbols = {own.name: self.symbol(name, own.name) for own in fields(self.load(name).Options)}
         return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
 
@@ -153,6 +159,8 @@ class DropIns:
 
         What is missing has its default in Kconfig, if that has one that depends on nothing.
         """
+        from dataclasses import MISSING, fields  # as above
+
         own = fields(self.load(name).Options)
         known = [option.name for option in own]
         for key in values:
@@ -180,6 +188,20 @@ class DropIns:
     def options(self, name: str, config: Mapping[str, object]) -> Any:
         """Return the `Options` of a drop-in as a configuration has them."""
         return self.made(name, self.configured(name, config))
+
+
+def _modules_in(folder: str) -> Iterator[str]:
+    """Yield the modules and packages in a folder, as pkgutil.iter_modules does, which imports inspect."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:  # a kind has not all groups
+        return
+    for name in names:
+        stem, ending = os.path.splitext(name)
+        if ending == ".py":
+            yield stem
+        elif os.path.isfile(os.path.join(folder, name, "__init__.py")):
+            yield name
 
 
 def _typed(text: str, annotation: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import sys
@@ -22,8 +21,6 @@ from orjson import dumps
 from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal, say_place
 from monitoring.errors import is_full, make_directory, unwritable
-from monitoring.follower import check_followers
-from monitoring.gpu.options import GpuMonitorOptions, MachineMonitorOptions
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import gpu_names, hardware
 from monitoring.host.process import ResidentMemory
@@ -107,15 +104,14 @@ class Run(RunMedia):
         """
         if rank < 0:
             raise ValueError(f"rank={rank} is below 0")
-        self.directory = Path(directory).absolute()
-        self.rank = rank
+        self.directory, self.rank = Path(directory).absolute(), rank
         named, config = Path(os.path.abspath(directory)), config or {}
         name, project = name or named.name or "run", project or named.parent.name or "runs"
-        check_followers(trackers or {})
-        sampled = {
-            "gpu_monitor": _given(GpuMonitorOptions.asked(gpu_monitor)),
-            "machine_monitor": _given(MachineMonitorOptions.asked(machine_monitor)),
-        }
+        if trackers:
+            from monitoring.follower import check_followers  # here, as below: many runs have none
+
+            check_followers(trackers)
+        sampled = _sampled(gpu_monitor, machine_monitor)
         make_directory(self.directory)
         spool = spool_file(rank)
         self._journal = Journal(spool or self.directory / journal_name(rank))
@@ -181,17 +177,16 @@ class Run(RunMedia):
 
     def _started_agent(self, run: Mapping[str, Any]) -> AgentProcess | None:
         """Start rank 0's agent, or that of the first rank of another host, which trains on if that fails."""
-        if not self.rank:
-            agent = AgentProcess(self.directory)
-            agent.keep_alive(at_once=True)
-            return agent
-        # here, because few runs are on several hosts
-        from monitoring.agent.hosts.first_rank import first_rank
+        arguments, log = tuple[str, ...](), AGENT_LOG
+        if self.rank:
+            # here, because few runs are on several hosts
+            from monitoring.agent.hosts.first_rank import first_rank
 
-        first = first_rank(self.directory, run, self.rank, self._about)
-        if first is None:
-            return None
-        agent = AgentProcess(self.directory, "--host", first.argument, log=first.files.name(AGENT_LOG))
+            first = first_rank(self.directory, run, self.rank, self._about)
+            if first is None:
+                return None
+            arguments, log = ("--host", first.argument), first.files.name(AGENT_LOG)
+        agent = AgentProcess(self.directory, *arguments, log=log)
         agent.keep_alive(at_once=True)
         return agent
 
@@ -595,6 +590,11 @@ def _described(error: BaseException) -> Record:
         return {"error": type(error).__name__, "cause": "error"}
 
 
-def _given(options: Any) -> dict[str, Any] | bool:
-    """Return the options of what is sampled, as run.json has them; False for what is not."""
-    return False if options is None else dataclasses.asdict(options)
+def _sampled(gpus: bool | Mapping[str, Any], machine: bool | Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is sampled, as run.json has it: False, or all options."""
+    if gpus is False and machine is False:
+        return {"gpu_monitor": False, "machine_monitor": False}
+    from monitoring.gpu.options import GpuMonitorOptions, MachineMonitorOptions
+
+    full = GpuMonitorOptions.in_full(gpus), MachineMonitorOptions.in_full(machine)
+    return dict(zip(("gpu_monitor", "machine_monitor"), full, strict=True))

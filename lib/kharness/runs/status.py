@@ -142,6 +142,8 @@ def other_work(attempts: Sequence[Attempt]) -> float | None:
 
 @dataclass(frozen=True)
 class RunStatus:
+    """The outcome of a run."""
+
     status: Status
     attempts: Sequence[Attempt] = ()
     """The oldest first."""

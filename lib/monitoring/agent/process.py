@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from monitoring.errors import refusal
 from monitoring.host import file_locks
@@ -19,6 +17,9 @@ from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.host.process import process_started, reaped, spawned
 from monitoring.journal.files import AGENT_LOG
 from monitoring.journal.journal import say
+
+if TYPE_CHECKING:  # most runs start their agents themselves
+    import socket
 
 # Names the process that forks agents for this one, if there is one (see agent_starter).
 STARTER = "MONITORING_AGENT_STARTER"
@@ -146,6 +147,9 @@ class _Forked:
     """A child of the starter, which is requested without waiting for the answer."""
 
     def __init__(self, directory: Path, arguments: Sequence[str], log_name: str, starter: str) -> None:
+        import json
+        import socket
+
         self.died = ""
         self._pid = 0
         self._started: float | None = None
@@ -186,6 +190,8 @@ class _Forked:
 
     def _take_answer(self, asked: socket.socket) -> None:
         """Read pid and start time from the starter's answer; an empty one means that it could not fork."""
+        import json
+
         with contextlib.suppress(OSError):
             answer = asked.recv(4096)
             if answer:
@@ -202,6 +208,9 @@ def how_died(code: int) -> str:
 
 def peer_user(connection: socket.socket) -> int:
     """Return the user whose process is at the other end of a local socket."""
+    import socket
+    import struct
+
     ucred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(UCRED))
     user: int = struct.unpack(UCRED, ucred)[1]
     return user

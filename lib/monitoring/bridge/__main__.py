@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from monitoring.bridge.bridge import main
+from monitoring.bridge.sooner import before_start
 
 if __name__ == "__main__":
+    before_start()
+    from monitoring.bridge.bridge import main
+
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

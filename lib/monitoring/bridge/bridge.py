@@ -18,7 +18,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from monitoring.bridge.guard import Guard
 from monitoring.bridge.hook import hooked
 from monitoring.bridge.neighbors import Neighbors
 from monitoring.bridge.script import Script
+from monitoring.bridge.sooner import after_start
 from monitoring.bridge.source import Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.output import end_cut_off_line, end_whole_line
@@ -68,9 +68,9 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     is_first = _made(journal)
     was_killed = not is_first and not _has_ended(journal)
     neighbors = Neighbors(watched.cwd, watched.directory, was_killed=was_killed)
-    watched = replace(watched, neighbors=neighbors)
+    watched.neighbors = neighbors
     stores = stores_before(watched)
-    watched = replace(watched, before={path: (one.size, one.changed) for path, one in stores.items()})
+    watched.before = {path: (one.size, one.changed) for path, one in stores.items()}
     if not is_first:
         # before this process says something, which in a matrix goes there too
         end_cut_off_line(watched.directory / OUTPUT_LOG)
@@ -93,6 +93,8 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         bridge.begin()
         bridge.attempt.start()
     from monitoring.journal.journal import say  # now that the program runs
+
+    after_start()
 
     tell_at, is_told = time.monotonic() + TELL_AFTER, False
     while not script.wait(bridge.look_every):
@@ -172,9 +174,10 @@ def _watched(options: argparse.Namespace) -> Watched:
         hooked(environment) if options.hook else environment,
         [cwd / path for path in options.follow],
         options.pattern,
+        [options.directory.absolute() / name for name in json.loads(options.trackers)],
     )
-    trackers = [watched.directory / name for name in json.loads(options.trackers)]
-    return replace(watched, environment=_environment(watched), followers=trackers)
+    watched.environment = _environment(watched)
+    return watched
 
 
 def _script(command: Sequence[str], watched: Watched, guard: Guard) -> Script:

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from monitoring.bridge.attempt import ProgramAttempt
@@ -85,16 +84,11 @@ class Bridge:
         until = self._file.stat().st_mtime + FIND_LATER + 1 if self._listed else math.inf
         recorded = {path: followed.seq for path, followed in self._followed()}
         self._standing = {path: one for path, one in self._before.items() if recorded.get(path, 0) <= one.seq}
-        self.watched = replace(
-            now,
-            started=now.earlier_start(),
-            until=until,
-            before={},
-            own_files=listed,
-            processes=now.earlier_processes(),
-            neighbors=now.neighbors and now.neighbors.earlier(),
-            unclear=(unclear := set[Path]()),
-        )
+        self.watched = earlier = copy.copy(now)
+        earlier.started, earlier.until, earlier.before = now.earlier_start(), until, {}
+        earlier.own_files, earlier.processes = listed, now.earlier_processes()
+        earlier.neighbors = now.neighbors and now.neighbors.earlier()
+        earlier.unclear = unclear = set[Path]()
         self._find()
         self.watched = now
         for path in sorted(unclear):
@@ -111,11 +105,11 @@ class Bridge:
         if not self.recorder.has_ended:
             for path, followed in self._followed():
                 if path in self._standing:
-                    self._standing[path] = replace(self._standing[path], place=followed.read_to)
+                    self._standing[path] = self._standing[path].at(place=followed.read_to)
         self._keep_before()
         # what an earlier attempt has printed and did not read ends in a line that was cut off
         if printed := self._stores.get(output := self.watched.directory / OUTPUT_LOG):
-            self._standing[output] = replace(printed, place=printed.size)
+            self._standing[output] = printed.at(place=printed.size)
 
     def settle(self, *, is_killed: bool) -> None:
         """Record what the sources that count have not kept of a killed program, once all of them are read.
@@ -155,7 +149,7 @@ class Bridge:
         known, kept = self._before, kept_before(self.watched, self._stores)
         if self.recorder.has_ended:
             last_seq = self.recorder.last_seq
-            self._before = {**known, **{path: replace(one, seq=last_seq) for path, one in kept.items()}}
+            self._before = {**known, **{path: one.at(seq=last_seq) for path, one in kept.items()}}
         else:  # what stands in the stores of the attempts before is recorded
             own = {path for path, _ in self._followed()}
             self._before = {**{path: one for path, one in kept.items() if path not in own}, **known}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,9 +29,12 @@ def interpreter_of(command: Sequence[str], cwd: Path, environment: Mapping[str, 
 
 
 def _found(program: str, cwd: Path, environment: Mapping[str, str]) -> str | None:
+    # as shutil.which, which takes longer to import than to ask
     if os.sep in program:
-        return shutil.which(str(cwd / program))
-    return shutil.which(program, path=environment.get("PATH"))
+        files = [str(cwd / program)]
+    else:
+        files = [os.path.join(folder, program) for folder in os.get_exec_path(environment)]
+    return next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
 
 
 def _named_by(file: str) -> list[str]:

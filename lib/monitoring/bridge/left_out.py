@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
@@ -23,26 +22,26 @@ ENOUGH = 2
 SINGLE = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
 class LeftOutValue:
     """A value that was reported, too."""
 
-    metric: str
-    step: int
-    name: str
-    """Its name in that source."""
-    value: float
-    place: int
-    time: float | None
+    __slots__ = ("metric", "name", "place", "step", "time", "value")
+
+    def __init__(
+        self, metric: str, step: int, name: str, value: float, place: int, time: float | None
+    ) -> None:
+        """`name` is the metric's in that source."""
+        self.metric, self.step, self.name = metric, step, name
+        self.value, self.place, self.time = value, place, time
 
 
-@dataclass
 class _Likeness:
     """How a kind of source compares with the one that counts."""
 
-    compared: int = 0
-    in_turn: int = 0
-    """Values that were the same, since one was not."""
+    def __init__(self, compared: int = 0, in_turn: int = 0) -> None:
+        self.compared = compared
+        self.in_turn = in_turn
+        """Values that were the same, since one was not."""
 
     def note(self, is_same: bool) -> None:
         self.compared += 1
@@ -53,14 +52,14 @@ class _Likeness:
         return 0 < self.in_turn >= min(ENOUGH, self.compared)
 
 
-@dataclass
 class _Counting:
     """A metric as the source that counts has reported it in this attempt."""
 
-    step: int = -1
-    """The last one."""
-    values: dict[int, object] = field(default_factory=dict)
-    """The newest, by step."""
+    def __init__(self) -> None:
+        self.step = -1
+        """The last one."""
+        self.values: dict[int, object] = {}
+        """The newest, by step."""
 
 
 class LeftOut:

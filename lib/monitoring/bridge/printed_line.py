@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 import signal
@@ -13,11 +12,13 @@ from monitoring.errors import UserError
 
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
 
-# A terminal's colors and other escapes (ECMA-48).
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# The patterns are compiled by the first line that may need them, and re keeps them: all take 2 ms, and many
+# programs print no metric.
 
-# Lines of known programs, each behind words that it begins with or has: most programs print none of them, and
-# to compile such a pattern takes a millisecond.
+# A terminal's colors and other escapes (ECMA-48).
+ESCAPES = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
+
+# Lines of known programs, each behind words that it begins with or has.
 KNOWN_LINES = (
     # train.py of github.com/karpathy/nanoGPT
     (
@@ -44,11 +45,13 @@ KNOWN_LINES = (
         rf"\((?P<test__accuracy_percent>{NUMBER})%\)",
     ),
 )
-DICT = re.compile(r"\{'[\w/]+': .*\}")
+DICT = r"\{'[\w/]+': .*\}"
 EXAMPLE = r"one named group per metric: 'it=(?P<step>\d+) error=(?P<error>\S+)'"
 FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "it", "update")
+# What their names and that of an epoch have in them: in a line without any of these nothing counts.
+COUNTING = ("step", "it", "update", "epoch")
 # With `:` or `=` behind it any word is a name; with nothing but a space only these are, for `took 3` is none.
 MEASURES = (
     r"loss|nll|elbo|kl|acc(?:uracy)?(?:@\d+)?|ppl|perplexity|bp[bc]|error|r?mse|mae|mape|r2|f1|auc|precision|recall"
@@ -57,25 +60,23 @@ MEASURES = (
 KNOWN = rf"(?:[\w/.-]*[_/])?(?:{MEASURES})|{'|'.join(STEP_NAMES)}|epoch|batch|lr|(?:grad_)?norm|mfu"
 SPLITS = {"training": "train", "valid": "val", "validation": "val"}
 
-PAIR = re.compile(
-    rf"(?<![\w/.@'\"-])(?:(?P<split>train(?:ing)?|val(?:id(?:ation)?)?|test|eval)\s+)?"
+PAIR = (
+    rf"(?i)(?<![\w/.@'\"-])(?:(?P<split>train(?:ing)?|val(?:id(?:ation)?)?|test|eval)\s+)?"
     rf"(?:(?P<name>[a-z_][\w/.@-]*)\s*[:=]\s*|(?P<known>{KNOWN})\s+)"
-    rf"\[?\s*(?P<number>(?>{NUMBER}))(?P<of>\s*/\s*\d+)?\]?(?P<inside>\s*[\[(]\s*\d+\s*/\s*\d+)?(?!:\d)",
-    re.IGNORECASE,
+    rf"\[?\s*(?P<number>(?>{NUMBER}))(?P<of>\s*/\s*\d+)?\]?(?P<inside>\s*[\[(]\s*\d+\s*/\s*\d+)?(?!:\d)"
 )
-MEASURED = re.compile(rf"(?:^|[_/.-])(?:{MEASURES})$", re.IGNORECASE)
+MEASURED = rf"(?i)(?:^|[_/.-])(?:{MEASURES})$"
 
 # A line that says what came out on the test set, and nothing else; a step or an epoch it does not name.
 # No part of it gives back what it took: a line of ten thousand characters costs no time.
 OF_MEASURE = rf"((?>{MEASURES}))(?:\s*+[:=]\s*+|\s++)((?>{NUMBER}))"
-OF_TEST = re.compile(
-    r"(?:final\s++)?test(?:[\s_/-]++set)?+[\s_/:-]++"
-    rf"(?:(?:test[\s_/-]++)?+{OF_MEASURE}\s*+%?+[\s,;|/]*+)++",
-    re.IGNORECASE,
+OF_TEST = (
+    r"(?i)(?:final\s++)?test(?:[\s_/-]++set)?+[\s_/:-]++"
+    rf"(?:(?:test[\s_/-]++)?+{OF_MEASURE}\s*+%?+[\s,;|/]*+)++"
 )
 
 # A bar draws the same numbers again and again, so how often a line comes says nothing of steps.
-PROGRESS_BAR = re.compile(r"%\||it/s\b|s/it\b")
+PROGRESS_BAR = r"%\||it/s\b|s/it\b"
 
 
 # Seconds of this process that a regular expression of the user's has for one line: programs print thousands.
@@ -105,7 +106,7 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
     """
     if not any(character.isdigit() for character in line):
         return {}, False
-    text = ESCAPES.sub("", line).strip()
+    text = _without_escapes(line)
     own = (_search(pattern, text) for pattern in patterns)
     known = (re.search(pattern, text) for words, pattern in KNOWN_LINES if words in text)
     for match in itertools.chain(own, known):  # each compiles its pattern once
@@ -114,7 +115,7 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
             return {
                 name.replace("__", "/"): _number(value) for name, value in groups if value is not None
             }, False
-    if "loss" in text and (match := DICT.search(text)) and "loss" in match[0]:
+    if "loss" in text and (match := re.search(DICT, text)) and "loss" in match[0]:
         # that of a whole training ends it: its mean loss is no step's
         return ({} if "train_runtime" in match[0] else _dict(match[0])), True
     return {name: _number(value) for name, value in named_numbers(text).items()}, False
@@ -137,8 +138,8 @@ def _search(pattern: str, text: str) -> re.Match[str] | None:
 
 def values_of_test(line: str) -> dict[str, object]:
     """Return the metrics of a line that says nothing but them, and of the test set: `Test loss: 0.4`."""
-    text = ESCAPES.sub("", line).strip()
-    if not OF_TEST.fullmatch(text):
+    text = _without_escapes(line)
+    if not re.fullmatch(OF_TEST, text):
         return {}
     return {
         f"test/{name.lower()}": _number(number)
@@ -152,11 +153,12 @@ def named_numbers(text: str) -> dict[str, str]:
     `step` is among them where it counts on through the training. It is not where the line counts inside an
     epoch (`Epoch [3/10], Step [100/600]`, `epoch 3 batch 20`, `Epoch: 1 [640/60000]`).
     """
-    if PROGRESS_BAR.search(text):
+    words = text.lower()
+    if not any(name in words for name in COUNTING) or re.search(PROGRESS_BAR, text):
         return {}
     found: dict[str, str] = {}
     is_inside_epoch, step_has_end = False, False
-    for match in PAIR.finditer(text):
+    for match in re.finditer(PAIR, text):
         name = (match["name"] or match["known"]).lower()
         if name in STEP_NAMES:
             step_has_end = bool(match["of"])
@@ -168,7 +170,7 @@ def named_numbers(text: str) -> dict[str, str]:
         if match["of"] and name not in ("step", "epoch", "batch"):
             continue  # `accuracy: 9812/10000` is a fraction, and its first number alone is no accuracy
         found.setdefault(name, match["number"].rstrip(","))
-    if not any(MEASURED.search(name) for name in found) or not found.keys() & {"step", "epoch"}:
+    if not any(re.search(MEASURED, name) for name in found) or not found.keys() & {"step", "epoch"}:
         return {}
     has_whole_epoch = found.get("epoch", ".").isdigit()
     if has_whole_epoch and (is_inside_epoch or ("step" in found and step_has_end)):
@@ -178,8 +180,14 @@ def named_numbers(text: str) -> dict[str, str]:
     return found
 
 
+def _without_escapes(line: str) -> str:
+    return (re.sub(ESCAPES, "", line) if "\x1b" in line else line).strip()
+
+
 def _dict(text: str) -> dict[str, object]:
     """Return the numbers of a dict as Python prints it; newer versions print them as text."""
+    import ast  # few programs print any
+
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

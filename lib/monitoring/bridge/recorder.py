@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -35,31 +34,31 @@ SETTLE_ALONE, SETTLE, SETTLE_LONG = 1.0, 5.0, 30.0
 TOGETHER = 1.0
 
 
-@dataclass
 class Followed:
     """How far a source has been recorded, and what it had to say."""
 
-    number: int
-    """In bridge.json."""
-    kind: str
-    place: int = 0
-    """Everything up to here is in the journal."""
-    read_to: int = 0
-    """Everything up to here is in the journal or waits."""
-    skip: int = 0
-    """Records after `place` that were written before the writer was killed."""
-    seq: int = 0
-    """The last record of it before this attempt."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Metrics that are recorded from it."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Metrics that another kind of source reports too -> that kind."""
-    latest: float = 0.0
-    """Seconds from the last value's own time to when it was read."""
-    steps: int = 0
-    """The highest step; what has none is counted on from there."""
-    waiting: deque[tuple[Reported, float]] = field(default_factory=deque)
-    group: list[tuple[Reported, float]] = field(default_factory=list)
+    def __init__(self, number: int, kind: str, *, read_to: int = 0) -> None:
+        self.number = number
+        """In bridge.json."""
+        self.kind = kind
+        self.place = 0
+        """Everything up to here is in the journal."""
+        self.read_to = read_to
+        """Everything up to here is in the journal or waits."""
+        self.skip = 0
+        """Records after `place` that were written before the writer was killed."""
+        self.seq = 0
+        """The last record of it before this attempt."""
+        self.names: dict[str, None] = {}
+        """Metrics that are recorded from it."""
+        self.left_out: dict[str, str] = {}
+        """Metrics that another kind of source reports too -> that kind."""
+        self.latest = 0.0
+        """Seconds from the last value's own time to when it was read."""
+        self.steps = 0
+        """The highest step; what has none is counted on from there."""
+        self.waiting: deque[tuple[Reported, float]] = deque()
+        self.group: list[tuple[Reported, float]] = []
 
 
 class Recording(Protocol):

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
@@ -17,19 +16,40 @@ from monitoring.journal.files import STORES
 from monitoring.spool import SPOOL
 
 
-@dataclass(frozen=True, slots=True)
+# No dataclasses here, nor in what else a program waits for: the module takes 9 ms to import, and a class a
+# half or a whole one more.
 class Reported:
-    """Values that a program has reported together."""
+    """Values that a program has reported together; they stay as they are."""
 
-    values: Mapping[str, object]
-    place: int
-    """The source's position just after them: a byte offset, a row's id, a count. It only grows."""
-    step: int | None = None
-    """None where the source has none: they are counted then."""
-    time: float | None = None
-    """UTC epoch seconds; None where the source does not say: the moment when they were read."""
-    event: str = "step"
-    """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
+    __slots__ = ("event", "place", "step", "time", "values")
+
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        place: int,
+        step: int | None = None,
+        time: float | None = None,
+        event: str = "step",
+    ) -> None:
+        self.values = values
+        self.place = place
+        """The source's position just after them: a byte offset, a row's id, a count. It only grows."""
+        self.step = step
+        """None where the source has none: they are counted then."""
+        self.time = time
+        """UTC epoch seconds; None where the source does not say: the moment when they were read."""
+        self.event = event
+        """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reported) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as of what it holds
+
+    def __repr__(self) -> str:
+        return f"Reported({self.values!r}, {self.place}, {self.step}, {self.time}, {self.event!r})"
 
 
 class MetricSource:
@@ -128,38 +148,47 @@ def _copied(path: Path) -> Iterator[Path]:
 PROCESSES = "processes"
 
 
-@dataclass(frozen=True)
 class Watched:
     """A program as its sources know it."""
 
-    directory: Path
-    """The run directory, absolute."""
-    cwd: Path
-    """Where the program runs."""
-    started: float
-    """UTC epoch seconds: stores that nobody has written since are of other programs."""
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    """The program's."""
-    follow: Sequence[Path] = ()
-    """Files that the user has named."""
-    patterns: Sequence[str] = ()
-    """Regular expressions of the user's, with a named group per metric."""
-    before: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
-    """Size and time of the last change (ns) of the stores that were there when the program started."""
-    until: float = math.inf
-    """UTC epoch seconds: stores that were written later are of other programs."""
-    followers: Collection[Path] = ()
-    """Folders in the run directory that its trackers write."""
-    neighbors: Neighbors | None = None
-    """The other programs of this folder."""
-    processes: set[int] = field(default_factory=set)
-    """Process ids of the program."""
-    own_files: set[Path] = field(default_factory=set)
-    """Files that are the program's for certain."""
-    foreign: set[Path] = field(default_factory=set)
-    """Files that a process of another program was seen to write; they stay its own when it has ended."""
-    unclear: set[Path] = field(default_factory=set)
-    """Files of which nobody knows whose they are."""
+    def __init__(
+        self,
+        directory: Path,
+        cwd: Path,
+        started: float,
+        environment: Mapping[str, str] | None = None,
+        follow: Sequence[Path] = (),
+        patterns: Sequence[str] = (),
+        followers: Collection[Path] = (),
+    ) -> None:
+        self.directory = directory
+        """The run directory, absolute."""
+        self.cwd = cwd
+        """Where the program runs."""
+        self.started = started
+        """UTC epoch seconds: stores that nobody has written since are of other programs."""
+        self.environment = dict(os.environ) if environment is None else environment
+        """The program's."""
+        self.follow = follow
+        """Files that the user has named."""
+        self.patterns = patterns
+        """Regular expressions of the user's, with a named group per metric."""
+        self.followers = followers
+        """Folders in the run directory that its trackers write."""
+        self.before: Mapping[Path, tuple[int, int]] = {}
+        """Size and time of the last change (ns) of the stores that were there when the program started."""
+        self.until = math.inf
+        """UTC epoch seconds: stores that were written later are of other programs."""
+        self.neighbors: Neighbors | None = None
+        """The other programs of this folder."""
+        self.processes: set[int] = set()
+        """Process ids of the program."""
+        self.own_files: set[Path] = set()
+        """Files that are the program's for certain."""
+        self.foreign: set[Path] = set()
+        """Files that a process of another program was seen to write; they stay its own when it has ended."""
+        self.unclear: set[Path] = set()
+        """Files of which nobody knows whose they are."""
 
     def own(self, name: str) -> Path:
         """Return a place for a store of the program's trackers, in the run directory."""

@@ -7,8 +7,8 @@ Which of the two it is shows once it has changed.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,31 @@ from monitoring.errors import UserError, unwritable
 TAIL = 64
 
 
-@dataclass(frozen=True)
 class Standing:
-    """A store before a program started."""
+    """A store before a program started; bridge.json has it by the names of its fields."""
 
-    size: int
-    changed: int
-    """The time of its last change (ns)."""
-    tail: str = ""
-    """Its last bytes, as hexadecimal digits; of an appended one."""
-    place: int | None = None
-    """The position after all that stood there, if that was found out."""
-    seq: int = 0
-    """The run's last record by then."""
+    def __init__(
+        self, size: int, changed: int, tail: str = "", place: int | None = None, seq: int = 0
+    ) -> None:
+        self.size = size
+        self.changed = changed
+        """The time of its last change (ns)."""
+        self.tail = tail
+        """Its last bytes, as hexadecimal digits; of an appended one."""
+        self.place = place
+        """The position after all that stood there, if that was found out."""
+        self.seq = seq
+        """The run's last record by then."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Standing) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared alone
+
+    def at(self, *, place: int | None = None, seq: int | None = None) -> Standing:
+        """Return the same store with another place or record."""
+        place, seq = self.place if place is None else place, self.seq if seq is None else seq
+        return Standing(self.size, self.changed, self.tail, place, seq)
 
     @property
     def is_shared(self) -> bool:
@@ -54,8 +66,10 @@ class Standing:
 def stores_before(watched: Watched) -> dict[Path, Standing]:
     """Return how the stores are, before the program starts, that could be taken for its own."""
     found = {}
-    recent = replace(watched, neighbors=None)
-    everything = replace(recent, started=0.0)
+    recent = copy.copy(watched)
+    recent.neighbors = None
+    everything = copy.copy(recent)
+    everything.started = 0.0
     for module in source_kinds().values():
         for source in module.find(everything if getattr(module, "SHARED", False) else recent):
             with contextlib.suppress(OSError, ValueError):
@@ -109,7 +123,7 @@ def write_known(file: Path, sources: Sequence[Mapping[str, Any]], before: Mappin
 
     content: dict[str, object] = {"sources": sources}
     if before:
-        content["before"] = {str(path): asdict(one) for path, one in before.items()}
+        content["before"] = {str(path): vars(one) for path, one in before.items()}
     try:
         write_atomically(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     except OSError as error:

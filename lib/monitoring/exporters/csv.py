@@ -19,12 +19,12 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.dropins import NoOptions
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.records import MEASURING, MOST_FIELDS, Fields, Record, alike, points, seq_of
+from monitoring.no_options import NoOptions
 
 LEADING = ("seq", "attempt", "event", "time", "global_step")
 INTEGERS = ("seq", "attempt", "global_step")

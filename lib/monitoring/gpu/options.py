@@ -45,6 +45,12 @@ class MachineMonitorOptions:
         return options
 
     @classmethod
+    def in_full(cls, asked: bool | Mapping[str, Any]) -> bool | dict[str, Any]:
+        """Return what `Run` was asked, defaults included, as run.json has it: False for no samples."""
+        options = cls.asked(asked)
+        return False if options is None else asdict(options)
+
+    @classmethod
     def configured(cls, config: Mapping[str, Any]) -> bool | dict[str, Any]:
         """Return the options of a configuration as `Run` takes them: False without GPU_MONITOR and so on."""
         if not config.get(cls.NAME.upper()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -34,11 +33,20 @@ def hardware() -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """Versions of Python, the operating system and the imported ones of PACKAGES."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    found = {"python": platform.python_version(), "platform": _platform()}
     for package in PACKAGES:
         if package in sys.modules:
             found[package] = str(getattr(sys.modules[package], "__version__", None) or _version(package))
     return found
+
+
+def _platform() -> str:
+    """Return what `platform.platform()` says; it starts `uname -p`, whose answer it leaves out."""
+    if sys.platform != "linux":
+        return platform.platform()
+    here = os.uname()
+    words = here.sysname, here.release, here.machine, "with", "".join(platform.libc_ver())
+    return "-".join(filter(None, words))
 
 
 def _version(package: str) -> str:
@@ -63,8 +71,15 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     return {
         "revision": revision,
         "dirty": bool(difference),
-        "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,
+        "diff_sha256": hash_of(difference) if difference else None,
     }
+
+
+def hash_of(difference: bytes) -> str:
+    """Return the SHA-256 of a difference, as hexadecimal digits."""
+    import hashlib  # which loads OpenSSL; mostly nothing differs
+
+    return hashlib.sha256(difference).hexdigest()
 
 
 def git_difference(directory: Path | str | None = None) -> bytes | None:

@@ -139,10 +139,12 @@ def sync_folder(folder: Path) -> None:
 @functools.lru_cache(maxsize=4096)
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed processes left, once per process: this one's own files are never among them."""
-    named = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.(?:[0-9a-f]{{16}}\.)?tmp")
     with contextlib.suppress(OSError):  # the folder cannot be read, or not written: the write reports that
-        for other in path.parent.iterdir():
-            if (name := named.fullmatch(other.name)) and process_started(int(name[1])) is None:
-                age = time.time() - other.lstat().st_mtime
-                if age > LEFT_AFTER:
+        for name in os.listdir(path.parent):
+            if not name.startswith(f".{path.name}."):  # as nearly all: to compile the pattern takes longest
+                continue
+            left = re.fullmatch(r"(\d{1,9})\.(?:[0-9a-f]{16}\.)?tmp", name.removeprefix(f".{path.name}."))
+            if left and process_started(int(left[1])) is None:
+                other = path.with_name(name)
+                if time.time() - other.lstat().st_mtime > LEFT_AFTER:
                     other.unlink()

@@ -5,8 +5,6 @@ A tracker that keeps its own data with the run (`wandb/`, `tensorboard/`) names 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
@@ -95,14 +93,14 @@ def host_of(name: str, kind: str) -> str | None:
     return host if host and name == f"{before}{host}{after}" else None
 
 
-@dataclass(frozen=True)
 class HostFiles:
     """The files that one host's agent writes, and whose steps it reads; by default rank 0's host."""
 
-    host: str = ""
-    """The host as monitoring.host.name.in_file_names writes it; empty for rank 0's."""
-    rank: int = 0
-    """The first rank of that host, which starts its agent."""
+    def __init__(self, host: str = "", rank: int = 0) -> None:
+        self.host = host
+        """The host as monitoring.host.name.in_file_names writes it; empty for rank 0's."""
+        self.rank = rank
+        """The first rank of that host, which starts its agent."""
 
     def name(self, kind: str) -> str:
         """Return this host's name for a kind of file."""

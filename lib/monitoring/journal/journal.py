@@ -8,7 +8,6 @@ import os
 import sys
 import time
 import weakref
-from dataclasses import dataclass, field
 from os import write  # by name: to look it up in a large module touches memory that a training's caches lack
 from pathlib import Path
 
@@ -196,17 +195,16 @@ class Journal(LineFile):
         )
 
 
-@dataclass
 class _Waiting:
     """Records waiting for the disk, with the count and `seq` of those dropped."""
 
-    reason: str
-    since: float = field(default_factory=time.monotonic)
-    lines: Backlog = field(default_factory=Backlog)
-    delayed: int = 0
-    lost: int = 0
-    first_lost_seq: int | None = None
-    last_lost_seq: int | None = None
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.since = time.monotonic()
+        self.lines = Backlog()
+        self.delayed = self.lost = 0
+        self.first_lost_seq: int | None = None
+        self.last_lost_seq: int | None = None
 
     def add(self, line: bytes, seq: int) -> None:
         """`seq` is one above that of the line before."""

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from monitoring.gpu.aggregates import gpu_points
 from monitoring.journal.files import kind_and_host
 
 Record = dict[str, object]
@@ -138,7 +137,7 @@ class Fields:
     def values_in(self, record: Record) -> list[float]:
         """Return the points of a record, in the order of `names`."""
         if self._is_gpu:
-            return list(gpu_points(record).values())
+            return list(_gpu_points(record).values())
         values: list[Any] = list(self._get(record)) if self._get else [record[name] for name in self.names]
         for place in self._flags:
             values[place] = int(values[place])
@@ -151,7 +150,7 @@ def fields_of(record: Record) -> Fields:
     # with types: a field that is a number in one record may be null or text in the next
     key = (event, *record, *map(type, record.values()))
     if (kind := kind_of(event)) == "gpu":
-        found = gpu_points(record)
+        found = _gpu_points(record)
         return _fields((*key, *found), record, found)
     return _known.get(key) or _fields(key, record, _point_names(record) if kind in POINTED else ())
 
@@ -178,6 +177,12 @@ def _fields(key: tuple[object, ...], record: Record, names: Iterable[str]) -> Fi
             _known.clear()
         _known[key] = found
     return found
+
+
+def _gpu_points(record: Record) -> dict[str, float]:
+    from monitoring.gpu.aggregates import gpu_points  # a training writes none
+
+    return gpu_points(record)
 
 
 def _point_names(record: Record) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -20,7 +19,6 @@ from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.records import MEASURING, Record, as_number, attempt_of, parse, records_in
-from monitoring.journal.tail import first_place
 
 # The pace is that of the newest steps: this many looks, at least so many seconds apart.
 WINDOW = 60
@@ -61,29 +59,34 @@ def is_undecided(start: Record) -> bool:
     return start.get("supersedes", "") is None
 
 
-@dataclass
 class RunState:
     """One journal, record by record."""
 
-    attempt: int = 0
-    start: Record = field(default_factory=dict)
-    """The newest start record."""
-    end: Record = field(default_factory=dict)
-    """The end record of the newest attempt, empty as long as it has none."""
-    last_seq: int = 0
-    last_time: float | None = None
-    """Time of the newest record, UTC epoch seconds."""
-    step: int | None = None
-    """Optimizer steps that count: a resumed attempt goes back to its checkpoint. None before the first."""
-    most_steps: int = 0
-    """The highest step ever reached, which only rises: a step that is done again counts once."""
-    epochs_done: float | None = None
-    train_loss: float | None = None
-    """Loss in the newest step record of this attempt; None if not measured or not finite."""
-    last_step_time: float | None = None
-    """Time of the newest attempt's last step, UTC epoch seconds; of its start while it has none."""
-    _window: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW), repr=False)
-    _newest: tuple[int, float] | None = field(default=None, repr=False)
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.start: Record = {}
+        """The newest start record."""
+        self.end: Record = {}
+        """The end record of the newest attempt, empty as long as it has none."""
+        self.last_seq = 0
+        self.last_time: float | None = None
+        """Time of the newest record, UTC epoch seconds."""
+        self.step: int | None = None
+        """Optimizer steps that count, None before any: a resumed attempt goes back to its checkpoint."""
+        self.most_steps = 0
+        """The highest step ever reached, which only rises: a step that is done again counts once."""
+        self.epochs_done: float | None = None
+        self.train_loss: float | None = None
+        """Loss in the newest step record of this attempt; None if not measured or not finite."""
+        self.last_step_time: float | None = None
+        """Time of the newest attempt's last step, UTC epoch seconds; of its start while it has none."""
+        self._window: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._newest: tuple[int, float] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunState) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with each record
 
     def update(self, record: Record) -> range:
         """Take the next record; returns the `seq` whose measurements no longer count from here on."""
@@ -203,7 +206,7 @@ def read_end(journal: Path, *, since: int = 0, until: int | None = None) -> RunS
             record = parse(line)
             if record is not None:
                 state.update(record)
-        if state.start.get("attempt") != state.attempt:
+        if state.last_seq and state.start.get("attempt") != state.attempt:
             state.start = _start_of(state.attempt, file, since)
     return state
 
@@ -248,6 +251,8 @@ def _start_of(attempt: int, file: BinaryIO, since: int) -> Record:
     first: Record = next((record for record, _ in records_in(file, since)), {})
     if first.get("attempt") == attempt and first.get("event") == "start":
         return first
+    from monitoring.journal.tail import first_place  # the start of a short attempt is among its last lines
+
     place = first_place(file, lambda record: attempt_of(record) >= attempt)
     if place is None:
         return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shlex
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from monitoring.gpu.masks import mask_of
-from monitoring.host.environment import git_difference, git_state, versions
+from monitoring.host.environment import git_difference, git_state, hash_of, versions
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 from monitoring.journal.atomic_file import write_atomically
@@ -54,7 +53,7 @@ def keep_code_diff(run_dir: Path, state: object, folder: Path | None) -> None:
     if path.exists():
         return
     difference = git_difference(folder) or b""
-    if len(difference) <= MOST_BYTES and hashlib.sha256(difference).hexdigest() == state["diff_sha256"]:
+    if len(difference) <= MOST_BYTES and hash_of(difference) == state["diff_sha256"]:
         with contextlib.suppress(OSError):  # the disk is full: the journal says that
             write_atomically(path, difference, durable=False)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-import struct
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,6 @@ from typing import Any
 from monitoring.journal.files import ARTIFACTS
 from monitoring.journal.journal import say
 from monitoring.journal.records import PICTURES
-from monitoring.media.kept_files import as_record, keep_bytes, keep_file
 
 SPLIT = "media"
 BINS = 64
@@ -56,6 +51,9 @@ class RunMedia:
         """Keep a table as CSV."""
 
         def table() -> Fields:
+            import csv
+            import io
+
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([columns, *rows])
             return self._content(name, f"{name}.csv", text.getvalue().encode("utf-8", "replace"))
@@ -67,9 +65,7 @@ class RunMedia:
 
         It is read and copied before the call returns. `damaged_files` tells whether it is still the same.
         """
-        self._keep(
-            name, step, lambda: {ARTIFACTS: {name: as_record(keep_file(self.directory, name, Path(path)))}}
-        )
+        self._keep(name, step, lambda: self._file(name, Path(path)))
 
     def _keep(self, name: str, step: int | None, make: Callable[[], Fields]) -> None:
         if self._is_over():
@@ -88,14 +84,26 @@ class RunMedia:
     def _log_media(self, step: int | None, fields: Fields) -> None:
         raise NotImplementedError
 
+    # what follows imports when it is called: most trainings log numbers alone
+    def _file(self, name: str, path: Path) -> Fields:
+        from monitoring.media.kept_files import as_record, keep_file
+
+        return {ARTIFACTS: {name: as_record(keep_file(self.directory, name, path))}}
+
     def _content(self, name: str, file: str, content: bytes) -> Fields:
+        from monitoring.media.kept_files import as_record, keep_bytes
+
         return {ARTIFACTS: {name: as_record(keep_bytes(self.directory, file, content))}}
 
     def _picture(self, name: str, content: bytes) -> Fields:
+        from monitoring.media.kept_files import as_record, keep_bytes
+
         kept = keep_bytes(self.directory, f"{name}.png", content)
         return {PICTURES: {name: kept.file}, ARTIFACTS: {name: as_record(kept)}}
 
     def _histogram(self, name: str, values: Any, bins: int) -> Fields:
+        from monitoring.media.kept_files import as_record, keep_bytes
+
         counts, edges, about = _distribution(values, bins)
         content = json.dumps({"counts": counts, "edges": edges, **about}).encode()
         kept = keep_bytes(self.directory, f"{name}.json", content)
@@ -158,6 +166,8 @@ def png_of(image: Any) -> bytes:
         return image
     for method in ("savefig", "save"):  # of matplotlib, and of Pillow
         if hasattr(image, method):
+            import io
+
             written = io.BytesIO()
             getattr(image, method)(written, format="png")
             return written.getvalue()
@@ -179,6 +189,9 @@ def bars(counts: Sequence[int]) -> bytes:
 
 def encoded(pixels: bytes, width: int, height: int, channels: int) -> bytes:
     """Return a PNG of bytes, row by row."""
+    import struct
+    import zlib
+
     length = width * channels
     # each row begins with the number of its filter: none
     rows = b"".join(b"\0" + pixels[row * length : (row + 1) * length] for row in range(height))

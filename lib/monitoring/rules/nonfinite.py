@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monitoring.dropins import NoOptions
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
+from monitoring.no_options import NoOptions
 from monitoring.rules import Finding, RuleDefaults
 
 LOOK = "the samples of that step{inspect}, the learning rate and the precision"

@@ -6,7 +6,7 @@ It never imports torch: a process that has not imported it has no tensors.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from monitoring.journal.encoding.tensors import is_tensor
 from monitoring.journal.records import Record
@@ -14,13 +14,13 @@ from monitoring.journal.reentrant_queue import raised_by_handler
 from monitoring.telemetry.device_pool import DeviceScalar, copy_scalars
 
 
-@dataclass(frozen=True)
 class InFlight:
     """A record with scalars that are on their way from CUDA devices."""
 
-    record: Record
-    scalars: dict[str, DeviceScalar] = field(default_factory=dict)
-    """Field name -> its number."""
+    def __init__(self, record: Record, scalars: Mapping[str, DeviceScalar] | None = None) -> None:
+        """`scalars` are the numbers by the names of their fields."""
+        self.record = record
+        self.scalars = scalars or {}
 
     def arrived(self) -> bool:
         """Whether every copy is complete; does not wait."""

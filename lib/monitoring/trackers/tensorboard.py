@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.dropins import NoOptions
 from monitoring.follower import RunInfo
 from monitoring.host.name import host_name, in_file_names
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, journal_of_event, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, seq_of, time_of
+from monitoring.no_options import NoOptions
 from monitoring.trackers import (
     TrackerPoint,
     event_of,

@@ -21,12 +21,12 @@ from typing import Any
 
 import orjson
 
-from monitoring.dropins import NoOptions
 from monitoring.follower import Follower, RunInfo
 from monitoring.host.name import in_file_names
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, seq_of, time_of
+from monitoring.no_options import NoOptions
 from monitoring.trackers import (
     TrackerPoint,
     journal_metric,

@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from monitoring.bridge.sooner import after_start, before_start
 
 if TYPE_CHECKING:  # the bridge is forked before that is imported
     from kharness.runs.command import CommandLaunch
@@ -27,6 +28,7 @@ class EarlyBridge:
         ours, self._to = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        before_start()  # of this process and of the bridge
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
@@ -39,6 +41,8 @@ class EarlyBridge:
 
         So that is all there as soon as anything of the run is, whoever is killed.
         """
+        from dataclasses import asdict
+
         from kharness.runs.files import OUTPUT_LOG
         from kharness.runs.launch import Job, Slot, environment_of_runs
         from kharness.runs.status import RUNNING, Attempt, RunStatus, write_status
@@ -57,6 +61,7 @@ class EarlyBridge:
         }
         with os.fdopen(self._to, "wb") as pipe:
             pipe.write(json.dumps(content).encode())
+        after_start()
         return status
 
 

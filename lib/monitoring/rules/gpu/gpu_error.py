@@ -6,7 +6,7 @@ lost device, or of AMD and Intel no file in sysfs that gives a value.
 
 from __future__ import annotations
 
-from monitoring.dropins import NoOptions
+from monitoring.no_options import NoOptions
 from monitoring.rules.gpu._samples import StateRule
 
 EVENTS = ("gpu",)

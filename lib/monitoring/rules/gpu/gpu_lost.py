@@ -6,7 +6,7 @@ the bus or has otherwise become inaccessible", nvml.h), or of AMD and Intel a de
 
 from __future__ import annotations
 
-from monitoring.dropins import NoOptions
+from monitoring.no_options import NoOptions
 from monitoring.rules.gpu._samples import StateRule
 
 EVENTS = ("gpu",)
