@@ -21,7 +21,7 @@ import orjson
 
 from monitoring.counts import counted
 from monitoring.errors import PortTakenError, refusal
-from monitoring.exporters._families import ShownRun, version
+from monitoring.exporters._families import ShownRun, registry, version
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.name import host_name
 
@@ -94,14 +94,22 @@ class MetricsServer:
             raise _cannot_listen(f"{host}:{port}", error) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
-    def start(self, registry: CollectorRegistry, page: Callable[[], str]) -> None:
-        """Answer scrapes from now on; PortTakenError if another took the port in between."""
-        self._server.registry, self._server.page = registry, page
+    def start(self, runs: Callable[[], Sequence[ShownRun]]) -> None:
+        """Show what `runs` returns, or close; PortTakenError if another took the port in between.
+
+        It answers once all is read: counters that rose from 0 again would look like a reset.
+        """
         try:
-            # only now the port accepts connections (listen(2)): no scrape meets half a registry
-            self._server.server_activate()
-        except OSError as error:
-            raise _cannot_listen(self.address, error) from error
+            runs()
+            self._server.registry, self._server.page = registry(runs, time.time), lambda: landing_page(runs())
+            try:
+                # only now the port accepts connections (listen(2)): no scrape meets half a registry
+                self._server.server_activate()
+            except OSError as error:
+                raise _cannot_listen(self.address, error) from error
+        except BaseException:
+            self.close()
+            raise
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.25}, name="metrics", daemon=True
         )

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 
 from monitoring.errors import PortTakenError
-from monitoring.exporters._families import ShownRun, registry
-from monitoring.exporters._metrics_server import MetricsServer, about_server, is_listening, landing_page
+from monitoring.exporters._families import ShownRun
+from monitoring.exporters._metrics_server import MetricsServer, about_server, is_listening
 from monitoring.exporters._monitor_files import SUFFIX, ShownMonitor, monitors, write_monitor
 from monitoring.exporters._shared_port import SharedPort
 
@@ -75,11 +75,7 @@ class MonitorPort:
             if about is not None and not about.shares(self._shared):
                 raise
             return
-        try:
-            server.start(registry(self._all, time.time), lambda: landing_page(self._all()))
-        except BaseException:
-            server.close()
-            raise
+        server.start(self._all)
         self._server = server
 
     def _keep_shown(self) -> None:

@@ -26,7 +26,6 @@ from pathlib import Path
 import orjson
 
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError, report_error
-from monitoring.exporters._families import registry
 from monitoring.exporters._metrics_server import (
     ENDED_PATH,
     YIELD_PATH,
@@ -34,7 +33,6 @@ from monitoring.exporters._metrics_server import (
     MetricsServer,
     about_server,
     is_listening,
-    landing_page,
     port_taken,
 )
 from monitoring.exporters._run_files import Runs
@@ -237,18 +235,10 @@ class Exporter:
     """Shows the runs in a directory, from construction to `close`."""
 
     def __init__(self, directory: Path, *, host: str, port: int, shared: SharedPort | None = None) -> None:
-        """PortTakenError if it cannot listen there.
-
-        It answers once it has read what there is: counters that rose from 0 again would look like a reset.
-        """
+        """PortTakenError if it cannot listen there."""
         self.runs = Runs(directory, shared)
         self.server = MetricsServer(host, port, directory=self.runs.directory, shared=shared)
-        try:
-            self.runs.read()
-            self.server.start(registry(self.runs.read, time.time), lambda: landing_page(self.runs.read()))
-        except BaseException:
-            self.server.close()
-            raise
+        self.server.start(self.runs.read)
 
     def close(self) -> None:
         self.server.close()
