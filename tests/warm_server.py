@@ -31,6 +31,7 @@ import sys
 import termios
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -120,7 +121,9 @@ def serve(listener: socket.socket) -> dict[str, Any] | None:
                 channels.remove(channel)
                 channel.close()
                 continue
-            pid = os.fork()
+            # Python 3.12 and later warn of threads, which are numpy's here: they wait for work.
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                pid = os.fork()
             if pid == 0:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 request: dict[str, Any] = {**json.loads(message), "files": files}
