@@ -14,7 +14,6 @@ import argparse
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -112,7 +111,8 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if "--resume-with" in options[:-1]:  # whose words begin with dashes, as those of no option else
         place = options.index("--resume-with")
         options[place : place + 2] = [f"--resume-with={options[place + 1]}"]
-    parser = command_parser(__doc__, CALLS, TARGETS, "".join(options[:1]))
+    has_help = bool({"-h", "--help"}.intersection(options))
+    parser = command_parser(__doc__, CALLS, TARGETS, "".join(options[:1]), has_help=has_help)
     found, unknown = parser.parse_known_args(options)
     if unknown:
         raise _unrecognized(options, unknown, has_command=bool(words))
@@ -122,9 +122,10 @@ def parsed(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def _no_command(given: Sequence[str]) -> MatrixError:
     """Return the error for a first word that is no command: a misspelled one, or that of a program."""
     from kharness.config.refused import did_you_mean
+    from monitoring.bridge.interpreter import found_program
 
     near = did_you_mean(given[0], [*CALLS, *TARGETS, *make_targets()])
-    is_program = os.path.exists(given[0]) or shutil.which(given[0])
+    is_program = os.path.exists(given[0]) or found_program(given[0], Path(), os.environ)
     hint = f"kharness run -- {_as_typed(given)}" if is_program and not near else near
     return MatrixError(f"unknown command {given[0]!r}", hint=hint or "kharness --help")
 
@@ -322,6 +323,7 @@ def _asked(options: argparse.Namespace) -> Path:
 def about(name: str) -> int:
     """Print the options and variables of a target."""
     import ast  # programs do not wait for it
+    import shutil
 
     from kharness.config.make.known_variables import SHORT, TARGETS, YES_OR_NO
 
@@ -437,6 +439,8 @@ def note(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     """List the runs below a folder, and those that fulfill a condition."""
+    import shutil
+
     from kharness.config.output import say
     from kharness.runs.query.listing import Listing, in_order, json_lines
     from kharness.runs.query.selection import select

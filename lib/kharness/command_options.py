@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,12 +41,17 @@ class _Commands(argparse.ArgumentParser):
         raise MatrixError(message, hint=f"{self.prog} --help")
 
 
+# One that looks for the terminal's width is made for each option.
+_UNSEEN = partial(argparse.HelpFormatter, width=80)
+
+
 def command_parser(
-    about: str, calls: Mapping[str, Call], targets: Mapping[str, str], asked: str
+    about: str, calls: Mapping[str, Call], targets: Mapping[str, str], asked: str, *, has_help: bool = True
 ) -> argparse.ArgumentParser:
     """Return the parser of these commands; of the targets of make it knows the names alone.
 
-    Of an `asked` command it has that one: a program waits for it, and all of them take longer than the rest.
+    Of an `asked` command it has that one, for help only if it `has_help`: a program waits for it, and all of
+    them take longer than the rest.
     """
     texts = {name: (call.__doc__ or "").splitlines()[0] for name, call in calls.items()}
     told = {**{name: f"{text[0].lower()}{text[1:-1]}" for name, text in texts.items()}, **targets}
@@ -55,7 +60,7 @@ def command_parser(
         usage="kharness COMMAND …, kharness COMMAND --help",
         description=about,
         epilog=None if asked in calls else _table("commands:", told),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter if has_help else _UNSEEN,
     )
     commands = parser.add_subparsers(
         required=True, prog="kharness", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=_Commands
@@ -64,7 +69,8 @@ def command_parser(
         commands.add_parser(name)
     for name, call in ({asked: calls[asked]} if asked in calls else calls).items():
         usage = f"kharness {name} [options] -- PROGRAM …" if name in OF_PROGRAMS else None
-        one = commands.add_parser(name, description=texts[name], usage=usage)
+        formatter = argparse.HelpFormatter if has_help else _UNSEEN
+        one = commands.add_parser(name, description=texts[name], usage=usage, formatter_class=formatter)
         one.set_defaults(call=call)
         one.add_argument("--results", type=Path, default=Path("results"), metavar="DIR",
                          help="folder of run directories")  # fmt: skip
@@ -75,6 +81,7 @@ def command_parser(
 
 def _table(title: str, rows: Mapping[str, str]) -> str:
     """Return the names with their texts beside them; argparse puts the text of a long name below it."""
+    import shutil
     import textwrap
 
     columns, width = shutil.get_terminal_size().columns - 2, max(map(len, rows))

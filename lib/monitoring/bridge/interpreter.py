@@ -17,18 +17,19 @@ def interpreter_of(command: Sequence[str], cwd: Path, environment: Mapping[str, 
 
     So torchrun and other scripts have theirs. None for a program of another kind, such as a shell's script.
     """
-    program = _found(command[0], cwd, environment)
+    program = found_program(command[0], cwd, environment)
     for _ in range(2):  # a script, and `env` in its first line
         if program is None or _PYTHON.fullmatch(Path(program).name):
             return program
         words = _named_by(program)
         if words and Path(words[0]).name == "env":
             words = [word for word in words[1:] if word != "-S"]
-        program = _found(words[0], cwd, environment) if words else None
+        program = found_program(words[0], cwd, environment) if words else None
     return None
 
 
-def _found(program: str, cwd: Path, environment: Mapping[str, str]) -> str | None:
+def found_program(program: str, cwd: Path, environment: Mapping[str, str]) -> str | None:
+    """Return the file that a first word of a command stands for in a folder; None where there is none."""
     # as shutil.which, which takes longer to import than to ask
     if os.sep in program:
         files = [str(cwd / program)]

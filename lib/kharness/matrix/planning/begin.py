@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import RUNNER_LOCK
 from kharness.runs.latest import shown
 from kharness.runs.lock import RunnerLock, holder
 from kharness.runs.rundir import create_exclusively, link_latest, numbered
@@ -66,7 +66,13 @@ class Planning:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._lock.__exit__(kind, error, traceback)
-        shutil.rmtree(self._workshop, ignore_errors=True)
+        with contextlib.suppress(OSError):  # a program that is published waits for no import
+            (self._workshop / RUNNER_LOCK).unlink()
+            self._workshop.rmdir()
+        if self._workshop.exists():
+            import shutil
+
+            shutil.rmtree(self._workshop, ignore_errors=True)
 
     def publish(self, *, newest: bool = True, durable: bool = True) -> None:
         """Rename the directory to its final name; `latest` means the `newest` from now on.

@@ -7,15 +7,16 @@ only the names of axes are placeholders, for JSON and YAML have braces of their 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kharness.config.places import COMMAND
 from kharness.runs.errors import MatrixError
+from monitoring.bridge.interpreter import found_program
 
 # Placeholders that every run has beside the axes: its directory, and its name.
 RUN_DIR, RUN_NAME = "run_dir", "run_name"
@@ -94,9 +95,9 @@ class Template:
                 raise MatrixError(f"{script} is not found", hint="give the command as you would type it here")
             _refuse_multirun(cwd / script, self.words[self.words.index(script) + 1 :])
         program = self.words[0]
-        if "{" not in program and shutil.which(cwd / program if "/" in program else program) is None:
+        if "{" not in program and found_program(program, cwd, os.environ) is None:
             if not (cwd / program).is_file():
-                is_python3 = program == "python" and shutil.which("python3")
+                is_python3 = program == "python" and found_program("python3", cwd, os.environ)
                 hint = "write python3" if is_python3 else "give the command as you would type it here"
                 raise MatrixError(f"{program} is not found", hint=hint)
             if program.endswith(".py"):
@@ -207,7 +208,7 @@ def _script(words: Sequence[str]) -> str | None:
 
 def python_here() -> str:
     """The command of Python as one types it here: Debian has no `python` outside of an environment."""
-    return "python" if shutil.which("python") else "python3"
+    return "python" if found_program("python", Path(), os.environ) else "python3"
 
 
 def _refuse_multirun(script: Path, words: Sequence[str]) -> None:

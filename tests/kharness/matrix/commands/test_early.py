@@ -71,3 +71,19 @@ def test_run_whose_runner_ends_before_it_can_follow_it(
     assert first == f"run {place}: not running; resume with: kharness continue {place}"
     assert kharness(folder, "continue").returncode == 0
     assert steps_of(run) == list(range(1, 41))
+
+
+def test_a_bridge_is_forked_before_anything_heavy_is_imported() -> None:
+    program = """
+import sys
+from kharness import cli
+
+cli.parsed(["run", "--", "date"])
+from kharness.matrix.commands.early import EarlyBridge
+import kharness.matrix.commands.command_line
+
+print(*sorted(set(sys.argv[1:]) & set(sys.modules)))
+"""
+    heavy = ["bz2", "csv", "dataclasses", "orjson", "shutil", "socket", "subprocess", "textwrap", "uuid"]
+    done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
