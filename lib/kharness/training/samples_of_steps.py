@@ -31,7 +31,7 @@ LOOK_EVERY = 2.0
 
 
 class AlertedSteps:
-    """Names the samples of such steps in `alert_samples` records, between two steps.
+    """Names the samples of steps that an alert begins with in `alert_samples` records, between two steps.
 
     The agent, which judges records, knows no samples; a training knows those of any step by seed, epoch and
     step alone. So a step costs a look at the clock, and an alert as much as the begin of an epoch.

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -73,7 +74,7 @@ class Schedule:
             return self.peak * (step + 1) / self.warmup
         return _SHAPES[self.name](self, step)
 
-    @property
+    @cached_property
     def warmup(self) -> int:
         """Steps of the warm-up."""
         return round(self.warmup_fraction * self.num_steps)

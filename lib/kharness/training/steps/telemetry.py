@@ -36,7 +36,8 @@ class StepTelemetry:
         options = setup.options
         self._setup = setup
         every = options.ACTIVATION_STATISTICS_EVERY or 0 if directory else 0
-        self._activations = ActivationStatistics(setup.model, every=every)
+        self.activations = ActivationStatistics(setup.model, every=every)
+        """Statistics of the latest step, if any: it then has a record whatever LOG_EVERY is."""
         self._callback: TelemetryCallback | None = None
         self._use: ModelUse | None = None
         if directory is None or not options.INCLUDE_PERFORMANCE_METRICS:
@@ -55,14 +56,9 @@ class StepTelemetry:
             self._callback.load_state_dict(timed[setup.world.rank])
         self._use = ModelUse(setup, counted=counted)
 
-    @property
-    def wants_record(self) -> bool:
-        """Whether the latest step has a record whatever LOG_EVERY is: what was measured is of this step."""
-        return bool(self._activations.measured)
-
     def begin_step(self, step: int) -> None:
         """A step (from 1) begins."""
-        self._activations.begin_step(step)
+        self.activations.begin_step(step)
         if self._callback is not None:
             batches = self._setup.batches
             if batches.position == 1 or batches.steps_per_epoch == 1:  # it is the place of the next step
@@ -76,7 +72,7 @@ class StepTelemetry:
 
     def end_step(self) -> None:
         """A step has ended."""
-        self._activations.end_step()
+        self.activations.end_step()
         if self._callback is not None:
             self._callback.on_step_end()
             if self._setup.batches.position == 0:
@@ -84,7 +80,7 @@ class StepTelemetry:
 
     def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return further fields of a step record; `record` has those so far."""
-        found: dict[str, Any] = dict(self._activations.measured)
+        found: dict[str, Any] = dict(self.activations.measured)
         if tokens := self._setup.tokens_per_sample:
             rate = record["samples_per_sec"]
             if isinstance(rate, DeviceScalar):

@@ -391,7 +391,7 @@ class Training(Generic[DataT]):
     @property
     def _has_record(self) -> bool:
         """Whether the latest step has one; FiniteWatch records those that are not finite."""
-        if self._telemetry.wants_record or (self.step == 1 and self.options.LOGGING_FIRST_STEP):
+        if self._telemetry.activations.measured or (self.step == 1 and self.options.LOGGING_FIRST_STEP):
             return True
         strategy = self.options.LOGGING_STRATEGY or "steps"
         if strategy == "steps":
