@@ -323,7 +323,8 @@ def anova_finds(table: NDArray[np.float64]) -> bool:
 @lru_cache
 def dunnett(comparisons: int, degrees: int) -> float:
     """Dunnett's critical value of 5 %, by simulation: shares no code with the report's."""
-    rng, largest = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    largest: list[NDArray[np.float64]] = []  # without its type mypy takes a second for what is appended
     for _ in range(40):
         means = rng.normal(size=(10_000, comparisons + 1))
         error = np.sqrt(rng.chisquare(degrees, 10_000) / degrees)

@@ -221,7 +221,8 @@ def _binned(series: Series, scale: float, size: int) -> dict[int, Bin]:
     np.maximum.at(highs, bins, values)
     means = [np.bincount(bins, weights) / counts for weights in (steps, values)]
     columns = (means[0], means[1] * scale, lows * scale, highs * scale)
-    return dict(zip(keys.tolist(), map(Bin, *(column.tolist() for column in columns)), strict=True))
+    points = map(Bin, *(column.tolist() for column in columns))
+    return dict(zip(keys.tolist(), points, strict=True))
 
 
 def _mean(bins: Sequence[Bin]) -> Bin:
