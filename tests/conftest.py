@@ -64,6 +64,7 @@ OF_SCRIPTS = (
     *("kconfiglib", "psutil"),
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
+    "compiled_page",
 )
 OF_AGENTS = (
     *("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.rules.*", "monitoring.trackers.*"),

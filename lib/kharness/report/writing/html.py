@@ -60,7 +60,7 @@ from monitoring.alert_sentences import alert_lines
 from monitoring.journal.files import ENVIRONMENT_JSON
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
 MAX_TAILS = 100
@@ -99,51 +99,45 @@ def html_parts(summary: Summary) -> Iterable[str]:
     packages = part("packages", partial(_packages, summary), None) if alone else None
     said = [] if sweep else [*summary.conclusions.comparisons, *summary.conclusions.effects]
     of_gpus = part("pictures of GPUs", partial(gpu_plots, summary), [])
-    page = (
-        _environment()
-        .get_template("report.html.jinja")
-        .stream(
-            title=summary.title,
-            plots=plots,
-            shared_legend=_shared_legend(plots),
-            curve_notes=_notes(plots),
-            has_csv=bool(summary.plan) and not summary.is_comparison,
-            numbers=part("numbers", partial(last_numbers, series), None) if series else None,
-            checkpoints=checkpoints,
-            packages=packages,
-            headline=part(
-                "the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])
-            ),
-            sweep=sweep,
-            verdict_pictures=found,
-            all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
-            compared=part("what was compared", partial(compared, summary), None),
-            counts=Counter(cell.run.shown_status for cell in summary.cells),
-            conclusions=summary.conclusions,
-            judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-            **_judged(summary, by_metric, said),
-            row_plots=[
-                *part("the time per step", partial(time_per_step, summary), []),
-                *part("the time to the target", partial(time_to_target, summary), []),
-            ],
-            # the leaderboard has these numbers, and by a test set nobody should choose
-            comparison=comparison(summary).without_empty() if summary.plan and not sweep else None,
-            explanation=" ".join(
-                [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
-            ),
-            **_of_gpus(summary, of_gpus),
-            **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
-            samples=part("samples", partial(_samples, summary), []),
-            inference=part("inference", partial(inference_table, summary), None),
-            sheets=part("predictions", partial(sheets, summary), []),
-            incomplete=summary.incomplete,
-            tails=_tails(summary),
-            alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
-            failed=warnings_of(summary),
-            num_runs=len(summary.cells),
-            refused=refused(summary.plan),
-            runs=_runs_with_commands(summary).without_empty(),
-        )
+    page = page_template().stream(
+        title=summary.title,
+        plots=plots,
+        shared_legend=_shared_legend(plots),
+        curve_notes=_notes(plots),
+        has_csv=bool(summary.plan) and not summary.is_comparison,
+        numbers=part("numbers", partial(last_numbers, series), None) if series else None,
+        checkpoints=checkpoints,
+        packages=packages,
+        headline=part("the headline", partial(headline, summary, sweep), Headline(summary.title, "", [], [])),
+        sweep=sweep,
+        verdict_pictures=found,
+        all_verdicts=part("every difference", partial(_all_verdicts, by_metric), []),
+        compared=part("what was compared", partial(compared, summary), None),
+        counts=Counter(cell.run.shown_status for cell in summary.cells),
+        conclusions=summary.conclusions,
+        judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
+        **_judged(summary, by_metric, said),
+        row_plots=[
+            *part("the time per step", partial(time_per_step, summary), []),
+            *part("the time to the target", partial(time_to_target, summary), []),
+        ],
+        # the leaderboard has these numbers, and by a test set nobody should choose
+        comparison=comparison(summary).without_empty() if summary.plan and not sweep else None,
+        explanation=" ".join(
+            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in caveat_lines(summary))]
+        ),
+        **_of_gpus(summary, of_gpus),
+        **part(GRAPHS, partial(pictures, summary, drawn, draws_gpus=bool(of_gpus)), NO_PICTURES),
+        samples=part("samples", partial(_samples, summary), []),
+        inference=part("inference", partial(inference_table, summary), None),
+        sheets=part("predictions", partial(sheets, summary), []),
+        incomplete=summary.incomplete,
+        tails=_tails(summary),
+        alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
+        failed=warnings_of(summary),
+        num_runs=len(summary.cells),
+        refused=refused(summary.plan),
+        runs=_runs_with_commands(summary).without_empty(),
     )
     page.enable_buffering(_PIECES)
     return page
@@ -188,8 +182,8 @@ def _of_gpus(summary: Summary, plots: Sequence[object]) -> Mapping[str, object]:
 
 
 @cache
-def _environment() -> Environment:
-    """Jinja with the page, which takes longer to compile than to fill."""
+def page_template() -> Template:
+    """The page of a report, which takes longer to compile than to fill."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -202,7 +196,7 @@ def _environment() -> Environment:
     )
     environment.filters["emphasised"] = _emphasised
     environment.filters["breakable"] = _breakable
-    return environment
+    return environment.get_template("report.html.jinja")
 
 
 def _shared_legend(plots: Sequence[Plot]) -> Sequence[tuple[str, int]]:
