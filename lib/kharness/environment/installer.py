@@ -11,6 +11,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,10 +88,15 @@ class Installer:
                 [self._python, "-m", "ensurepip"], f"{self._venv} gets no pip", _venv_hint(), names=False
             )
 
-    def install_locked(self, lock: Path) -> None:
-        """All that a lock file pins; a file of another hash is refused."""
-        # the lock is complete, so nothing else is looked for
-        self.install(["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(lock)], lock.name)
+    def install_locked(self, lock: Path, only: str = "") -> None:
+        """All that a lock file pins, or one package of it; a file of another hash is refused."""
+        with tempfile.NamedTemporaryFile("w", suffix=f"-{only}.txt") as own:
+            if only:
+                own.writelines(re.findall(rf"^{only}==.*(?:\n +--.*)*\n", lock.read_text(), re.MULTILINE))
+                own.flush()
+            # the lock is complete, so nothing else is looked for
+            alone = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+            self.install([*alone, "-r", own.name if only else str(lock)], lock.name)
 
     def install_project(self, root: Path) -> None:
         """lib/ where it lies, built with the pinned setuptools, so that nothing unpinned is fetched."""

@@ -84,7 +84,9 @@ class Clone:
         lines = []
         with zipfile.ZipFile(path, "w") as wheel:
             for file, text in content.items():
-                wheel.writestr(file, text)
+                entry = zipfile.ZipInfo(file)
+                entry.external_attr = (0o100755 if ".data/scripts/" in file else 0o100644) << 16
+                wheel.writestr(entry, text)
                 digest = (
                     base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
                 )
@@ -372,6 +374,28 @@ def test_a_file_of_another_hash_is_refused_and_leaves_no_stamp(clone: Clone, by:
     assert not (clone.venv / ".ready-config").exists()
     clone.lock("config", ("menu_maker", "1.0"))
     assert clone.create(".ready-config", "config", by=by)[0] == 0, "the same command takes it up again"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        pytest.param(f'exec "{UV}" "$@"', ["setup: uv brings the others"], marks=WITH_UV, id="uv"),
+        pytest.param("exit 2", [], id="a uv that reaches no index"),
+    ],
+)
+def test_the_packages_of_tests_are_brought_by_the_uv_among_them(
+    clone: Clone, program: str, said: list[str]
+) -> None:
+    clone.lock("test", ("judge", "1.0"))
+    own = clone.wheel("uv", "0.13.9", {"uv-0.13.9.data/scripts/uv": f"#!/bin/sh\n{program}\n"})
+    with (clone.root / "requirements/test.txt").open("a") as lock:
+        lock.write(f"uv==0.13.9 \\\n    --hash=sha256:{own}\n")
+    clone.has_pip()
+    code, lines, errors = clone.create(".ready-for-tests", "test")
+    brings = "setup: pip brings 2 packages into .venv: about 1 KB to fetch, 1 KB on the disk"
+    ends = ["setup: judge 1.0", "setup: .venv is ready"]
+    assert (code, lines, errors) == (0, [brings, "setup: uv 0.13.9", *said, *ends], "")
+    assert clone.versions() == {"judge": "1.0", "uv": "0.13.9"}
 
 
 def test_without_a_cpu_build_set_up_says_how_to_have_one(clone: Clone) -> None:
