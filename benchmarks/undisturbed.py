@@ -13,6 +13,11 @@ beside it has twice its work to do in the windows in which it runs, and looks at
 program's first minute.
 
 Each with the 95 % interval of a median (order statistics).
+
+These intervals are about as wide as what is looked for. What bounds it is how long all that runs beside a
+program is on a processor, by the kernel's account in nanoseconds: a program that keeps every processor busy
+loses that time divided by their number, one that leaves a processor free loses none of it.
+`python benchmarks/undisturbed.py taken` measures that alone, of 100 lines a second, in two minutes.
 """
 
 from __future__ import annotations
@@ -41,6 +46,8 @@ PAIRS, WINDOWS, WINDOW = 6, 50, 0.5
 # Seconds before the windows, in which an agent imports, and at both ends of one, whose steps do not count.
 BEGINNING, EDGE = 8.0, 0.01
 STEPS, WARM_UP = 200, 10
+# Seconds from its begin in which a program is in its first minute, and later.
+FIRST, LATER = (10.0, 55.0), (65.0, 125.0)
 LINES = (10, 100)
 
 # Writes when each step ended and the CPU seconds until then, and before that that the first one has.
@@ -76,11 +83,14 @@ Step = tuple[float, float]
 
 def main(arguments: Sequence[str]) -> None:
     """Print the figures."""
+    if list(arguments) == ["taken"]:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            print_taken(prepared(Path(folder)), Path(folder))
+        return
     pairs, windows = (*map(int, arguments), *(PAIRS, WINDOWS)[len(arguments) :])[:2]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        (place / "train.py").write_text(TRAINS)
-        batches = max(1, round(0.02 / cpu_per_step(alone(place, 1, STEPS, 10))))
+        batches = prepared(place)
         for rate in LINES:
             found: dict[str, list[float]] = {}
             for number in range(pairs):
@@ -94,6 +104,37 @@ def main(arguments: Sequence[str]) -> None:
                 low, high = interval(ratios)
                 told = f"{statistics.median(ratios) - 1:+.2%} ({low - 1:+.2%} to {high - 1:+.2%})"
                 print(f"  {what:<15} {told}, {len(ratios)} ratios")
+
+
+def prepared(place: Path) -> int:
+    """Write the program, and return how many batches of it take 20 ms."""
+    (place / "train.py").write_text(TRAINS)
+    return max(1, round(0.02 / cpu_per_step(alone(place, 1, STEPS, 10))))
+
+
+def print_taken(batches: int, place: Path) -> None:
+    """Print how long what runs beside a program of 100 lines a second is on a processor."""
+    runner = begun(place, batches, round(50 * LATER[1]), LINES[-1])
+    start, cores = time.monotonic(), os.cpu_count() or 1
+    for what, (begin, end) in (("in the first minute", FIRST), ("later", LATER)):
+        time.sleep(max(0.0, start + begin - time.monotonic()))
+        since, used = time.monotonic(), processor_seconds(place)
+        time.sleep(start + end - time.monotonic())
+        share = (processor_seconds(place) - used) / (time.monotonic() - since)
+        print(
+            f"{what}: {1000 * share:.2f} ms per second, {share / cores:.3%} of {cores} processors", flush=True
+        )
+    runner.wait()
+
+
+def processor_seconds(place: Path) -> float:
+    """How long all that is beside the program has been on a processor (proc_pid_schedstat)."""
+    total = 0
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        if is_beside(process, place):
+            for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 def alone(place: Path, *given: int) -> list[Step]:
@@ -112,11 +153,7 @@ def under(place: Path, *given: int) -> list[Step]:
 def beside(place: Path, batches: int, rate: int, windows: int) -> dict[str, list[float]]:
     """Ratios of windows in which what is beside a training ran to those around them, in which it did not."""
     steps = round(50 * (BEGINNING + 2 * WINDOW * windows)) + 100
-    begun = place / "steps.json.begun"
-    begun.unlink()
-    runner = started(place, batches, steps, rate)
-    while not begun.exists():
-        time.sleep(0.1)
+    runner = begun(place, batches, steps, rate)
     time.sleep(BEGINNING)
     others = [each for each in psutil.process_iter(["cwd", "cmdline"]) if is_beside(each, place)]
     turns = []
@@ -167,6 +204,16 @@ def started(place: Path, *given: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+
+def begun(place: Path, *given: int) -> subprocess.Popen[bytes]:
+    """The same once the program has done a step."""
+    first = place / "steps.json.begun"
+    first.unlink()
+    runner = started(place, *given)
+    while not first.exists():
+        time.sleep(0.1)
+    return runner
 
 
 def steps_of(place: Path) -> list[Step]:
