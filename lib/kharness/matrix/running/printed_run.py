@@ -58,8 +58,11 @@ class Copier:
         self._from_start = from_start
 
     def __enter__(self) -> Self:
-        self._path.touch()
-        self._file: BinaryIO = self._path.open("rb")
+        try:
+            self._path.touch()
+            self._file: BinaryIO = self._path.open("rb")
+        except FileNotFoundError:  # a program has removed the directory of its run
+            self._file = Path(os.devnull).open("rb")
         if not self._from_start:
             self._file.seek(0, os.SEEK_END)
         return self
