@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # package -> its rooms (modules, and packages with all that is in them), floor by floor: imports go down only.
 FLOORS: dict[str, list[str]] = {
     "monitoring": [
-        "counts errors host outside secrets",
+        "counts errors host measures outside secrets",
         "dropins gpu no_options spool",
         "journal samplers",
         "alert_lines alert_sentences control follower notes sampler_process saved_environment telemetry"

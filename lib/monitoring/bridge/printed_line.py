@@ -9,8 +9,23 @@ from collections.abc import Sequence
 from types import FrameType
 
 from monitoring.errors import UserError
+from monitoring.measures import MEASURED, MEASURES
 
-NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)"
+NUMBER = (
+    r"(?>[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3})++|\d++)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+    r"|[-+]?(?i:nan|inf(?:inity)?))"
+)
+# What runs on is no number: `0x10`, `1_000`, `0,5`, `1.2.3`, 12:30, 2026-11-29, a file `loss=0.5.pt`.
+ENDS = r"(?![A-Za-z0-9_]|[.,:-]\d|\.[A-Za-z])"
+# Letters right behind a number that are its unit; those of `1e`, `10k`, `0.5abc` are none.
+UNITS = frozenset(
+    (
+        *("s", "sec", "secs", "seconds", "ms", "us", "\u00b5s", "ns", "min", "mins", "minutes", "h", "hours"),
+        *("kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "flops", "gflops", "tflops", "pflops"),
+        *("mhz", "ghz", "w", "j", "kj", "c", "db", "px", "x", "it", "its", "iters", "steps", "batches"),
+        *("tok", "toks", "tokens", "samples", "examples", "seq", "seqs", "img", "imgs", "images", "epochs"),
+    )
+)
 
 # The patterns are compiled by the first line that may need them, and re keeps them: all take 2 ms, and many
 # programs print no metric.
@@ -29,14 +44,17 @@ KNOWN_LINES = (
     (
         "train loss ",
         rf"^step (?P<step>\d+): train loss (?P<estimated_train_loss>{NUMBER}), "
-        rf"val loss (?P<val_loss>{NUMBER})",
+        rf"val loss (?P<val_loss>{NUMBER}){ENDS}",
     ),
     # metrics of github.com/pytorch/torchtitan, components/metrics.py, without its colors
     (
         "step: ",
-        rf"\bstep: +(?P<step>\d+) +loss: +(?P<loss>{NUMBER})(?: +grad_norm: +(?P<grad_norm>{NUMBER}))?"
-        rf"(?: +memory: +(?P<memory_gib>{NUMBER})GiB\([^)]*\))?(?: +tps: +(?P<tokens_per_second>{NUMBER}))?"
-        rf"(?: +tflops: +(?P<tflops>{NUMBER}))?(?: +mfu: +(?P<mfu_percent>{NUMBER})%)?",
+        rf"\bstep: +(?P<step>\d+) +loss: +(?P<loss>{NUMBER}){ENDS}"
+        rf"(?: +grad_norm: +(?P<grad_norm>{NUMBER}){ENDS})?"
+        rf"(?: +memory: +(?P<memory_gib>{NUMBER})GiB\([^)]*\))?"
+        rf"(?: +tps: +(?P<tokens_per_second>{NUMBER}){ENDS})?"
+        rf"(?: +tflops: +(?P<tflops>{NUMBER}){ENDS})?"
+        rf"(?: +mfu: +(?P<mfu_percent>{NUMBER})%)?",
     ),
     # mnist/main.py of github.com/pytorch/examples, whose other lines name their numbers
     (
@@ -48,28 +66,25 @@ KNOWN_LINES = (
 DICT = r"\{'[\w/]+': .*\}"
 EXAMPLE = r"one named group per metric: 'it=(?P<step>\d+) error=(?P<error>\S+)'"
 FOUR_DIGITS = "Hugging Face prints 4 digits and no step"
+FOUR_DIGITS_AND_BAR = "Hugging Face prints 4 digits; the steps are those of its progress bar"
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "it", "update")
 # What their names and that of an epoch have in them: in a line without any of these nothing counts.
 COUNTING = ("step", "it", "update", "epoch")
 # With `:` or `=` behind it any word is a name; with nothing but a space only these are, for `took 3` is none.
-MEASURES = (
-    r"loss|nll|elbo|kl|acc(?:uracy)?(?:@\d+)?|ppl|perplexity|bp[bc]|error|r?mse|mae|mape|r2|f1|auc|precision|recall"
-    r"|m?iou|dice|fid|psnr|ssim|[wct]er|bleu|chrf|rouge\w?|mrr|ndcg|reward|return|score"
-)
 KNOWN = rf"(?:[\w/.-]*[_/])?(?:{MEASURES})|{'|'.join(STEP_NAMES)}|epoch|batch|lr|(?:grad_)?norm|mfu"
 SPLITS = {"training": "train", "valid": "val", "validation": "val"}
 
 PAIR = (
     rf"(?i)(?<![\w/.@'\"-])(?:(?P<split>train(?:ing)?|val(?:id(?:ation)?)?|test|eval)\s+)?"
     rf"(?:(?P<name>[a-z_][\w/.@-]*)\s*[:=]\s*|(?P<known>{KNOWN})\s+)"
-    rf"\[?\s*(?P<number>(?>{NUMBER}))(?P<of>\s*/\s*\d+)?\]?(?P<inside>\s*[\[(]\s*\d+\s*/\s*\d+)?(?!:\d)"
+    rf"\[?\s*(?P<number>{NUMBER})(?P<unit>[a-z\u00b5]*){ENDS}"
+    r"(?P<of>\s*/\s*\d+)?\]?(?P<inside>\s*[\[(]\s*\d+\s*/\s*\d+)?(?!:\d)"
 )
-MEASURED = rf"(?i)(?:^|[_/.-])(?:{MEASURES})$"
 
 # A line that says what came out on the test set, and nothing else; a step or an epoch it does not name.
 # No part of it gives back what it took: a line of ten thousand characters costs no time.
-OF_MEASURE = rf"((?>{MEASURES}))(?:\s*+[:=]\s*+|\s++)((?>{NUMBER}))"
+OF_MEASURE = rf"((?>{MEASURES}))(?:\s*+[:=]\s*+|\s++)({NUMBER}){ENDS}"
 OF_TEST = (
     r"(?i)(?:final\s++)?test(?:[\s_/-]++set)?+[\s_/:-]++"
     rf"(?:(?:test[\s_/-]++)?+{OF_MEASURE}\s*+%?+[\s,;|/]*+)++"
@@ -118,7 +133,7 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
     if "loss" in text and (match := re.search(DICT, text)) and "loss" in match[0]:
         # that of a whole training ends it: its mean loss is no step's
         return ({} if "train_runtime" in match[0] else _dict(match[0])), True
-    return {name: _number(value) for name, value in named_numbers(text).items()}, False
+    return {name: _read(value) for name, value in named_numbers(text).items()}, False
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
@@ -142,8 +157,7 @@ def values_of_test(line: str) -> dict[str, object]:
     if not re.fullmatch(OF_TEST, text):
         return {}
     return {
-        f"test/{name.lower()}": _number(number)
-        for name, number in re.findall(OF_MEASURE, text, re.IGNORECASE)
+        f"test/{name.lower()}": _read(number) for name, number in re.findall(OF_MEASURE, text, re.IGNORECASE)
     }
 
 
@@ -159,6 +173,8 @@ def named_numbers(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     is_inside_epoch, step_has_end = False, False
     for match in re.finditer(PAIR, text):
+        if not is_unit(match["unit"]):
+            continue
         name = (match["name"] or match["known"]).lower()
         if name in STEP_NAMES:
             step_has_end = bool(match["of"])
@@ -169,7 +185,7 @@ def named_numbers(text: str) -> dict[str, str]:
         is_inside_epoch |= name == "batch" or (name == "epoch" and bool(match["inside"]))
         if match["of"] and name not in ("step", "epoch", "batch"):
             continue  # `accuracy: 9812/10000` is a fraction, and its first number alone is no accuracy
-        found.setdefault(name, match["number"].rstrip(","))
+        found.setdefault(name, match["number"])
     if not any(re.search(MEASURED, name) for name in found) or not found.keys() & {"step", "epoch"}:
         return {}
     has_whole_epoch = found.get("epoch", ".").isdigit()
@@ -196,10 +212,19 @@ def _dict(text: str) -> dict[str, object]:
 
 
 def _number(value: object) -> object:
+    r"""Return the number in a text, or the text. A group `\S+` of the user's takes a comma along."""
     if not isinstance(value, str):
         return value
-    try:
-        number = float(value.replace(",", ""))
-    except ValueError:
-        return value
-    return int(number) if number.is_integer() and re.fullmatch(r"[-+]?[\d,]+", value) else number
+    found = re.fullmatch(rf"\s*({NUMBER})(?:\s*%|([A-Za-z\u00b5]*)(?:/\w+)?)[,;:|)\]}}\s]*", value)
+    return _read(found[1]) if found and is_unit(found[2]) else value
+
+
+def _read(text: str) -> float:
+    """Return the number that a text is, whole ones as such."""
+    number = float(text := text.replace(",", ""))
+    return int(number) if number.is_integer() and text.lstrip("-+").isdigit() else number
+
+
+def is_unit(letters: str | None) -> bool:
+    """Whether letters that a number runs on into leave it a number."""
+    return not letters or letters.lower() in UNITS

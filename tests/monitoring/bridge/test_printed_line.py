@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
-from monitoring.bridge.printed_line import check_patterns, named_numbers, values_of_test
+from monitoring.bridge.printed_line import check_patterns, named_numbers, printed_values, values_of_test
 from monitoring.bridge.source import Reported
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.errors import UserError
@@ -68,6 +69,78 @@ def test_numbers_of_a_line(line: str, numbers: dict[str, str]) -> None:
 @pytest.mark.parametrize("line", NO_REPORT)
 def test_other_lines_are_no_report(line: str) -> None:
     assert named_numbers(line) == {}
+
+
+# What stands where a number is expected, and the number that it is.
+NUMBERS = {
+    0.5: ("0.5", ".5", "5e-1", "+0.5", "0.5,", "0.5)", "0.5]", "0.5|", "0.5;", "0.5."),
+    12: ("12", "12.", "12%", "12 %", "1.2e+01", "12,", "12.0/s"),
+    1234.5: ("1234.5", "1,234.5", "1,234.5,", "1.2345e3"),
+    math.inf: ("inf", "+Infinity", "INF"),
+}
+SPELLINGS = [(text, {"loss": number}) for number, texts in NUMBERS.items() for text in texts]
+WITH_UNITS = [("0.5s", 0.5), ("0.50 sec", 0.5), ("12tok/s", 12), ("12ms", 12), ("12GiB", 12), ("1.5x", 1.5)]
+NO_NUMBERS = (
+    *("0x10", "0b1", "0xff", "1e", "1e+", "1.5e-x", "0.5abc", "0.5f", "1L", "3rd", "10k", "1.2M", "3B"),
+    *("1_000", "1920x1080", "2m30s", "info", "nano", "infinite", "0,5", "0,532", "12,34", "1.234,5"),
+    *("0.5,0.6", "1,2345", "1.2.3", "12:30", "2026-11-29", "0.5-0.6", "0.5.ckpt", "-", "."),
+)
+
+
+@pytest.mark.parametrize(("text", "found"), SPELLINGS + [(text, {}) for text in NO_NUMBERS])
+def test_what_runs_on_into_something_else_is_no_number(text: str, found: dict[str, float]) -> None:
+    """In lines with names, in nanoGPT's (its `loss` is the validation's here), and in torchtitan's."""
+    train = {"estimated_train_loss": 0.25} if found else {"train/loss": 0.25}
+    lines = {
+        f"step 3 loss {text} wer: 0.25": {"step": 3, **found, "wer": 0.25},
+        f"step 3: train loss 0.25, val loss {text}": {
+            "step": 3,
+            **train,
+            **{f"val_{name}": value for name, value in found.items()},
+        },
+        f"step:  3  loss:  {text}": {"step": 3, **found} if found else {},
+    }
+    assert {line: printed_values(line)[0] for line in lines} == lines
+
+
+@pytest.mark.parametrize(("text", "number"), WITH_UNITS)
+def test_unit_may_stand_right_behind_a_number(text: str, number: float) -> None:
+    line = f"step 3 | loss 0.25 | took: {text}"
+    assert printed_values(line)[0] == {"step": 3, "loss": 0.25, "took": number}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.5", 0.5), ("0.5,", 0.5), ("1,234", 1234), ("12%;", 12), ("9" * 5000, math.inf)]
+    + [(text, text) for text in ("0x10", "0,5", "10k", "1.2.3", "warm-up")],
+)
+def test_value_that_a_pattern_of_the_users_takes(text: str, value: object) -> None:
+    assert printed_values(f"1: my={text} ", [r"my=(?P<my>\S+)"]) == ({"my": value}, False)
+
+
+def test_dict_waits_for_the_bar_behind_it_however_long_the_one_before_it_was_drawn(tmp_path: Path) -> None:
+    bars = "".join(f"\r 12%|#  | {step}/16 [00:00<00:00, 74.14it/s]" for step in range(1000))
+    path, log = tmp_path / "output.log", f"{bars}\r    \r{{'loss': '2', 'epoch': '0.1'}}\n"
+    end, below, step = (
+        len(log),
+        "\n\r  0%|   | 0/4 [00:00<?, ?it/s]\x1b[A",
+        Reported({"loss": 2, "epoch": 0.1}, len(log), 8),
+    )
+    source, found = OutputSource(path), []
+    for printed in (
+        "",
+        below,
+        f"{below}\r 50%|## | 8/16 [00:00<00:00, 9.1it/s]",
+        "\r 50%|## | 8/16 [00:01<",
+        "other\n",
+    ):
+        path.write_text(log + printed)
+        found.append(list(source.read(0)))
+    source.is_whole = True
+    path.write_text(log)
+    found.append(list(source.read(0)))
+    counted = Reported({"loss": 2, "epoch": 0.1}, end)
+    assert found == [[], [], [step], [step], [counted], [counted]]
 
 
 def test_output_of_the_mnist_example_and_of_a_line_with_names(tmp_path: Path) -> None:

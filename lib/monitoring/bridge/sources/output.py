@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -59,6 +60,14 @@ def end_whole_line(path: Path) -> None:
             file.write(b"\n")
 
 
+# Hugging Face prints its dicts by `tqdm.write`, which clears the bar before them and draws it again behind:
+# then it shows each step. The bar of an evaluation, a line below, may be drawn before it.
+CLEARS_BAR = rb"\r(?:\x1b\[A)?\{'"
+BAR_BEHIND = rb"(?:\n\r[^\r\n]*\x1b\[A)?\r *\d+%\|[^|\r\n]*\| (\d+)/\d+ \["
+NO_BAR_YET = rb"(?:\n(?:\r[^\r\n]*)?)?"
+NOT_YET = -1
+
+
 class OutputSource(MetricSource):
     """The output of a program; the place is a byte offset."""
 
@@ -70,29 +79,49 @@ class OutputSource(MetricSource):
         self._patterns = list(patterns)
         self._is_counted = False
         """Whether there are lines inside of epochs, whose steps are counted: an epoch is no step then."""
+        self.is_whole = False
+        """Whether nothing more is printed."""
         self.of_test: dict[str, object] = {}
         """Values of the test set in lines without a step, since the last line with metrics of its own."""
 
     def read(self, place: int) -> Iterator[Reported]:
         """Yield what is found in whole lines."""
-        from monitoring.bridge.printed_line import FOUR_DIGITS, values_of_test  # no program waits for it
+        from monitoring.bridge.printed_line import FOUR_DIGITS, FOUR_DIGITS_AND_BAR, values_of_test
         from monitoring.journal.encoding.global_step import as_step
 
         for line, end in whole_lines(self.path, place):
             # a full disk may take the mark of a cut-off line, and its end not
             whole = line.rpartition(CUT_OFF)[2]
+            of_bar = self._step_of_bar(whole, end)
+            if of_bar == NOT_YET:
+                return
             # a progress bar draws over itself: what was printed after it counts
-            for part in whole[:LONGEST].split(b"\r"):
-                text = part.decode("utf-8", "replace")
+            for part in whole.split(b"\r"):
+                text = part[:LONGEST].decode("utf-8", "replace")
                 found, is_rounded = self._values(text)
                 if not found and b"est" in part:
                     self.of_test |= values_of_test(text)
                 if found:
                     self.of_test.clear()
-                    self.note = FOUR_DIGITS if is_rounded else self.note
+                    if is_rounded and of_bar is not None:
+                        self.note = FOUR_DIGITS_AND_BAR
+                        yield Reported(found, end, of_bar)
+                        continue
+                    self.note = self.note or (FOUR_DIGITS if is_rounded else "")
                     step, epoch = as_step(found.pop("step", None)), found.get("epoch")
                     self._is_counted |= step is None and epoch is not None
                     yield Reported(found, end, None if self._is_counted and step == epoch else step)
+
+    def _step_of_bar(self, whole: bytes, end: int) -> int | None:
+        """Return the step that the progress bar behind a line shows; NOT_YET if that is still to be drawn."""
+        if not re.search(CLEARS_BAR, whole):
+            return None
+        with self.path.open("rb") as file:
+            file.seek(end)
+            behind = file.read(LONGEST)
+        if found := re.match(BAR_BEHIND, behind):
+            return int(found[1])
+        return NOT_YET if re.fullmatch(NO_BAR_YET, behind) and not self.is_whole else None
 
     def _values(self, text: str) -> tuple[dict[str, object], bool]:
         from monitoring.bridge.printed_line import MOST_SECONDS, SlowPatternError, printed_values  # as above
