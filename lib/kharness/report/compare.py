@@ -14,8 +14,16 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.make.typed import typed_comparison
+from kharness.config.refused import nearest
 from kharness.config.writing import Table
-from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, affects_of, read_collection
+from kharness.report.collection import (
+    REPLICATE_AXIS,
+    CellResult,
+    Collection,
+    Variant,
+    affects_of,
+    read_collection,
+)
 from kharness.report.comparison_table import statistic_words
 from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
@@ -25,13 +33,16 @@ from kharness.report.judging.judgment import Comparison, Verdict, judge
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.sentences import chosen_words, difference_words, levels_words, verdict_words
 from kharness.report.metrics import Metric, metric_named, of_split
-from kharness.report.runs import fields_in
+from kharness.report.runs import MOST_PLOTTED, fields_in
+from kharness.report.settings import ReportSettings
 from kharness.runs.command import read_command
 from kharness.runs.latest import compared_place
 from kharness.runs.matrix_plan import read_matrix_json
 from kharness.runs.rundir import has_plan
 from monitoring.counts import counted
 from monitoring.journal import bit_equal
+from monitoring.journal.fields import row_of
+from monitoring.journal.fields.directions import MOST_NAMED, without_direction
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -94,10 +105,25 @@ def compare(a: str | Path, b: str | Path, given: Mapping[str, str] | None = None
             hint="choose one of each: " + typed_comparison(_one_of(a, first, b), _one_of(b, second, a)),
         )
     metric, note = decisive_metric(second.cells, second.settings)
+    _check_recorded(metric, [*first.cells, *second.cells], second.settings)
     whole = read_collection(first.directory, given) if first.directory == second.directory else None
     judged = {one.name: _judged(pairs, one, whole, second) for one in _metrics(metric, first, second)}
     results = _with_equal_bits(judged, metric, pairs)
     return Compared((a, b), first, second, pairs, unmatched, metric, note, results)
+
+
+def _check_recorded(metric: Metric, cells: Sequence[CellResult], settings: ReportSettings) -> None:
+    """ReportError for a metric that this call names and no run has."""
+    if not settings.metric_given or any(cell.number(metric) is not None for cell in cells):
+        return
+    known = dict.fromkeys(name for cell in cells[:MOST_PLOTTED] for name in cell.run.recorded)
+    near = (
+        nearest(metric.name, known)
+        or without_direction(known, {})
+        or [one for one in known if row_of(one).better != "neither"]
+    )
+    named = f"name a metric that they have: {', '.join(near[:MOST_NAMED])}" if near else ""
+    raise ReportError(f"no run has {metric.name}", hint=named or "compare runs that have recorded something")
 
 
 def compare_lines(compared: Compared, columns: int = 0) -> list[str]:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -17,6 +18,7 @@ from monitoring.journal.fields import rows_at
 from monitoring.journal.fields.row import REPORT
 from monitoring.journal.fields.table import FIELDS
 from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import ENVELOPE, as_number, read_records
 from monitoring.journal.series import TrainingJournal
 
 STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
@@ -30,6 +32,9 @@ PLOTTED = ("lr", "grad_norm", "samples_per_sec", "sparsity")
 
 MOST_PLOTTED = 60
 """Runs whose step records are read for PLOTTED as well."""
+
+FIRST_RECORDS = 256
+"""Records that are looked at for the names of metrics of steps."""
 
 EVENTS = ("step", "epoch", "eval")
 """Records whose metrics are series."""
@@ -132,6 +137,22 @@ class RunData:
             self._asked[key] = _series(_read_journal(self.directory, (name,))).get(key, Series())
         found = self.series.get(key) or self._asked.get(key)
         return found if found is not None and not (self.crowded and name in WALL_TIMES) else Series()
+
+    @cached_property
+    def recorded(self) -> Sequence[str]:
+        """Names of its numbers; of its step records only those that are in the first FIRST_RECORDS."""
+        records = islice(read_records(self.directory / JOURNAL), FIRST_RECORDS) if self.series else ()
+        of_steps = (
+            name
+            for record, _ in records
+            if record.get("event") == "step"
+            for name, value in record.items()
+            if name not in ENVELOPE and as_number(value) is not None
+        )
+        at_end = (name for name in self.end if name not in ENVELOPE and self.at_end(name) is not None)
+        return list(
+            dict.fromkeys([*(name for event, name in self.series if event != "step"), *at_end, *of_steps])
+        )
 
     @cached_property
     def _asked(self) -> dict[Key, Series]:

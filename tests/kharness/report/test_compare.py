@@ -303,6 +303,9 @@ def test_a_matrix_and_one_of_its_variants_are_told_which_to_choose(
     )
 
 
+NO_METRIC = "error: no run has test_acuracy\nhint: name a metric that they have: test_accuracy\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -321,6 +324,7 @@ def test_a_matrix_and_one_of_its_variants_are_told_which_to_choose(
             ["A={place}", "B={place}", "FAIL_ON_REGRESSION=maybe"],
             "error: FAIL_ON_REGRESSION=maybe is neither",
         ),
+        (["A={place}", "B={place}", "CONFIG_REPORT_METRIC=test_acuracy"], NO_METRIC),
         (["A={place}", "B={place}", "TOLERANCE=low"], "error: TOLERANCE=low is not a difference"),
         (
             ["A={place}", "B={place}", "CONFIG_REPORT_CONFIDENCE=2"],
@@ -343,6 +347,7 @@ def test_places_that_cannot_be_compared_are_refused(
     assert code == 2
     assert error.startswith(message.format(**names))
     assert "\nhint: " in error
+    assert not list(place.glob("*.html"))
 
 
 def test_summary_judges_against_a_baseline_elsewhere(script: Script, matrices: Matrices) -> None:

@@ -1,11 +1,14 @@
-"""Caveats of a comparison whose runs are all complete: other sources, other work on the machine."""
+"""Caveats of complete runs: other sources, other work on the machine, metrics that decide nothing."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from kharness.config.make.typed import typed_setting
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import has_other_sources
+from monitoring.journal.fields.directions import directions_needed, missing_direction, without_direction
 
 # So many runs are named; summary.json has all.
 MOST_NAMED = 5
@@ -13,7 +16,7 @@ MOST_NAMED = 5
 
 def caveat_lines(summary: Summary) -> list[str]:
     """A sentence for each kind."""
-    return [*_sources_lines(summary), *other_work_lines(summary)]
+    return [*_sources_lines(summary), *other_work_lines(summary), *_directions_lines(summary)]
 
 
 def other_sources(summary: Summary) -> list[str]:
@@ -35,6 +38,19 @@ def _sources_lines(summary: Summary) -> list[str]:
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(names[:MOST_NAMED])}{more}"
+
+
+def _directions_lines(summary: Summary) -> list[str]:
+    """Which losses and scores decide nothing, as one variant has them, for their direction is not known."""
+    run = next((cell.run for cell in summary.cells if cell.run.complete), None)
+    if run is None:
+        return []
+    told = {metric.name for metric, _ in summary.conclusions.metrics.values()}  # with the verdict
+    names = [one for one in without_direction(run.recorded, summary.settings.better) if one not in told]
+    if not names:
+        return []
+    in_make = f"{missing_direction(names[0])}, beside CONFIG_REPORT_METRIC={shlex.quote(names[0])}"
+    return [directions_needed(names, typed=typed_setting(in_make, ""))]
 
 
 def other_work_lines(summary: Summary) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kharness.config.make import typed
 from kharness.matrix.sweep.validation import Objective, read_objective
 from kharness.report.errors import ReportError
 from kharness.report.graphs import draw_all
@@ -18,6 +20,7 @@ from kharness.report.judging.sentences import comparison_lines
 from kharness.report.metrics import metric_named
 from kharness.report.regression import regressions
 from kharness.report.summary import Summary, collect
+from kharness.report.writing.caveats import caveat_lines
 from kharness.report.writing.files import as_csv, as_markdown
 from kharness.report.writing.html import as_html
 from kharness.runs.errors import MatrixError
@@ -113,6 +116,35 @@ def test_a_said_direction_counts_everywhere(
     targets = [(times.target.metric, times.target.at_least) for times in conclusions.times]
     assert targets == ([] if metric == "test/wer" else [(of_validation, better == "up")])
     assert {front.quality for front in conclusions.fronts} == {metric}
+
+
+def test_report_names_what_decides_nothing_and_the_line_that_changes_that(
+    matrix_of: MatrixOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"val/acc": 0.5, "f1": 0.5, "bleu": 0.5, "val_accuracy": 0.5, "grad_norm": 0.5, "layers": 3}
+    for run in (directory := matrix_of("val_loss")).glob("*/metrics.jsonl"):
+        record = {
+            "event": "eval",
+            "global_step": 20,
+            "split": "val",
+            "time": 1,
+            "seq": 9,
+            "attempt": 1,
+            **others,
+        }
+        run.write_text(run.read_text() + json.dumps(record) + "\n")
+    told = "val/acc, f1, bleu decide nothing, for which way is better is unknown: "
+    assert caveat_lines(collect(directory))[1:] == [
+        told + "write better.val/acc = down (or up), as CONFIG_REPORT_BETTER='better.val/acc = down', beside "
+        "CONFIG_REPORT_METRIC=val/acc"
+    ]
+    monkeypatch.setattr(typed, "_front", "kharness")
+    assert caveat_lines(collect(directory))[1:] == [
+        f"{told}kharness report --metric val/acc --better val/acc=up (or down) judges by val/acc; "
+        'in kharness.toml metric = "val/acc" and, below [better], "val/acc" = "up"'
+    ]
+    said = collect(directory, {"CONFIG_REPORT_BETTER": "val/acc = up; f1 = up; bleu = neither"})
+    assert caveat_lines(said)[1:] == []
 
 
 def test_a_run_may_say_the_direction_of_its_own_metrics(matrix_of: MatrixOf) -> None:
