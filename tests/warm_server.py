@@ -31,7 +31,6 @@ import sys
 import termios
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -121,9 +120,7 @@ def serve(listener: socket.socket) -> dict[str, Any] | None:
                 channels.remove(channel)
                 channel.close()
                 continue
-            # Python 3.12 and later warn of threads, which are numpy's here: they wait for work.
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-                pid = os.fork()
+            pid = os.fork()
             if pid == 0:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 request: dict[str, Any] = {**json.loads(message), "files": files}

@@ -92,7 +92,8 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         run, bridge = _opened(options, command, watched, stores)
         bridge.begin()
         bridge.attempt.start()
-    from monitoring.journal.journal import say  # now that the program runs
+    from monitoring.bridge.last_words import last_words  # now that the program runs
+    from monitoring.journal.journal import say
 
     after_start()
 
@@ -101,15 +102,16 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         bridge.look()
         if time.monotonic() >= tell_at:
             tell_at, is_told = math.inf, bridge.has_found
-            say(bridge.described())
+            _tell_found(bridge, options)
     code = script.exit_code()
     if code == 0 and not script.has_rest():
         end_whole_line(watched.directory / OUTPUT_LOG)
     is_complete = code == 0 and script.stopped_by is None
     bridge.drain(script.has_rest, is_complete=is_complete)
-    said = bridge.last_line()  # before this process says something
+    said = last_words(watched.directory / OUTPUT_LOG) if code else ""  # before this process says something
     is_ended = script.end_rest()
     bridge.settle(is_killed=code != 0)
+    bridge.tell_cut_off()
     if is_complete:
         bridge.attempt.restore()
     end_cut_off_line(watched.directory / OUTPUT_LOG)
@@ -117,12 +119,21 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         say("note: what the program had left running is ended")
     guard.dismiss()
     if not is_told and (bridge.has_found or code == 0):  # a program that failed has said why
-        say(bridge.described())
+        _tell_found(bridge, options)
     for line in bridge.uploads():
         say(line)
     _finish(run, code, script.stopped_by, said, bridge.done())
     neighbors.leave()
     return 128 - code if code < 0 else code
+
+
+def _tell_found(bridge: Bridge, options: argparse.Namespace) -> None:
+    """Say what was found, and which of that decides nothing."""
+    from monitoring.journal.journal import say  # now that the program runs
+
+    better = str(json.loads(options.config).get("REPORT_BETTER") or "")
+    for line in filter(None, (bridge.described(), bridge.undirected(better))):
+        say(line)
 
 
 def _made(journal: Path) -> bool:

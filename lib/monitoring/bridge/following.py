@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from monitoring.bridge.attempt import ProgramAttempt
+from monitoring.bridge.last_words import last_line
 from monitoring.bridge.recorder import Followed, Recorder, late
-from monitoring.bridge.source import Lines, MetricSource, Reported, Watched
+from monitoring.bridge.source import MetricSource, Reported, Watched
 from monitoring.bridge.sources import source_kinds
 from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
+from monitoring.callbacks.logged import recorded_name
 from monitoring.errors import RunDirectoryError, written_out
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
@@ -117,6 +119,9 @@ class Bridge:
         Which values of the others are of attempts until this one, the next bridge must know.
         """
         if is_killed:
+            for source, _ in self._readers:
+                if isinstance(source, OutputSource):
+                    source.is_whole = True
             self._read()
             self.recorder.record(time.time(), all_of_it=True)
             for kind, steps in self.recorder.stand_in(time.time()).items():
@@ -222,9 +227,20 @@ class Bridge:
                 left_out[f"{where} is not there, which --follow names"] = None
         if found or left_out:
             return written_out(f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}")
-        line = self.last_line()
+        line = last_line(self.watched.directory / OUTPUT_LOG)
         seen = f"; its last line is {line!r}" if line else ""
         return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
+
+    def undirected(self, better: str) -> str:
+        """Return a line on metrics that decide nothing, beside the user's `better`; empty without any."""
+        recorded = dict.fromkeys(recorded_name(name) for _, one in self._readers for name in one.names)
+        if not recorded:
+            return ""
+        from monitoring.journal.fields import directions  # programs that report nothing need none of it
+
+        said = {recorded_name(name): way for name, way in directions.read_directions(better).items()}
+        names = directions.without_direction(recorded, said)
+        return written_out(directions.directions_needed(names)) if names else ""
 
     def uploads(self) -> list[str]:
         """Return how to upload what the program's trackers keep on this disk alone, a line for each."""
@@ -248,10 +264,6 @@ class Bridge:
         """Return what the end record says of the training: steps, and what a Run of the program says more."""
         own = {name: value for name, value in self._said_at_end.items() if name not in _HOW_IT_ENDED}
         return {**self.recorder.done(), **own}
-
-    def last_line(self) -> str:
-        """Return the last line that the program has printed; empty if it has printed none."""
-        return _last_line(self.watched.directory / OUTPUT_LOG)
 
     def _find(self) -> None:
         if self._listed:
@@ -315,13 +327,16 @@ class Bridge:
         return is_new
 
     def _take_last_lines(self) -> None:
-        """Read what stands at the end of files without the end of a line, and say where that is no record."""
+        """Read what stands at the end of files without the end of a line."""
         for source, _ in self._readers:
-            if isinstance(source, JsonLinesSource):
+            if isinstance(source, (JsonLinesSource, OutputSource)):
                 source.is_whole = True
         self._read()
+
+    def tell_cut_off(self) -> None:
+        """Say which files end in the middle of a record, now that nothing writes them any more."""
         for source, progress in self._readers:
-            if isinstance(source, Lines) and source.path not in self._standing:
+            if source.path not in self._standing:
                 with contextlib.suppress(OSError):
                     self._note(source, source.cut_off(progress.read_to))
 
@@ -353,17 +368,6 @@ def _found(kind: str, sources: Sequence[tuple[MetricSource, Followed]]) -> str:
     about = [f"{seconds:.1f} s late" if seconds else "", *dict.fromkeys(source.note for source, _ in sources)]
     exact = "; ".join(part for part in about if part)
     return f"{kind}: {shown or 'records'}{f' ({exact})' if exact else ''}"
-
-
-def _last_line(path: Path) -> str:
-    """Return the last line of the output that is not empty, cut to what a message has room for."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return next((line.strip()[:100] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _key(kind: str, path: Path) -> str:

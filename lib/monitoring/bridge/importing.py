@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.bridge.recorder import Followed, Recorder
-from monitoring.bridge.source import Database, Lines, MetricSource, files_below
+from monitoring.bridge.source import Database, MetricSource, files_below
 from monitoring.bridge.sources import richness
 from monitoring.bridge.sources.csv import CsvSource
 from monitoring.bridge.sources.jsonl import JsonLinesSource
@@ -24,8 +24,6 @@ from monitoring.journal.files import JOURNAL
 from monitoring.journal.journal import say
 from monitoring.journal.run_json import read_run_json
 from monitoring.run import Run
-from monitoring.trackers._event_file import events_after
-from monitoring.trackers._wandb_log import HEADER, read_log
 
 # Values that wait to be written at a time.
 BATCH = 1000
@@ -115,30 +113,11 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
                 recorder.record(time.time(), all_of_it=True)
                 where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
                 raise NothingToImportError(where, hint=f"{directory} has what could be read") from error
-            cut_off = _cut_off(source, recorder.sources[number].read_to)
+            cut_off = source.cut_off(recorder.sources[number].read_to)
             for note in filter(None, (source.left_out, cut_off)):
                 say(f"note: {source.path.name} {note}")
         recorder.record(time.time(), all_of_it=True)
     return recorder.count
-
-
-def _cut_off(source: MetricSource, place: int) -> str:
-    """Say how a file ends whose writer was killed; empty for a whole one. Its last values end at `place`."""
-    if isinstance(source, Lines):
-        return source.cut_off(place)
-    if isinstance(source, WandbSource):
-        end = max((record.end for record in read_log(source.path, place)), default=max(place, len(HEADER)))
-    elif isinstance(source, TensorboardSource):
-        end = max((end for _, end in events_after(source.path, place)), default=place)
-    else:
-        return ""
-    with source.path.open("rb") as file:
-        file.seek(end)
-        rest = file.read()
-    # zeros fill what is left of a block in W&B's log
-    return (
-        f"is cut off: its last {counted(len(rest), 'byte')} hold no whole record" if rest.strip(b"\0") else ""
-    )
 
 
 def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> None:

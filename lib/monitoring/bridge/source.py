@@ -69,6 +69,22 @@ class MetricSource:
         """Yield what stands after a place, in order. OSError and ValueError where it cannot be read now."""
         raise NotImplementedError
 
+    def cut_off(self, place: int) -> str:
+        """Say how a file ends whose writer was killed, after what was read of it; empty for a whole one."""
+        return ""
+
+
+def half_record(path: Path, end: int) -> str:
+    """Say that a file goes on behind its last whole record; zeros there are room that was never used."""
+    from monitoring.counts import counted  # no program waits for it
+
+    with path.open("rb") as file:
+        file.seek(end)
+        rest = file.read()
+    return (
+        f"is cut off: its last {counted(len(rest), 'byte')} hold no whole record" if rest.strip(b"\0") else ""
+    )
+
 
 CUT_OFF = "ends in the middle of a line, which is left out"
 
@@ -84,10 +100,6 @@ class Lines(MetricSource):
     def place_at(self, size: int) -> int:
         """Return the position after the lines in the first `size` bytes; here a byte offset."""
         return size
-
-    def cut_off(self, place: int) -> str:
-        """Say that the last line was cut off, of a file that was read to a place; empty for a whole one."""
-        raise NotImplementedError
 
 
 class Database(MetricSource):

@@ -52,6 +52,21 @@ elif KIND == "torchtitan":
 elif KIND == "hugging_face":
     each(lambda step: print({"loss": f"{loss(step):.4g}", "learning_rate": "1e-05", "epoch": "0.5"}))
     print({"train_runtime": "4.6", "train_loss": "3.5", "epoch": "0.5"})  # of the whole training
+elif KIND == "hugging_face with a bar":  # as its callback prints, with an evaluation
+    from tqdm import tqdm
+
+    bar = tqdm(total=2 * STEPS, dynamic_ncols=True)
+    for number in range(1, STEPS + 1):
+        bar.update(2)
+        bar.write(str({"loss": f"{loss(number):.4g}", "epoch": f"{number / STEPS:.4g}"}))
+        if number == 3:
+            below = tqdm(total=9)
+            below.update(5)
+            bar.write(str({"eval_loss": "0.5", "epoch": "0.25"}))
+            below.close()
+        time.sleep(PAUSE)
+    bar.close()
+    print({"eval_loss": 0.25, "epoch": 1.0})
 elif KIND == "own":
     each(lambda step: print(f"it={step:05d} | error {loss(step):.3e}"))
 elif KIND == "wandb":

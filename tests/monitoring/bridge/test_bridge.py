@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -46,10 +47,60 @@ def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridg
     assert (run_dir / "output.log").read_text() == "no memory\n"
 
 
+@pytest.mark.parametrize(
+    ("better", "names"),
+    [("", "val_acc, wer decide"), ("val/acc=up", "wer decides"), ("wer=down; val_acc=up", "")],
+)
+def test_what_decides_nothing_is_told_beside_what_was_found(
+    run_dir: Path, bridged: Bridged, better: str, names: str
+) -> None:
+    program = "print('epoch 1, loss 0.5, val acc 0.5, wer 0.5, grad_norm 2, val_accuracy=0.5')"
+    config = orjson.dumps({"REPORT_BETTER": better}).decode()
+    ended = bridged(run_dir, sys.executable, "-c", program, options=["--config", config])
+    told = re.findall(
+        r"^(.*) nothing, for which way is better is unknown: kharness report", ended.stderr, re.MULTILINE
+    )
+    assert told == [names] * bool(names), ended.stderr
+
+
 def test_name_of_a_metric_controls_no_terminal(run_dir: Path, bridged: Bridged) -> None:
     code = r"""open('m.jsonl', 'w').write('{"step": 1, "a\\u001b[31m\\nb": 2}\n')"""
     ended = bridged(run_dir, sys.executable, "-c", code, options=["--follow", "m.jsonl"])
     assert ended.stderr == "recorded from jsonl: a\\x1b[31m\\nb\n"
+
+
+# As torchrun prints it: the second rank fails, for the first has.
+OF_RANKS = """
+begin = "Traceback (most recent call last):"
+for rank, line in [(1, begin), (0, begin), (1, "  File x"), (0, "  File y"), (1, "OSError: full"),
+                   (1, "disk"), (0, "ValueError: peer")]:
+    print(f"[rank{rank}]: {line}")
+class ChildFailedError(Exception): ...
+raise ChildFailedError
+"""
+HANDLED = "try: 1 / 0\nexcept Exception: __import__('traceback').print_exc()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise RuntimeError('CUDA error: no\\n\\nCompile with DSA')", "RuntimeError: CUDA error: no"),
+        ("import atexit; atexit.register(print, 'bye'); open('no')", "FileNotFoundError: [Errno 2] No such"),
+        (f"{HANDLED}raise KeyError('x')", "KeyError: 'x'"),
+        ("raise OSError('errors in loading:\\n\\tno key w')", "OSError: errors in loading: no key w"),
+        ("raise SystemExit('no data')", "no data"),
+        (f"{HANDLED}for i in range(200): print(f'step {{i}}')\nexit(1)", "step 199"),
+        (f"{HANDLED}{OF_RANKS}", "OSError: full"),
+        ("raise ValueError('\\x1b[2J')", "ValueError: \\x1b[2J"),
+        ("exit(7)", "exit code 7"),
+    ],
+)
+def test_failure_is_told_by_what_was_raised(
+    run_dir: Path, bridged: Bridged, program: str, error: str
+) -> None:
+    assert bridged(run_dir, sys.executable, "-c", program).returncode != 0
+    (end,) = records(run_dir, "end")
+    assert (end["status"], end["error"][: len(error)]) == ("failed", error)
 
 
 def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:

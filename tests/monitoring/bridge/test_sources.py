@@ -17,6 +17,7 @@ import pytest
 from monitoring.bridge.neighbors import Neighbors, folder_name
 from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.records import read_records
+from monitoring.trackers import _event_file, _wandb_log
 
 from ...waiting import wait_until
 from ...warm_python import WarmPython
@@ -71,6 +72,16 @@ def test_dicts_that_hugging_face_prints_are_counted(run_dir: Path, bridged: Brid
         for n, loss in enumerate(rounded("%.4g"), 1)
     ]
     assert "Hugging Face prints 4 digits and no step" in ended.stderr
+
+
+def test_steps_of_hugging_faces_dicts_are_those_of_the_progress_bar_behind_them(
+    run_dir: Path, bridged: Bridged
+) -> None:
+    ended = bridged(run_dir, *ours("hugging_face with a bar"))
+    found = [(r["global_step"], r["train_loss"]) for r in records(run_dir, "step")]
+    assert found == [(2 * n, float(f"{4 / (n + 1):.4g}")) for n in range(1, STEPS + 1)]
+    assert [(r["global_step"], r["val_loss"]) for r in records(run_dir, "eval")] == [(6, 0.5), (24, 0.25)]
+    assert "(Hugging Face prints 4 digits; the steps are those of its progress bar)" in ended.stderr
 
 
 def test_pattern_of_the_users(run_dir: Path, bridged: Bridged) -> None:
@@ -193,6 +204,34 @@ def test_lines_that_are_no_record_are_left_out_and_said_once(run_dir: Path, brid
     ]
 
 
+# Reports, then leaves half a record at the end of its store.
+LEAVES_HALF = """
+import os, pathlib, runpy, sys
+place, half, *sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0])
+(path,) = pathlib.Path(os.environ["WANDB_DIR"] if "wandb" in place else ".").glob(place)
+with path.open("ab") as file:
+    file.write(bytes.fromhex(half))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "half"),
+    [
+        ("tensorboard", "runs/a/*tfevents*", _event_file.framed(b"an event")[:-5]),
+        ("wandb", "wandb/offline*/*.wandb", _wandb_log.CHUNK.pack(0, 9, _wandb_log.WHOLE) + b"record"),
+    ],
+)
+def test_store_that_ends_in_the_middle_of_a_record_is_told(
+    kind: str, place: str, half: bytes, run_dir: Path, bridged: Bridged
+) -> None:
+    program = [sys.executable, "-c", LEAVES_HALF, place, half.hex(), *ours(kind)[1:]]
+    ended = bridged(run_dir, *program)
+    notes = [line.partition(" is ")[2] for line in ended.stderr.splitlines() if line.startswith("note: ")]
+    assert (ended.returncode, notes) == (0, [f"cut off: its last {len(half)} bytes hold no whole record"])
+    assert [record["train_loss"] for record in records(run_dir, "step")] == pytest.approx(LOSSES)
+
+
 def test_run_of_ours_in_a_program_spools(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("run")).returncode == 0
     assert not list(run_dir.parent.glob("results/own/*.json*"))
@@ -257,6 +296,50 @@ trainer.log({'train_runtime': 9.0, 'train_loss': 3.5})
         {"global_step": 7, "acc/a": 0.25, "acc/b": 0.5},
         {"global_step": 8, "train_loss": 2.5},
     ]
+
+
+# A value whose reading is interrupted, and one that cannot be read.
+INTERRUPTED = """
+import os, signal, sys; sys.path.insert(0, '')
+from tensorboardX.writer import SummaryWriter
+class Preempted(Exception): ...
+class Value:
+    def numel(self): return 1
+    def item(self): {reading}
+{handler}
+signal.signal(signal.SIGUSR1, handler)
+for step, value in enumerate((1.0, Value(), 3.0)):
+    try:
+        SummaryWriter().add_scalar('a', value, step)
+    except BaseException as error:
+        print(type(error).__name__)
+"""
+KILLS = "os.kill(os.getpid(), signal.SIGUSR1); return 2.0"
+
+
+@pytest.mark.parametrize(
+    ("reading", "handler", "said", "steps", "notes"),
+    [
+        (KILLS, "def handler(number, frame): raise Preempted", ["Preempted"], [0, 2], 0),
+        (KILLS, "def handler(*_): sys.exit(3)", ["SystemExit"], [0, 2], 0),
+        (KILLS, "handler = signal.default_int_handler", ["KeyboardInterrupt"], [0, 2], 0),
+        (KILLS, "def handler(*_): pass", [], [0, 1, 2], 0),
+        ("raise Preempted", "handler = signal.SIG_IGN", [], [0], 1),
+    ],
+)
+def test_what_a_signal_handler_raises_while_a_call_is_recorded_is_the_programs(
+    run_dir: Path, bridged: Bridged, reading: str, handler: str, said: list[str], steps: list[int], notes: int
+) -> None:
+    file = run_dir.parent / "tensorboardX/writer.py"
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
+    file.write_text("class SummaryWriter:\n add_scalar = add_scalars = lambda *_: None")
+    program = INTERRUPTED.format(reading=reading, handler=handler)
+    assert bridged(run_dir, sys.executable, "-c", program, options=["--hook"]).returncode == 0
+    output = (run_dir / "output.log").read_text().splitlines()
+    found = [record["global_step"] for record in records(run_dir, "step")]
+    note = "note: --hook: nothing more is recorded in the process: Preempted: "
+    assert (output, found) == ([*said, *[note] * notes], steps)
 
 
 def test_a_tracker_that_the_hook_does_not_know_is_used_without_it(run_dir: Path, bridged: Bridged) -> None:

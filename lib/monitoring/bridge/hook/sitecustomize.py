@@ -63,7 +63,9 @@ class CallRecorder:
                         parts.append(key + text)
                 if parts:
                     self._write(step, ",".join(parts))
-            except Exception as error:  # noqa: BLE001 - no program is ended by its recording
+            except Exception as error:  # no program is ended by its recording
+                if raised_by_handler(error):  # as if it had come before this call
+                    raise
                 self._is_off = True
                 complain("nothing more is recorded in the process", error)
             try:
@@ -115,6 +117,20 @@ def as_json(value: Any) -> str | None:
 def complain(what: str, error: Exception) -> None:
     """Say on stderr what is not recorded, and why."""
     sys.stderr.write(f"note: --hook: {what}: {type(error).__name__}: {error}\n")
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the program's raised an error: it gets the frame that it interrupts.
+
+    Nothing else that is called here gets one, nor do the program's own values.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            if any(one is interrupted for one in (value if isinstance(value, tuple) else (value,))):
+                return True
+    return False
 
 
 class Counted:
@@ -212,7 +228,9 @@ class TrackerFinder:
                 for owner, method, described in methods:
                     of = vars(module)[owner]
                     setattr(of, method, self._recorder.recorded(name, getattr(of, method), described))
-            except Exception as error:  # noqa: BLE001 - another release of it: it is imported all the same
+            except Exception as error:  # another release of it: it is imported all the same
+                if raised_by_handler(error):
+                    raise
                 complain(f"{name} is not recorded in the process", error)
 
         spec.loader.exec_module = execute_recorded  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import MetricSource, Reported, Watched, files_below
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below, half_record
 
 # Folders that programs write to by default, in theirs; and the variable that Hugging Face's callback takes.
 FOLDERS = ("runs", "lightning_logs", "logs", "outputs")
@@ -72,6 +72,12 @@ class TensorboardSource(MetricSource):
                 step = head.get(STEP, 0)
                 named = {named_by_folder(tag, self.path.parent.name): values[tag] for tag in values}
                 yield Reported(named, end, step if isinstance(step, int) else 0, at)
+
+    def cut_off(self, place: int) -> str:
+        """Say that the file ends in the middle of an event."""
+        from monitoring.trackers._event_file import events_after  # as above
+
+        return half_record(self.path, max((end for _, end in events_after(self.path, place)), default=place))
 
 
 def named_by_folder(tag: str, folder: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitoring.bridge.source import MetricSource, Reported, Watched, files_below
+from monitoring.bridge.source import MetricSource, Reported, Watched, files_below, half_record
 
 # Fields of wandb_internal.proto: Record.history; HistoryRecord.item, .step; HistoryItem.key, .nested_key,
 # .value_json; HistoryStep.num.
@@ -50,6 +50,13 @@ class WandbSource(MetricSource):
         for record in read_log(self.path, place):
             if (history := message_at(record.data, HISTORY)) is not None:
                 yield reported(_row(history), record.end)
+
+    def cut_off(self, place: int) -> str:
+        """Say that the log ends in the middle of a record."""
+        from monitoring.trackers._wandb_log import HEADER, read_log  # as above
+
+        ends = (record.end for record in read_log(self.path, place))
+        return half_record(self.path, max(ends, default=max(place, len(HEADER))))
 
 
 def _row(history: bytes) -> dict[str, object]:
