@@ -1,4 +1,4 @@
-"""What a program said last: its last line, and of one that failed the exception that has ended it."""
+"""Finds what a program has said last: its last line, or the exception that has ended it."""
 
 from __future__ import annotations
 
