@@ -46,6 +46,7 @@ LOOKS = "looking for torch"
 
 # What pip says of each package that is there, and of each try at an index that does not answer.
 SATISFIED, RETRIES = "Requirement already satisfied", "WARNING: Retrying "
+NO_ANSWER = "the index does not answer"
 
 # Where uv is told an index by its user, it needs none of pip's.
 OF_UV = (
@@ -195,7 +196,7 @@ class Installer:
                 if line.startswith(SATISFIED):
                     continue
                 if line.startswith(RETRIES):
-                    state = "the index does not answer; trying again"
+                    state = f"{NO_ANSWER}; trying again"
                     if last and last[-1].startswith(RETRIES):
                         last.pop()
                 last.append(f"{line}\n")
@@ -212,7 +213,8 @@ class Installer:
             _show("")
         if running.returncode != 0:
             sys.stderr.writelines(last)
-            raise InstallError(failure, hint=hint)
+            why = f": {NO_ANSWER}" if any(line.startswith(RETRIES) for line in last) else ""
+            raise InstallError(f"{failure}{why}", hint=hint)
 
 
 def _terminal_like_ours() -> tuple[int, int]:
