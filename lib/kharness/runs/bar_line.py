@@ -60,11 +60,14 @@ class BarPlace:
     total: int
 
 
+def moves_cursor(stream: TextIO) -> bool:
+    """Whether it is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
 def can_have_bar(stream: TextIO) -> bool:
-    """Whether it is a terminal that can move its cursor, and tqdm is there."""
-    if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        return False
-    return importlib.util.find_spec("tqdm") is not None
+    """Whether it is such a terminal, and tqdm is there."""
+    return moves_cursor(stream) and importlib.util.find_spec("tqdm") is not None
 
 
 def bar_line(

@@ -11,7 +11,8 @@ from kharness.matrix.running.alike import words_of
 from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.protocols import DRAW_EVERY
-from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen
+from kharness.matrix.running.table import LiveTable, Row, duration
+from kharness.runs.bar_line import moves_cursor
 from kharness.runs.budget import spent
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
@@ -34,7 +35,8 @@ class MatrixProgress:
         self, stream: TextIO, num_runs: int | None, *, expected: Mapping[str, float] | None = None
     ) -> None:
         """`num_runs` is None where it is not known; `expected` has seconds by name, from earlier runs."""
-        self._screen: Screen = open_screen(stream)
+        self._stream = stream
+        self._table = LiveTable(stream) if moves_cursor(stream) else None
         self._num_runs = num_runs
         self._expected = dict(expected or {})
         self._seconds: list[float] = []
@@ -49,12 +51,16 @@ class MatrixProgress:
 
     def say(self, line: str) -> None:
         """Print a line that stays above the table."""
-        self._screen.say(fitted(line))
+        if self._table is not None:
+            self._table.say(fitted(line))
+        else:
+            self._stream.write(f"{fitted(line)}\n")
+            self._stream.flush()
 
     def started(self, run: ActiveRun) -> None:
         name = run.launch.name
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
-        if not self._screen.live:  # the live table shows it
+        if self._table is None:  # which shows it
             again = f", attempt {run.number}" if run.number > 1 else ""
             self.say(f"[{number}/{self._total}] {name}{again}")
 
@@ -88,7 +94,7 @@ class MatrixProgress:
     def update(self, running: Sequence[ActiveRun], num_waiting: int | None) -> None:
         """Look at the journals and draw, if it is time to."""
         now = time.monotonic()
-        if now < (self._next if self._screen.live else self._next_plain):
+        if now < (self._next if self._table else self._next_plain):
             return
         self._next, self._next_plain = now + DRAW_EVERY, now + PLAIN_EVERY
         begun = [run for run in running if not run.waits]
@@ -99,13 +105,14 @@ class MatrixProgress:
             num_waiting += len(queued)
         totals = self._totals(begun, num_waiting)
         shown = [*begun, *queued[: max(0, SHOWN_QUEUED - len(begun))]]
-        if self._screen.live:
-            self._screen.draw([_row(run) for run in shown], totals)
+        if self._table is not None:
+            self._table.draw([_row(run) for run in shown], totals)
         else:
             self.say(_plain_line(shown, totals))
 
     def close(self) -> None:
-        self._screen.close()
+        if self._table is not None:
+            self._table.close()
 
     @property
     def _total(self) -> str:
@@ -113,18 +120,19 @@ class MatrixProgress:
 
     def _say_end(self, launch: Launch, what: str, *, done: bool) -> None:
         self._num_done += done
-        number = f"[{self._num_done}/{self._total}] " if self._screen.live else "  "
+        number = f"[{self._num_done}/{self._total}] " if self._table else "  "
         self.say(f"{number}{launch.name}: {what}")
 
-    def _totals(self, running: Sequence[ActiveRun], num_waiting: int | None) -> Totals:
-        return Totals(
-            done=self._num_done,
-            total=self._num_runs,
-            bad=self._num_bad,
-            running=len(running),
-            waiting=num_waiting,
-            seconds_left=self._seconds_left(running, num_waiting),
-        )
+    def _totals(self, running: Sequence[ActiveRun], num_waiting: int | None) -> str:
+        parts = [f"{self._num_done}/{self._total} done"]
+        if self._num_bad:
+            parts.append(f"{self._num_bad} not complete")
+        parts.append(f"{len(running)} running")
+        if num_waiting:
+            parts.append(f"{num_waiting} waiting")
+        if (left := self._seconds_left(running, num_waiting)) is not None:
+            parts.append(f"ETA {duration(left)}")
+        return "  ".join(parts)
 
     def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int | None) -> float | None:
         """Judge by the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
@@ -147,18 +155,17 @@ class MatrixProgress:
         return max(0.0, self._expected[run.launch.name] - run.seconds)
 
 
-def _row(run: ActiveRun) -> CellRow:
-    state = run.state
-    return CellRow(
-        name=run.launch.name,
-        state=_doing(run),
-        step=state.step or None,
-        num_steps=state.num_steps,
-        loss=state.train_loss,
-        steps_per_second=state.steps_per_second,
-        seconds_left=state.seconds_left,
-        place=_place(run.slot),
-    )
+def _row(run: ActiveRun) -> Row:
+    """Return what the table shows of a run; one that takes no steps says its phase instead of numbers."""
+    state, doing = run.state, _doing(run)
+    eta = "" if state.seconds_left is None else duration(state.seconds_left)
+    return run.launch.name, {
+        "step": f"{state.step}/{state.num_steps or '?'}" if state.step else doing,
+        "loss": "" if state.train_loss is None else f"{state.train_loss:.4f}",
+        "ETA": doing if state.step and doing else eta,
+        "steps/s": "" if state.steps_per_second is None else f"{state.steps_per_second:.3g}",
+        "on": _place(run.slot),
+    }
 
 
 def _doing(run: ActiveRun) -> str:
@@ -185,8 +192,8 @@ def _place(slot: Slot) -> str:
     return "cpu " + (f"{cores[0]}-{cores[-1]}" if whole else ",".join(map(str, cores)))
 
 
-def _plain_line(running: Sequence[ActiveRun], totals: Totals) -> str:
-    parts = [str(totals), *(_plain_run(run) for run in running[:PLAIN_RUNS])]
+def _plain_line(running: Sequence[ActiveRun], totals: str) -> str:
+    parts = [totals, *(_plain_run(run) for run in running[:PLAIN_RUNS])]
     if len(running) > PLAIN_RUNS:
         parts.append(f"and {len(running) - PLAIN_RUNS} more")
     return "  ".join(parts)

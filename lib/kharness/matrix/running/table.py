@@ -7,9 +7,8 @@ that the window has at that moment.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from kharness.matrix.running.unblocked import Unblocked
 
@@ -22,105 +21,12 @@ WIDTHS = {"step": 30, "loss": 44, "ETA": 56, "steps/s": 64, "on": 76}
 NARROWEST_NAME = 12
 
 
-@dataclass(frozen=True)
-class CellRow:
-    """A running cell; what is not known is None."""
-
-    name: str
-    state: str
-    """Instead of numbers, while it takes no steps: starting, preparing, stopping …"""
-    step: int | None
-    num_steps: int | None
-    loss: float | None
-    steps_per_second: float | None
-    seconds_left: float | None
-    place: str
-    """Its cores or GPUs."""
-
-    def column(self, name: str) -> str:
-        if name == "step":
-            if self.step is None:
-                return self.state
-            return f"{self.step}/{self.num_steps or '?'}"
-        if name == "loss":
-            return "" if self.loss is None else f"{self.loss:.4f}"
-        if name == "ETA":
-            if self.state and self.step is not None:
-                return self.state
-            return "" if self.seconds_left is None else duration(self.seconds_left)
-        if name == "steps/s":
-            return "" if self.steps_per_second is None else f"{self.steps_per_second:.3g}"
-        return self.place
+Row = tuple[str, Mapping[str, str]]
+"""The name of a running cell, and its text in each column of WIDTHS."""
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Totals of the entire matrix; None for what is unknown."""
-
-    done: int
-    total: int | None
-    bad: int
-    running: int
-    waiting: int | None
-    seconds_left: float | None
-
-    def __str__(self) -> str:
-        parts = [f"{self.done}/{'?' if self.total is None else self.total} done"]
-        if self.bad:
-            parts.append(f"{self.bad} not complete")
-        parts.append(f"{self.running} running")
-        if self.waiting:
-            parts.append(f"{self.waiting} waiting")
-        if self.seconds_left is not None:
-            parts.append(f"ETA {duration(self.seconds_left)}")
-        return "  ".join(parts)
-
-
-class Screen(Protocol):
-    """Where lines go, and the table if there is one."""
-
-    live: bool
-
-    def say(self, line: str) -> None:
-        """A line that stays."""
-
-    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
-        """Replace the table."""
-
-    def close(self) -> None:
-        """Take the table away."""
-
-
-def open_screen(stream: TextIO) -> Screen:
-    """A live one on a terminal that can move its cursor."""
-    if stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
-        return LiveScreen(stream)
-    return PlainScreen(stream)
-
-
-class PlainScreen:
-    """A file, a pipe, or a terminal that only knows lines."""
-
-    live = False
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def say(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
-
-    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
-        self.say(str(totals))
-
-    def close(self) -> None:
-        pass
-
-
-class LiveScreen:
-    """A terminal. Every change is one write, so that nothing flickers; no cell waits until it is taken."""
-
-    live = True
+class LiveTable:
+    """On a terminal. Every change is one write, so that nothing flickers; no cell waits until it is taken."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -132,9 +38,11 @@ class LiveScreen:
         self._size = (0, 0)
 
     def say(self, line: str) -> None:
+        """Print a line that stays above the table."""
         self._write(f"{self._wiping()}{line}\n{self._frame()}")
 
-    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
+    def draw(self, rows: Sequence[Row], totals: str) -> None:
+        """Replace the table, over a line of totals."""
         if not self._output.is_free:
             return
         size = _window(self._stream)
@@ -145,6 +53,7 @@ class LiveScreen:
             self._write(wiping + self._frame())
 
     def close(self) -> None:
+        """Take the table away."""
         self._write(self._wiping())
         self._drawn = []
         self._output.close()
@@ -187,12 +96,12 @@ def _window(stream: TextIO) -> tuple[int, int]:
     return size.columns or 80, size.lines or 24
 
 
-def _lines(console: Console, rows: Sequence[CellRow], totals: Totals, columns: int, height: int) -> list[str]:
+def _lines(console: Console, rows: Sequence[Row], totals: str, columns: int, height: int) -> list[str]:
     # The last column stays free: a character there makes some terminals wrap.
     width = max(1, columns - 1)
     room = height - 4  # a header, the totals, the cursor's line, and one of what was said last
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
-    bottom = [_cut(str(totals), width)]
+    bottom = [_cut(totals, width)]
     if len(shown) < len(rows) and height > 2:
         bottom.insert(0, _cut(f"… and {len(rows) - len(shown)} more", width))
     if not shown:
@@ -202,12 +111,12 @@ def _lines(console: Console, rows: Sequence[CellRow], totals: Totals, columns: i
     return [*(line.rstrip() for line in capture.get().rstrip("\n").split("\n")), *bottom]
 
 
-def _table(rows: Sequence[CellRow], width: int) -> Table:
+def _table(rows: Sequence[Row], width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     names = [name for name, least in WIDTHS.items() if width >= least]
-    cells = [[row.column(name) for name in names] for row in rows]
+    cells = [[texts[name] for name in names] for _, texts in rows]
     used = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
     # Wide numbers take room from the names, but not all of it.
     while names and width - sum(used) - 2 * len(used) < NARROWEST_NAME:
@@ -217,8 +126,8 @@ def _table(rows: Sequence[CellRow], width: int) -> Table:
     table.add_column("cell", no_wrap=True, overflow="ellipsis", max_width=width - sum(used) - 2 * len(used))
     for name, size in zip(names, used, strict=True):
         table.add_column(name, no_wrap=True, justify="right", width=size)
-    for row, values in zip(rows, cells, strict=True):
-        table.add_row(Text(row.name), *map(Text, values[: len(names)]))
+    for (name, _), values in zip(rows, cells, strict=True):
+        table.add_row(Text(name), *map(Text, values[: len(names)]))
     return table
 
 
