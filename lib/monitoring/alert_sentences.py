@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.counts import counted
+from monitoring.counts import counted, cut_list
 from monitoring.journal.alerts import is_alert
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import ALERTS, JOURNAL
@@ -70,12 +70,9 @@ def _line(alerts: Sequence[Alert], num_runs: int) -> str:
     begin = f"{severity}: {first.rule}: " if first.rule else f"{severity}: "
     if num_runs == 1:
         return begin + first.message
-    named = [
-        one.run if one.global_step is None else f"{one.run} at step {one.global_step}"
-        for one in alerts[:MOST_NAMED]
-    ]
-    more = f" and {len(alerts) - MOST_NAMED} more" if len(alerts) > MOST_NAMED else ""
-    return f"{begin}{first.condition} ({len(alerts)} of {counted(num_runs, 'run')}: {', '.join(named)}{more})"
+    named = [one.run if one.global_step is None else f"{one.run} at step {one.global_step}" for one in alerts]
+    of = counted(num_runs, "run")
+    return f"{begin}{first.condition} ({len(alerts)} of {of}: {cut_list(named, MOST_NAMED)})"
 
 
 def _is_complete(directory: Path) -> bool:

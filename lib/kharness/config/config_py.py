@@ -15,6 +15,7 @@ from kharness.config.output import printable
 from kharness.config.places import CONFIG_PY
 from kharness.config.record import read_record
 from kharness.config.values import Value
+from monitoring.counts import cut_list
 
 OF_CONFIG = "# sha256 of its .config: "
 OF_ITSELF = "# sha256 of the lines below: "
@@ -143,10 +144,9 @@ def _edited(shown: str, different: list[tuple[str, str, str]], *, of_config: boo
     edited, other = (CONFIG, CONFIG_PY) if of_config else (CONFIG_PY, CONFIG)
     texts = [
         f"{name}={ours if of_config else theirs} ({other} has {theirs if of_config else ours})"
-        for name, ours, theirs in different[:5]
+        for name, ours, theirs in different
     ]
-    more = f" and {len(different) - 5} more" if len(different) > 5 else ""
-    what = f"{', '.join(texts)}{more}" if texts else f"no value of {CONFIG} differs"
+    what = cut_list(texts, 5) or f"no value of {CONFIG} differs"
     return ConfigError(
         f"{shown}/{edited} was edited by hand: {what}",
         hint=f"undo that, or take the values of {CONFIG}: make olddefconfig O={shown}",

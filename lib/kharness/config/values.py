@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kharness.config.dotconfig import check_storable
@@ -160,6 +160,12 @@ def parse_int(text: str) -> int:
     if len(text.lstrip("-0")) > 19 or not -(2**63) <= int(text) < 2**63:
         raise ValueError("does not fit in 64 bits")
     return int(text)
+
+
+def whole(values: Mapping[str, object], name: str, default: int = 0) -> int:
+    """The int that an option has among some values; `default` where it has none."""
+    value = values.get(name)
+    return value if isinstance(value, int) else default
 
 
 def _bounds(where: str) -> tuple[tuple[str, float], ...]:

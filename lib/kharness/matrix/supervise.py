@@ -16,6 +16,7 @@ from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.make.typed import typed
 from kharness.config.output import say
+from kharness.config.values import whole
 from kharness.matrix.launchers import open_launcher, schedules
 from kharness.matrix.machine.resources import Elsewhere, open_resources
 from kharness.matrix.planning.filter import Filter
@@ -216,6 +217,4 @@ def in_order(
 
 def num_jobs(settings: Mapping[str, object], unknown: int = 0) -> int:
     """Return how many cells run at once, as far as that is known; `unknown` where the cores are not."""
-    jobs = settings.get("MATRIX_JOBS", 1)
-    assert isinstance(jobs, int)
-    return jobs or unknown or os.cpu_count() or 1
+    return whole(settings, "MATRIX_JOBS", 1) or unknown or os.cpu_count() or 1

@@ -32,6 +32,7 @@ from kharness.runs.exit_codes import (
 )
 from kharness.runs.launch import Exit
 from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, KILLED, TIMEOUT, Status
+from monitoring.counts import cut_list
 
 if TYPE_CHECKING:  # a program that is started does not wait for it
     from monitoring.journal.run_state import RunState
@@ -180,8 +181,7 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
         for name in names
         if name not in recorded or not _same(recorded[name], asked[name])
     ]
-    more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-    return "; ".join(different[:3]) + more
+    return cut_list(different, 3, "; ")
 
 
 def _judge_success(state: RunState, asked: Mapping[str, object]) -> Ending:

@@ -8,7 +8,6 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from kharness.config.make.typed import typed_target
@@ -75,9 +74,7 @@ class RunnerLock:
             os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The file stays: were it deleted, two could hold a lock on two files of one name.
         os.ftruncate(self._fd, 0)
         file_locks.release(self._fd)

@@ -21,6 +21,7 @@ from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.saving.hashed import state_sha256
 from kharness.training.saving.shards import identity
 from monitoring import Record, Run
+from monitoring.counts import cut_list
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
 
@@ -217,9 +218,8 @@ def _refuse_changes(
             what = name.removesuffix("_sha256")
             changed.append(f"the {what}, SHA-256 {str(before)[:16]}… (now {now[:16]}…)")
     if changed:
-        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise ResumeError(
-            f"{directory} was trained with {', '.join(changed[:5])}{more}",
+            f"{directory} was trained with {cut_list(changed, 5)}",
             hint="--from-scratch begins with what is requested now; what is there stays",
         )
 

@@ -19,6 +19,7 @@ from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
 from monitoring.callbacks.logged import recorded_name
+from monitoring.counts import cut_list
 from monitoring.errors import RunDirectoryError, written_out
 from monitoring.journal.files import BRIDGE_JSON, OUTPUT_LOG, journal_name
 from monitoring.journal.journal import say
@@ -363,7 +364,7 @@ _HOW_IT_ENDED = frozenset({"status", "error", "cause", "traceback"})
 def _found(kind: str, sources: Sequence[tuple[MetricSource, Followed]]) -> str:
     """Say what a kind of source reports, how late and how exact."""
     names = list(dict.fromkeys(name for _, progress in sources for name in progress.names))
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    shown = cut_list(names, 6)
     seconds = max(late(progress) or 0.0 for _, progress in sources)
     about = [f"{seconds:.1f} s late" if seconds else "", *dict.fromkeys(source.note for source, _ in sources)]
     exact = "; ".join(part for part in about if part)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from kharness.config.affects import Affects
-from kharness.config.values import Value
+from kharness.config.values import Value, whole
 from kharness.matrix.commands.axes import cells_of, parse_axis, split_axis
 from kharness.matrix.commands.given import Given
 from kharness.matrix.commands.planned import write_new
@@ -136,7 +136,7 @@ def prepare_sweep(
 
 
 def _cells(given: Given, ranges: Sequence[Range], settings: Mapping[str, Value]) -> list[Cell]:
-    method, trials, seed = (settings[f"SWEEP_{name}"] for name in ("METHOD", "TRIALS", "SEED"))
+    method = settings["SWEEP_METHOD"]
     if method == "grid":
         listed = [whole_grid(one) for one in ranges]
         return cells_of([Axis(one.symbol, one.values) for one in listed], given.program)
@@ -144,6 +144,5 @@ def _cells(given: Given, ranges: Sequence[Range], settings: Mapping[str, Value])
     refuse_seed(ranges, AGAIN)
     if method == "tpe":
         return []
-    assert isinstance(trials, int)
-    assert isinstance(seed, int)
+    trials, seed = whole(settings, "SWEEP_TRIALS"), whole(settings, "SWEEP_SEED")
     return draw(CommandSpace(given, ranges), trials, seed=seed)[0]

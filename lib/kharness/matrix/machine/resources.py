@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kharness.config.make.typed import typed_setting
+from kharness.config.values import whole
 from kharness.matrix.machine.cores import Core, usable_cores
 from kharness.matrix.machine.devices import Gpus, find_gpus
 from kharness.matrix.machine.gpu_places import GpuPlaces
@@ -24,12 +25,12 @@ def open_resources(
 
     `say` prints a line for the user. MatrixError for more GPUs per cell than there are.
     """
-    jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 0)
+    jobs, per_cell = whole(settings, "MATRIX_JOBS", 1), whole(settings, "MATRIX_GPUS_PER_CELL")
     gpus = find_gpus(root)
     for problem in gpus.problems:
         say(f"note: {problem}")
     _refuse_too_few(gpus, per_cell)
-    percent = _int(settings, "MAX_GPU_MEMORY_PERCENT", 90)
+    percent = whole(settings, "MAX_GPU_MEMORY_PERCENT", 90)
     places = GpuPlaces(gpus, percent=percent, per_cell=max(1, per_cell), say=say) if gpus.gpus else None
     vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
     return MachineResources(usable_cores(root), places, vendors, jobs=jobs, gpus_per_cell=per_cell, say=say)
@@ -42,10 +43,10 @@ def refuse_too_few_gpus(
 
     A cell of a matrix, which has `settings`, gets MATRIX_GPUS_PER_CELL of them; a single training all.
     """
-    per_cell = _int(settings or {}, "MATRIX_GPUS_PER_CELL", 0)
+    per_cell = whole(settings or {}, "MATRIX_GPUS_PER_CELL")
     on_gpus = [launch for launch in launches if wants_gpu(launch.device(per_cell))]
     ours = [launch for launch in on_gpus if not isinstance(launch, CommandLaunch)]
-    processes = max((_int(launch.asked, "NUM_GPUS", 1) for launch in ours), default=1)
+    processes = max((whole(launch.asked, "NUM_GPUS", 1) for launch in ours), default=1)
     of_programs = bool(per_cell) and len(ours) < len(on_gpus)
     if max(per_cell, processes) <= 1 and not of_programs:
         return
@@ -131,7 +132,7 @@ class MachineResources:
         return self._jobs or max(len(self._cores), len(self._vendors))
 
     def _on_cores(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
-        asked, all_cores = _int(launch.asked, "NUM_THREADS", 0), len(self._cores)
+        asked, all_cores = whole(launch.asked, "NUM_THREADS"), len(self._cores)
         planned = 0 if asked else launch.threads
         if planned:
             self._say_what_was_planned(planned)
@@ -167,7 +168,7 @@ class MachineResources:
         if words is None:
             return None
         share = max(1, len(self._cores) // max(self._jobs, len(self._vendors)))
-        threads = 0 if _int(launch.asked, "NUM_THREADS", 0) else launch.threads or share
+        threads = 0 if whole(launch.asked, "NUM_THREADS") else launch.threads or share
         slot = Slot(threads=threads, gpus=words, gpu_vendor=self._vendors[words[0]])
         gpus.given(slot)
         self._on_gpus.append(slot)
@@ -203,12 +204,6 @@ def _no_gpu(per_cell: int) -> MatrixError:
     return MatrixError(
         f"--gpus-per-cell {per_cell}, but no GPU can be seen", hint="--gpus-per-cell 0 runs without"
     )
-
-
-def _int(values: Mapping[str, object], name: str, default: int) -> int:
-    value = values.get(name, default)
-    assert isinstance(value, int)
-    return value
 
 
 def _cores(number: int) -> str:

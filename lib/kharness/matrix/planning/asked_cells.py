@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.dotconfig import CONFIG, assigned, read_text, unquote
@@ -14,11 +13,11 @@ from kharness.config.presets import DEFAULT, find_preset
 from kharness.config.refused import KnownOptions
 from kharness.matrix.planning.axes import parse_axes
 from kharness.matrix.planning.axis_values import given_axes, settle
-from kharness.matrix.planning.cells import combinations, varying
+from kharness.matrix.planning.cells import Cell, combinations, varying
 from kharness.matrix.planning.filter import choose, parse_filter
 from kharness.runs.errors import MatrixError
 from kharness.runs.rundir import plan_path
-from monitoring.counts import counted
+from monitoring.counts import counted, cut_list
 
 # So many cells a hint names.
 MOST_NAMED = 4
@@ -56,12 +55,6 @@ def _settings(output: Path, root: Path) -> dict[str, str]:
     return {name: unquote(text) for name, text in found if text and text.startswith('"')}
 
 
-@dataclass(frozen=True)
-class _Planned:
-    name: str
-    values: Mapping[str, str]
-
-
 def check_recorded(directory: Path, variables: Mapping[str, str], *, takes_cell: bool) -> None:
     """MatrixError for a FILTER=, or a CELL= where one is taken, that means no cell of a recorded matrix.
 
@@ -69,7 +62,7 @@ def check_recorded(directory: Path, variables: Mapping[str, str], *, takes_cell:
     """
     try:
         cells = json.loads(plan_path(directory).read_bytes())["cells"]
-        planned = [_Planned(cell["name"], cell["values"]) for cell in cells]
+        planned = [Cell(cell["name"], cell["values"], "") for cell in cells]
     except (OSError, ValueError, LookupError, TypeError):
         return
     meant = choose(parse_filter(variables.get("FILTER", "")), planned)
@@ -98,11 +91,12 @@ def asked_cell(name: str, known: Sequence[str], meant: Sequence[str]) -> str:
     if held:
         shown = [*whole, *(one for one in held if one not in whole)]
         raise MatrixError(
-            f"CELL={name} is in {counted(len(held), 'name')}", hint=f"say which: {_some(shown)}"
+            f"CELL={name} is in {counted(len(held), 'name')}",
+            hint=f"say which: {cut_list(shown, MOST_NAMED)}",
         )
     raise MatrixError(
         f"CELL={name} matches none of {counted(len(known), 'name')}",
-        hint=f"perhaps {_some(_near(name, known))}",
+        hint=f"perhaps {cut_list(_near(name, known), MOST_NAMED)}",
     )
 
 
@@ -127,8 +121,3 @@ def _words(name: str) -> list[str]:
 def _has_words(name: str, words: str) -> bool:
     """Whether the name has them as complete words: `adamw_seed-1` does not have `adam`."""
     return re.search(rf"(?<![a-z0-9.]){re.escape(words.lower())}(?![a-z0-9.])", name.lower()) is not None
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

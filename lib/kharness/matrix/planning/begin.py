@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from kharness.runs.errors import MatrixError
@@ -62,10 +61,8 @@ class Planning:
         self._lock.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self._lock.__exit__(*error)
         with contextlib.suppress(OSError):  # a program that is published waits for no import
             (self._workshop / RUNNER_LOCK).unlink()
             self._workshop.rmdir()

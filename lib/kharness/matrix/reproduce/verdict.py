@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.output import say
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import shown
-from monitoring.counts import counted
+from monitoring.counts import counted, cut_list
 from monitoring.journal.bit_equal import compare
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
@@ -39,11 +38,7 @@ def say_verdict(past: Path, again: Path, *, names: bool = False) -> int:
         return 0
     say(f"bit-equal up to there: {counted(compared.equal, 'record')}")
     if names and compared.others:
-        say(f"equal in all records: {_listed(compared.same)}; not equal: {_listed(compared.others)}")
+        same, others = (cut_list(one, MOST_NAMES) or "nothing" for one in (compared.same, compared.others))
+        say(f"equal in all records: {same}; not equal: {others}")
     say(f"first difference: {compared.difference}")
     return EXIT_FAILED
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}" if names else "nothing"

@@ -9,6 +9,7 @@ than some trainings.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 import os
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.affects import Affects
+from kharness.config.values import whole
 from kharness.runs.errors import MatrixError
 from kharness.runs.status import read_status
 from monitoring.journal.end_status import COMPLETE
@@ -116,9 +118,9 @@ def read_history(results: Path, affects: Affects) -> History:
 def _journals(results: Path) -> Iterator[tuple[float, Path]]:
     """Every journal with the time of its last record."""
     for run in _folders(results):
-        yield from _journal(run)
-        for cell in _folders(run):
-            yield from _journal(cell)
+        for directory in (run, *_folders(run)):
+            with contextlib.suppress(OSError):  # none here, or taken away while we looked
+                yield (path := directory / JOURNAL).stat().st_mtime, path
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -127,14 +129,6 @@ def _folders(parent: Path) -> list[Path]:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []  # not there, or taken away while we looked
-
-
-def _journal(run: Path) -> Iterator[tuple[float, Path]]:
-    path = run / JOURNAL
-    try:
-        yield path.stat().st_mtime, path
-    except OSError:
-        return
 
 
 def _past_run(journal: Path) -> PastRun | None:
@@ -172,15 +166,13 @@ def _most_seconds(values: Mapping[str, object]) -> float:
 def _planned_steps(values: Mapping[str, object], past: PastRun) -> int | None:
     """How many steps a configuration trains for, as far as an earlier run lets one know."""
     limits = []
-    most = values.get("MAX_STEPS")
-    if isinstance(most, int) and most > 0:
+    batch, length = whole(values, "BATCH_SIZE"), past.start.get("tokens_per_sample")
+    if (most := whole(values, "MAX_STEPS")) > 0:
         limits.append(most)
-    tokens, length = values.get("MAX_TOKENS"), past.start.get("tokens_per_sample")
-    batch = values.get("BATCH_SIZE")
-    if isinstance(tokens, int) and tokens > 0 and isinstance(length, int) and isinstance(batch, int):
+    if (tokens := whole(values, "MAX_TOKENS")) > 0 and isinstance(length, int) and batch:
         limits.append(max(1, tokens // (length * batch)))
-    epochs, per_epoch = values.get("NUM_EPOCHS"), _steps_per_epoch(values, past)
-    if isinstance(epochs, int) and epochs > 0 and per_epoch is not None:
+    per_epoch = _steps_per_epoch(values, past)
+    if (epochs := whole(values, "NUM_EPOCHS")) > 0 and per_epoch is not None:
         limits.append(epochs * per_epoch)
     if limits:
         return min(limits)
@@ -191,17 +183,12 @@ def _planned_steps(values: Mapping[str, object], past: PastRun) -> int | None:
 def _steps_per_epoch(values: Mapping[str, object], past: PastRun) -> int | None:
     if values.get("DATASET") != past.config.get("DATASET"):
         return None
-    batch, known, dataset = (
-        values.get("BATCH_SIZE"),
-        past.start.get("steps_per_epoch"),
-        past.start.get("dataset"),
-    )
-    if batch == past.config.get("BATCH_SIZE") and isinstance(known, int):
+    batch, known = whole(values, "BATCH_SIZE"), whole(past.start, "steps_per_epoch")
+    dataset = past.start.get("dataset")
+    if known and batch == past.config.get("BATCH_SIZE"):
         return known
-    samples = dataset.get("train") if isinstance(dataset, Mapping) else None
-    if isinstance(samples, int) and isinstance(batch, int) and batch > 0:
-        return math.ceil(samples / batch)
-    return None
+    samples = whole(dataset, "train") if isinstance(dataset, Mapping) else 0
+    return math.ceil(samples / batch) if samples and batch > 0 else None
 
 
 def time_left(

@@ -7,7 +7,7 @@ import select
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from monitoring.host.stop_signals import StopRequests
@@ -44,9 +44,7 @@ class Signals:
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             # Once the terminal is closed its next SIGHUP says nothing new.
             again = number == signal.SIGHUP and number in self.stops

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kharness.config.make.typed import typed_setting
+from kharness.config.values import whole
 from kharness.matrix.running.execute import ActiveRun
 from kharness.matrix.sweep.search import load_optuna
 from kharness.matrix.sweep.validation import Objective, Validation, read_objective
@@ -136,10 +137,8 @@ def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> 
     """
     if not settings.get("MATRIX_EARLY_STOPPING"):
         return None
-    factor, epochs = settings["MATRIX_HALVING_FACTOR"], settings["MATRIX_HALVING_MIN_EPOCHS"]
-    assert isinstance(factor, int)
-    assert isinstance(epochs, int)
     load_optuna("early stopping")  # which must not be found missing once cells run
+    factor, epochs = whole(settings, "MATRIX_HALVING_FACTOR"), whole(settings, "MATRIX_HALVING_MIN_EPOCHS")
     return Halving(read_objective(settings), factor=factor, min_epochs=epochs, launches=launches)
 
 

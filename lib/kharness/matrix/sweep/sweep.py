@@ -17,7 +17,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.places import home
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
-from kharness.config.values import Value
+from kharness.config.values import whole
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import SettledAxis
 from kharness.matrix.planning.cells import (
@@ -89,7 +89,7 @@ def prepare_sweep(
 def num_trials(plan: Plan) -> int:
     """How many trials a sweep has in all; a TPE search may end before, where its space is exhausted."""
     if plan.settings.get("SWEEP_METHOD") == "tpe":
-        return _whole(plan.settings["SWEEP_TRIALS"])
+        return whole(plan.settings, "SWEEP_TRIALS")
     return len(plan.cells)
 
 
@@ -111,8 +111,7 @@ def source_for(
     """
     is_tpe = plan.settings.get("SWEEP_METHOD") == "tpe"
     source = TpeSource(plan, space(), unfinished) if is_tpe else Queue(unfinished)
-    most = settings.get("MATRIX_ALIKE", FIRST)
-    assert isinstance(most, int)
+    most = whole(settings, "MATRIX_ALIKE", FIRST)
     return Judged(source, read_objective(plan.settings).metric, most)
 
 
@@ -137,9 +136,9 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile, directory: Path) -
         refuse_seed(asked.ranges, "make test_matrix")
         # A TPE search draws one trial and drops it: ranges that the tree refuses are found before anything is
         # written.
-        count = 1 if method == "tpe" else _whole(settings["SWEEP_TRIALS"])
+        count = 1 if method == "tpe" else whole(settings, "SWEEP_TRIALS")
         space = TreeSpace(tree, around, asked.ranges)
-        cells, refused = draw(space, count, seed=_whole(settings["SWEEP_SEED"]))
+        cells, refused = draw(space, count, seed=whole(settings, "SWEEP_SEED"))
         if not cells:
             refuse(refused, len(refused), f"fix {RANGE_FILE}")
         if method == "tpe":
@@ -260,12 +259,12 @@ class TpeSource:
 
     @property
     def _most(self) -> int:
-        return _whole(self._plan.settings["SWEEP_TRIALS"])
+        return whole(self._plan.settings, "SWEEP_TRIALS")
 
     def _choose(self) -> Launch | None:
         """Plan one more trial; None if the space has no more that is not refused."""
         number = len(self._trials) + 1
-        seed = _whole(self._plan.settings["SWEEP_SEED"])
+        seed = whole(self._plan.settings, "SWEEP_SEED")
         known = list(self._trials.values())
         propose = tpe_values(self._space.ranges, known, self._objective, seed=seed, number=number)
         cell, refused = take(self._space, self._name(number), unseen(propose, self._seen))
@@ -323,8 +322,3 @@ def _grid(tree: Tree, asked: RangeFile) -> list[Combination]:
 
 def _assign(tree: Tree, one: Range, value: str) -> Layer:
     return tree.assignments(one.symbol, value, Origin("range file", f"CONFIG_{one.symbol}={one.text}"))
-
-
-def _whole(value: Value) -> int:
-    assert isinstance(value, int)
-    return value

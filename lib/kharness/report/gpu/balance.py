@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kharness.report.gpu.history import GpuRecording
-from monitoring.counts import listed
+from monitoring.counts import cut_list, listed
 from monitoring.telemetry.load_balance import EVEN, PHASES, WORDS, RankBalance, RankTimes
 
 # Over which values of the GPUs a balance is computed.
@@ -54,9 +54,8 @@ def far_line(history: GpuRecording) -> str:
             (name for name in shares if abs(shares[name]) >= FAR), key=lambda name: -abs(shares[name])
         )
         if far:
-            more = f" and {len(far) - MAX_FAR} more" if len(far) > MAX_FAR else ""
-            named = ", ".join(f"{name} ({100 * shares[name]:+.0f}%)" for name in far[:MAX_FAR])
-            found.append(f"{quantity} of {named}{more}")
+            named = [f"{name} ({100 * shares[name]:+.0f}%)" for name in far]
+            found.append(f"{quantity} of {cut_list(named, MAX_FAR)}")
     return f"Far from the mean: {'; '.join(found)}" if found else ""
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from kharness.config.make.typed import typed_setting
 from kharness.report.summary import Summary
 from kharness.runs.matrix_plan import has_other_sources
+from monitoring.counts import cut_list
 from monitoring.journal.fields.directions import directions_needed, missing_direction, without_direction
 
 # So many runs are named; summary.json has all.
@@ -31,13 +31,8 @@ def _sources_lines(summary: Summary) -> list[str]:
         return []
     return [
         f"{len(names)} of {len(summary.cells)} runs began with other sources than the matrix was planned "
-        f"with: {_named(names)}"
+        f"with: {cut_list(names, MOST_NAMED)}"
     ]
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _directions_lines(summary: Summary) -> list[str]:
@@ -68,7 +63,7 @@ def other_work_lines(summary: Summary) -> list[str]:
         return ["other work on the machine was not measured: times may hold it"]
     lines = []
     if crowded:
-        named = _named([f"{name} {known[name]:.0%}" for name in crowded])
+        named = cut_list([f"{name} {known[name]:.0%}" for name in crowded], MOST_NAMED)
         lines.append(
             f"times of {len(crowded)} of {len(begun)} runs do not count: other work kept more than "
             f"{summary.settings.other_work_limit:.0%} of the processors busy ({named})"
