@@ -173,17 +173,18 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
 
     with RunnerLock(launch.directory), Signals() as signals:
         status = bridge.begin(launch)
+        from kharness.config.output import say
         from kharness.matrix.commands.forked import LocalForked  # the program starts, and waits for nothing
+        from kharness.matrix.launchers import Guarded
         from kharness.matrix.supervise_single import next_lines, supervise_single
         from monitoring.journal.atomic_file import sync_folder
 
         sync_folder(launch.directory.parent)
-        launcher = LocalForked(bridge)
         return supervise_single(
             launch,
             root=Path.cwd(),
             adopted=status,
-            launcher=launcher,
+            launcher=Guarded(LocalForked(bridge), say),
             signals=signals,
             complete=lambda: next_lines(launch, None),
         )

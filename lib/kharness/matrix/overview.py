@@ -197,10 +197,10 @@ def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellSt
     }
     if not pairs:
         return found_cells
-    from kharness.matrix.launchers import running_jobs  # most looks need none
+    from kharness.matrix.launchers import jobs_of  # most looks need none
 
     try:
-        alive = running_jobs(list(pairs.values()), found.settings)
+        alive, _ = jobs_of(list(pairs.values()), found.settings)
     except MatrixError:  # not a host from which the scheduler can be asked: what the files say stands
         alive = {(job.launcher, job.id): "" for _, job in pairs.values()}
     for place, (launch, job) in pairs.items():

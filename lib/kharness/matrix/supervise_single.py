@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
 from kharness.config.output import say
-from kharness.matrix.launchers import STARTS_NO_SERVERS, open_launcher, schedules
+from kharness.matrix.launchers import STARTS_NO_SERVERS, Guarded, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals
@@ -19,7 +19,7 @@ from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
 from kharness.runs.files import LATEST, RENDERED
 from kharness.runs.latest import shown
-from kharness.runs.launch import Launch, Launcher
+from kharness.runs.launch import Launch
 from kharness.runs.rundir import has_plan
 from kharness.runs.seeds_of_run import matrix_of_program, seeds_of_run, with_seed
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT, RunStatus
@@ -38,7 +38,7 @@ def supervise_single(
     settings: Mapping[str, object] = {},
     adopted: RunStatus | None = None,
     complete: Callable[[], Sequence[str]] = list,
-    launcher: Launcher | None = None,
+    launcher: Guarded | None = None,
     signals: Signals | None = None,
 ) -> int:
     """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
@@ -78,7 +78,7 @@ def _outcome_of_single(
     signals: Signals,
     settings: Mapping[str, object],
     adopted: RunStatus | None,
-    own: Launcher | None,
+    own: Guarded | None,
 ) -> Outcome:
     if not schedules(settings):
         # For one run there is nothing to share, so that a process of its own starts sooner.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from kharness.config.writing import guarded
 from kharness.runs.errors import MatrixError
@@ -65,42 +66,38 @@ def settings_of_one(values: Mapping[str, object]) -> dict[str, object]:
 
 def check_launcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> None:
     """Raise MatrixError for settings that this launcher could not start."""
-    name = str(settings.get("LAUNCHER", "local"))
-    if name != "local" and launches:
-        check = getattr(LAUNCHERS.load(name), "check", None)
-        if check is not None:
-            check(LAUNCHERS.options(name, settings), launches)
+    if launches and (check := _offered(settings, "check")):
+        check(launches)
 
 
 def launcher_lines(settings: Mapping[str, object], launches: Sequence[Launch]) -> list[str]:
     """Lines of a dry run about a launcher that has more to say than its name."""
-    name = str(settings.get("LAUNCHER", "local"))
-    describe = getattr(LAUNCHERS.load(name), "describe", None) if name != "local" and launches else None
-    lines: list[str] = describe(LAUNCHERS.options(name, settings), launches) if describe else []
+    describe = _offered(settings, "describe") if launches else None
+    lines: list[str] = describe(launches) if describe else []
     return lines
 
 
 def queue_line(settings: Mapping[str, object]) -> str:
     """Say to which of a scheduler's queues runs go, and how they go to another; empty without any."""
+    queue = _offered(settings, "queue")
+    return str(queue()) if queue else ""
+
+
+def _offered(settings: Mapping[str, object], function: str) -> Callable[..., Any] | None:
+    """A function that the module of a launcher may define, with its options; None without it."""
     name = str(settings.get("LAUNCHER", "local"))
-    queue = getattr(LAUNCHERS.load(name), "queue", None) if name != "local" else None
-    return str(queue(LAUNCHERS.options(name, settings))) if queue else ""
-
-
-def running_jobs(
-    pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object], *, claim: bool = False
-) -> dict[tuple[str, str], str]:
-    """Launcher and id of those jobs of earlier runners that run or wait, with why; each is asked only once.
-
-    With `claim` no other can begin any more: what is not among them may be started again.
-    """
-    return jobs_of(pairs, settings, claim=claim)[0]
+    found = getattr(LAUNCHERS.load(name), function, None) if name != "local" else None
+    return partial(found, LAUNCHERS.options(name, settings)) if found else None
 
 
 def jobs_of(
     pairs: Sequence[tuple[Launch, Job]], settings: Mapping[str, object], *, claim: bool = False
 ) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Exit]]:
-    """The same, and with `claim` how others have ended, where a scheduler knows more than their files."""
+    """Launcher and id of those jobs of earlier runners that run or wait, with why; each is asked only once.
+
+    With `claim` no other can begin any more: what is not among them may be started again. And how others have
+    ended, where a scheduler knows more than their files.
+    """
     found: dict[tuple[str, str], str] = {}
     ended: dict[tuple[str, str], Exit] = {}
     for launcher, its in _each_launcher(pairs, settings):

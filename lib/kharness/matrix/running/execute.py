@@ -14,7 +14,7 @@ from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
-from kharness.runs.launch import FROM_SCRATCH, Exit, Job, JobState, Launch, Launcher, Slot
+from kharness.runs.launch import FROM_SCRATCH, Exit, Job, JobState, Launch, Slot
 from kharness.runs.status import (
     FAILED,
     QUEUED,
@@ -67,7 +67,7 @@ class ActiveRun:
     def __init__(
         self,
         launch: Launch,
-        launcher: Guarded | Launcher,
+        launcher: Guarded,
         slot: Slot,
         machine: MachineWork | None = None,
         *,
@@ -86,7 +86,7 @@ class ActiveRun:
         self.kill_asked = False
         self._unwritten: RunStatus | None = None
         self._launcher = launcher
-        self._scheduler = launcher if isinstance(launcher, Guarded) and launcher.schedules else None
+        self._scheduler = launcher if launcher.schedules else None
         self._job_state: JobState | None = None
         self._closed: list[Attempt] = []
         """Those of the same job before this one: a scheduler has started it again."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kharness.config.config_py import is_current
 from kharness.config.errors import ConfigError
 from kharness.config.refused import together
-from kharness.matrix.launchers import jobs_of, running_jobs, schedules, withdraw
+from kharness.matrix.launchers import jobs_of, schedules, withdraw
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
@@ -161,25 +161,12 @@ def _outliving(
     running, ends = jobs_of(pairs, settings, claim=True)
     alive = set(running)
     processes = [(launch, job) for launch, job in pairs if job.pid is not None]
-
-    def ended() -> bool:
-        nonlocal alive
-        of_processes = {(job.launcher, job.id) for _, job in processes}
-        alive = (alive - of_processes) | set(running_jobs(processes, settings))
-        return not alive & of_processes
-
-    if any((job.launcher, job.id) in alive for _, job in processes):
-        _becomes_true(ended)
-    return alive, ends
-
-
-def _becomes_true(condition: Callable[[], bool]) -> bool:
+    of_processes = {(job.launcher, job.id) for _, job in processes}
     deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
+    while alive & of_processes and time.monotonic() < deadline:
         time.sleep(0.02)
-    return True
+        alive = (alive - of_processes) | set(jobs_of(processes, settings)[0])
+    return alive, ends
 
 
 def _readable_status(launch: Launch) -> RunStatus:

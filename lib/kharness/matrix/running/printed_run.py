@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
 from kharness.config.output import in_columns
 from kharness.matrix.running.execute import ActiveRun, Outcome, end_of_journal
+from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.bar_line import DRAW_EVERY, can_have_bar
 from kharness.runs.exit_codes import SAYS_STOPPED, SAYS_STOPPING
@@ -35,24 +36,10 @@ WIPE = "\r\x1b[A\x1b[J"
 _OF_STOP = re.compile(rf"\nSIGTERM: (?:{SAYS_STOPPING}\n|({SAYS_STOPPED}\n))".encode())
 
 
-class Stops(Protocol):
-    """The requests to stop."""
-
-    stops: list[int]
-
-
-class CopyTarget(Protocol):
-    """Where copied bytes go."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-
 class Copier:
     """Copies text appended to a file to an output, from now on or from the file's start."""
 
-    def __init__(self, path: Path, output: CopyTarget, *, from_start: bool = False) -> None:
+    def __init__(self, path: Path, output: Unblocked | BinaryIO, *, from_start: bool = False) -> None:
         self._path = path
         self._output = output
         self._from_start = from_start
@@ -88,7 +75,7 @@ class PrintedRun:
     """
 
     def __init__(
-        self, directory: Path, stream: TextIO, *, is_begun: bool = False, starting: str = "", signals: Stops
+        self, directory: Path, stream: TextIO, *, is_begun: bool = False, starting: str = "", signals: Signals
     ) -> None:
         """One that `is_begun` has been launched for the first time, and all that is there is its own.
 

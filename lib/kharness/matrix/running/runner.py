@@ -7,9 +7,10 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+from kharness.config.values import whole
 from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.alike import FirstFailures
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
@@ -21,7 +22,7 @@ from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import NODE_FAILED, OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.jobs.job_file import attempts_without_step
-from kharness.runs.launch import Launch, Launcher, Slot
+from kharness.runs.launch import Launch, Slot
 from kharness.runs.status import COMPLETE, RunStatus
 from monitoring.host.other_work import MachineWork
 
@@ -60,18 +61,19 @@ class Limits:
     @classmethod
     def read(cls, settings: Mapping[str, object], excused: Sequence[str] = ()) -> Limits:
         """Read MATRIX_TIMEOUT, MATRIX_RETRIES, MATRIX_KEEP_GOING, MATRIX_DETACH and MATRIX_ALIKE."""
-        timeout, retries = settings.get("MATRIX_TIMEOUT", 0), settings.get("MATRIX_RETRIES", 1)
-        assert isinstance(timeout, int)
-        assert isinstance(retries, int)
-        keep_going = bool(settings.get("MATRIX_KEEP_GOING", True))
-        detach, alike = bool(settings.get("MATRIX_DETACH", False)), settings.get("MATRIX_ALIKE", 0)
-        assert isinstance(alike, int)
-        return cls(timeout, retries, keep_going, frozenset(excused), detach, alike)
+        return cls(
+            whole(settings, "MATRIX_TIMEOUT"),
+            whole(settings, "MATRIX_RETRIES", 1),
+            bool(settings.get("MATRIX_KEEP_GOING", True)),
+            frozenset(excused),
+            bool(settings.get("MATRIX_DETACH", False)),
+            whole(settings, "MATRIX_ALIKE"),
+        )
 
 
 def run_all(
     source: Source,
-    launcher: Launcher,
+    launcher: Guarded,
     resources: Resources,
     signals: Signals,
     progress: RunnerView,
@@ -99,45 +101,37 @@ class Detached(Exception):
         self.names = names
 
 
+@dataclass
 class _Matrix:
     """The state of `run_all`."""
 
-    def __init__(
-        self,
-        source: Source,
-        launcher: Launcher,
-        resources: Resources,
-        signals: Signals,
-        progress: RunnerView,
-        limits: Limits,
-        watcher: Watcher | None,
-    ) -> None:
-        self.source = source
-        self.launcher = launcher
-        self.resources = resources
-        self.signals = signals
-        self.progress = progress
-        self.limits = limits
-        self.watcher = watcher
-        self.machine = MachineWork(os.getpid())
-        self.running: list[ActiveRun] = []
-        self.outcomes: dict[str, Outcome] = {}
-        self.stopping = False
-        """Whether a failure has ended the starting of others."""
-        self._held: Launch | None = None
-        self._retries: deque[Launch] = deque()
-        self._alone: deque[Launch] = deque()
-        self._alone_runs: Launch | None = None
-        self._tried: dict[str, int] = {}
-        self._unwritten: list[ActiveRun] = []
-        """Ended ones whose status.json a full disk did not take."""
-        self._next_watch = 0.0
-        self._pace = PollPace()
-        self._schedules = isinstance(launcher, Guarded) and launcher.schedules
-        self._begun: dict[str, int] = {}
-        """The number of the attempt that was last said to have begun, by name."""
-        self._free = FreeAttempts()
-        self._first_failures = FirstFailures(limits.alike)
+    source: Source
+    launcher: Guarded
+    resources: Resources
+    signals: Signals
+    progress: RunnerView
+    limits: Limits
+    watcher: Watcher | None
+    machine: MachineWork = field(default_factory=lambda: MachineWork(os.getpid()))
+    running: list[ActiveRun] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    stopping: bool = False
+    """Whether a failure has ended the starting of others."""
+    _held: Launch | None = None
+    _retries: deque[Launch] = field(default_factory=deque)
+    _alone: deque[Launch] = field(default_factory=deque)
+    _alone_runs: Launch | None = None
+    _tried: dict[str, int] = field(default_factory=dict)
+    _unwritten: list[ActiveRun] = field(default_factory=list)
+    """Ended ones whose status.json a full disk did not take."""
+    _next_watch: float = 0.0
+    _begun: dict[str, int] = field(default_factory=dict)
+    """The number of the attempt that was last said to have begun, by name."""
+
+    def __post_init__(self) -> None:
+        self._schedules = self.launcher.schedules
+        self._pace, self._free = PollPace(), FreeAttempts()
+        self._first_failures = FirstFailures(self.limits.alike)
 
     def adopt(self, adopted: Sequence[tuple[Launch, RunStatus]]) -> None:
         """Take over jobs of an earlier runner."""
@@ -150,7 +144,7 @@ class _Matrix:
         stopper = Stopper(self.signals, self.progress.say)
         while True:
             waits = self._start()
-            handed_over = self._hand_over()
+            handed_over = self.launcher.flush()
             if not self.running and not waits:
                 break
             if handed_over and self._may_leave():
@@ -181,10 +175,6 @@ class _Matrix:
                 self._ended(run, outcome)
         self._pace.asked(since)
 
-    def _hand_over(self) -> bool:
-        """Give a scheduler what it is to start and to end; returns whether it has all of it."""
-        return not isinstance(self.launcher, Guarded) or self.launcher.flush()
-
     def _may_leave(self) -> bool:
         """Whether a scheduler has all that is left, and the terminal is lost or not needed."""
         if not self._schedules or not self.source.done() or self._retries or self._alone:
@@ -202,7 +192,7 @@ class _Matrix:
             self._held = launch = self._held or self._next()
             if launch is None:
                 return False
-            if isinstance(self.launcher, Guarded) and not self.launcher.is_ready(launch):
+            if not self.launcher.is_ready(launch):
                 return True
             slot = self.resources.acquire(launch, self.running)
             if slot is None:  # it keeps its place: smaller cells that overtook it could starve it
@@ -351,7 +341,7 @@ class FreeAttempts:
 
 
 def run_one(
-    launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO, *, begun: RunStatus | None = None
+    launch: Launch, launcher: Guarded, signals: Signals, stream: TextIO, *, begun: RunStatus | None = None
 ) -> Outcome:
     """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar.
 
@@ -365,8 +355,7 @@ def run_one(
         run = ActiveRun(launch, launcher, Slot(), machine, adopted=begun)
         stopper = Stopper(signals, view.say)
         while True:
-            if isinstance(launcher, Guarded):
-                launcher.flush()
+            launcher.flush()
             stopper.pass_on([run])
             machine.look()
             outcome = run.poll()

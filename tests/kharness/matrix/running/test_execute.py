@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.execute import ActiveRun
 from kharness.runs.journal_tail import JournalTail, end_offset
 from kharness.runs.launch import Job, Launch, Slot
@@ -21,17 +22,19 @@ INTERRUPTED = {"event": "end", "status": "interrupted"}
 class SlowLauncher:
     """Takes a while until it has launched something, as one does whose cells import torch beforehand."""
 
+    name = "slow"
+
     def submit(self, launch: Launch, slot: Slot) -> Job:
         time.sleep(0.1)
         self.launched = time.monotonic()
-        return Job(launcher="slow", id="1", host="here", pid=None, started=time.time())
+        return Job(launcher=self.name, id="1", host="here", pid=None, started=time.time())
 
 
 def test_the_end_of_the_output_is_fit_for_a_terminal(tmp_path: Path) -> None:
     launcher: Any = SlowLauncher()
     log = tmp_path / "output.log"
     log.write_bytes(b"of the attempt before\n")
-    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), launcher, Slot())
+    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), Guarded(launcher, print), Slot())
     with log.open("ab") as file:
         file.write(b"first\n" + b"10%\r50%\r100%\n" + b"\x1b[2Jred\xff\a\n" + b"x" * 400)
     assert run.output_tail() == ["first", "100%", "red\ufffd\ufffd", "x" * 300]
@@ -96,5 +99,5 @@ def test_a_glance_at_a_long_journal_reads_its_plan_and_its_end(tmp_path: Path) -
 
 def test_the_time_of_a_run_begins_when_it_is_launched(tmp_path: Path) -> None:
     launcher: Any = SlowLauncher()
-    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), launcher, Slot())
+    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), Guarded(launcher, print), Slot())
     assert run.seconds <= time.monotonic() - launcher.launched
