@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kharness.runs.files import JOB_JSONL, OUTPUT_LOG, SLURM
 from kharness.runs.jobs.slurm_task import KILL, LEAVE, STOP_FILE, VOID
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.rundir import has_plan
 from monitoring.journal.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from kharness.matrix.launchers.slurm import Options
 
 SCRIPT = '#!/bin/sh\nexec "$@"\n'
 PROGRAM = "kharness.runs.jobs.slurm_task"
@@ -29,63 +33,30 @@ JOB_SECONDS = 20 * 60.0
 
 LOG_TAIL = 8192
 
-NOTHING: Mapping[str, object] = {}
-
 # What stands for itself in a file name pattern of Slurm's and in the list of names of squeue.
 _PLAIN = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """The resources of one task, and how sbatch is to treat it."""
+    """The resources of one task; its options say how sbatch is to treat it, and how it runs its cells."""
 
+    options: Options
     cpus: int
     gpus: int = 0
-    memory_mb: int = 0
-    time_limit: str = ""
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    signal_seconds: int = 60
-    flags: Sequence[str] = ()
     at_once: int = 1
-    """Cells of a task that it has room for at a time."""
+    """Cells that it has room for at a time."""
 
     def arguments(self) -> list[str]:
+        asked = self.options
         found = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={self.cpus}"]
         found += [f"--gres=gpu:{self.gpus}"] if self.gpus else []
-        found += [f"--mem={self.memory_mb}M"] if self.memory_mb else []
+        found += [f"--mem={asked.memory_mb}M"] if asked.memory_mb else []
         for name in ("time_limit", "partition", "account", "qos"):
-            if value := getattr(self, name):
+            if value := getattr(asked, name):
                 found.append(f"--{name.removesuffix('_limit')}={value}")
-        found.append(f"--signal=B:{LEAVE.name.removeprefix('SIG')}@{self.signal_seconds}")
-        return [*found, "--requeue", "--open-mode=append", *self.flags]
-
-
-@dataclass(frozen=True)
-class TaskCells:
-    """How a task runs its cells."""
-
-    most: int = 1
-    """Cells of a task; 0 for as many as take JOB_SECONDS."""
-    timeout: float = 0.0
-    """Seconds of a cell, 0 for no limit."""
-    forks: bool = False
-    """Whether cells are forked from a process that has imported torch, where a task has several."""
-    gpus_per_cell: int = 1
-    gpu_percent: float = 90.0
-    """Share of a GPU's memory that cells may fill."""
-
-    @property
-    def packed(self) -> bool:
-        return self.most != 1
-
-    def has_room(self, task: Sequence[tuple[Launch, Slot]], launch: Launch, at_once: int) -> bool:
-        """Whether a task with these cells, which runs `at_once` of them, takes one more."""
-        if self.most:
-            return len(task) < self.most
-        known = [one.expected or 0.0 for one in (*(earlier for earlier, _ in task), launch)]
-        return all(known) and max(known) <= JOB_SECONDS and sum(known) <= JOB_SECONDS * at_once
+        found.append(f"--signal=B:{LEAVE.name.removeprefix('SIG')}@{asked.signal_seconds}")
+        return [*found, "--requeue", "--open-mode=append", *shlex.split(asked.sbatch)]
 
 
 @dataclass
@@ -97,27 +68,23 @@ class Array:
     root: Path
     request: TaskRequest
     name: str
-    of_task: TaskCells = TaskCells()
-    asked: Mapping[str, object] = field(default_factory=dict)
-    """The launcher's options, for whoever is to submit its cells with others."""
     tasks: list[list[tuple[Launch, Slot]]] = field(default_factory=list)
 
     @classmethod
-    def begin(
-        cls,
-        launch: Launch,
-        request: TaskRequest,
-        of_task: TaskCells = TaskCells(),
-        asked: Mapping[str, object] = NOTHING,
-    ) -> Array:
+    def begin(cls, launch: Launch, request: TaskRequest) -> Array:
         """Return an empty array for a matrix, under a name that nobody else has."""
         folder = folder_of(launch)
         shown = _PLAIN.sub("-", folder.parent.name)[:60]
-        return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}", of_task, asked)
+        return cls(folder, launch.root, request, f"{shown}-{os.urandom(4).hex()}")
 
     def needs_task(self, launch: Launch) -> bool:
         """Whether it would be the first of another task."""
-        return not self.tasks or not self.of_task.has_room(self.tasks[-1], launch, self.request.at_once)
+        most = self.request.options.cells_per_job
+        if not self.tasks or most:
+            return not self.tasks or len(self.tasks[-1]) >= most
+        known = [one.expected or 0.0 for one in (*(earlier for earlier, _ in self.tasks[-1]), launch)]
+        longest = JOB_SECONDS * self.request.at_once
+        return not all(known) or max(known) > JOB_SECONDS or sum(known) > longest
 
     def add(self, launch: Launch, slot: Slot) -> str:
         """The id of its submission."""
@@ -129,7 +96,9 @@ class Array:
     def ids(self, index: int) -> list[str]:
         """The submissions that a task has, in the order in which it runs them."""
         name = f"{self.name}.{index}"
-        return [f"{name}-{k}" for k in range(len(self.tasks[index]))] if self.of_task.packed else [name]
+        return (
+            [f"{name}-{k}" for k in range(len(self.tasks[index]))] if self.request.options.packed else [name]
+        )
 
     @property
     def listed(self) -> Path:
@@ -141,16 +110,17 @@ class Array:
         script = self.folder / "job.sh"
         if not script.exists():
             write_atomically(script, SCRIPT.encode(), durable=False)
+        options = self.request.options
         header = {
             "root": str(self.root.absolute()),
-            "signal_seconds": self.request.signal_seconds,
-            "cell_seconds": self.of_task.timeout,
-            "packed": self.of_task.packed,
-            "forks": self.of_task.forks,
+            "signal_seconds": options.signal_seconds,
+            "cell_seconds": options.timeout,
+            "packed": options.packed,
+            "forks": options.fork_server,
             "gpus": self.request.gpus,
-            "gpus_per_cell": self.of_task.gpus_per_cell,
-            "gpu_percent": self.of_task.gpu_percent,
-            "asked": self.asked,
+            "gpus_per_cell": options.per_cell,
+            "gpu_percent": options.gpu_percent,
+            "asked": options.asked,  # for whoever is to submit its cells with others
         }
         lines = [json.dumps(header)]
         for index, cells in enumerate(self.tasks):
@@ -166,7 +136,7 @@ class Array:
                 for (launch, slot), submission in zip(cells, self.ids(index), strict=True)
             ]
             lines.append(json.dumps(found))
-            if not self.of_task.packed:
+            if not options.packed:
                 log = self.folder / f"{self.name}_{index}.log"
                 log.symlink_to(cells[0][0].directory.absolute() / OUTPUT_LOG)
         write_atomically(self.listed, "".join(f"{line}\n" for line in lines).encode(), durable=False)
@@ -184,12 +154,8 @@ class Array:
             *self.request.arguments(),
             *([f"--dependency=afterany:{after}"] if after else []),
             str(self.folder.absolute() / "job.sh"),
-            *(
-                sys.executable,
-                "-m",
-                PACKED_PROGRAM if self.of_task.packed else PROGRAM,
-                str(self.listed.absolute()),
-            ),
+            *(sys.executable, "-m", PACKED_PROGRAM if self.request.options.packed else PROGRAM),
+            str(self.listed.absolute()),
         ]
 
 

@@ -10,11 +10,15 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kharness.config.make.typed import typed_setting
 from kharness.matrix.launchers._slurm_arrays import TaskRequest
 from kharness.matrix.launchers._slurm_calls import SlurmRefused, answer, means_full
 from kharness.runs.errors import MatrixError
+
+if TYPE_CHECKING:
+    from kharness.matrix.launchers.slurm import Options
 
 OURSELVES = "LAUNCHER=slurm", "--launcher slurm"
 
@@ -40,6 +44,10 @@ class Partition:
     memory_mb: int
     cpus: int
     gpus: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.memory_mb, self.cpus, self.gpus
 
 
 @dataclass(frozen=True)
@@ -81,23 +89,11 @@ def read_limits() -> ClusterLimits:
         if len(fields) != 5:
             continue  # what a site's wrapper says
         name, limit, memory, cpus, gres = fields
-        one = Partition(
-            name.rstrip("*"),
-            name.endswith("*"),
-            seconds_of(limit),
-            _number(memory),
-            _number(cpus),
-            _gpus(gres),
-        )
-        before = partitions.get(one.name, one)
-        partitions[one.name] = Partition(
-            one.name,
-            one.is_default,
-            one.seconds,
-            max(one.memory_mb, before.memory_mb),
-            max(one.cpus, before.cpus),
-            max(one.gpus, before.gpus),
-        )
+        own, is_default = name.rstrip("*"), name.endswith("*")
+        sizes = [_number(memory), _number(cpus), _gpus(gres)]
+        if before := partitions.get(own):
+            sizes = [max(pair) for pair in zip(sizes, before.sizes, strict=True)]
+        partitions[own] = Partition(own, is_default, seconds_of(limit), *sizes)
     return ClusterLimits(max(1, int(size[1])) if size else 1001, partitions)
 
 
@@ -126,24 +122,25 @@ def asked_by(symbol: str) -> str:
     return typed_setting(symbol, f"--launcher-option {symbol.removeprefix('LAUNCHER_SLURM_').lower()}")
 
 
-def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbatch: str) -> None:
+def check_words(options: Options) -> None:
     """Raise MatrixError for options that sbatch does not accept."""
-    for symbol, value in (("PARTITION", partition), ("ACCOUNT", account), ("QOS", qos)):
+    for name in ("partition", "account", "qos"):
+        value: str = getattr(options, name)
         if value and not _NAME.fullmatch(value):
             raise MatrixError(
-                f"{asked_by(f'LAUNCHER_SLURM_{symbol}')}={value!r} is not a name of Slurm's",
+                f"{asked_by(f'LAUNCHER_SLURM_{name.upper()}')}={value!r} is not a name of Slurm's",
                 hint="names are letters, digits and _.@+-",
             )
-    if time_limit and not _TIME.fullmatch(time_limit):
+    if options.time_limit and not _TIME.fullmatch(options.time_limit):
         raise MatrixError(
-            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={time_limit!r} is not a time",
+            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={options.time_limit!r} is not a time",
             hint="write minutes (30), hours (2:00:00) or days (1-12)",
         )
     of_sbatch = asked_by("LAUNCHER_SLURM_SBATCH")
     try:
-        flags = shlex.split(sbatch)
+        flags = shlex.split(options.sbatch)
     except ValueError as error:
-        raise MatrixError(f"{of_sbatch}={sbatch!r}: {str(error).lower()}") from error
+        raise MatrixError(f"{of_sbatch}={options.sbatch!r}: {str(error).lower()}") from error
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         if not re.fullmatch(r"--[a-z][a-z0-9-]*(=.*)?", flag, flags=re.S):
@@ -164,25 +161,23 @@ def check_words(*, partition: str, account: str, qos: str, time_limit: str, sbat
 def _refuse_too_much(request: TaskRequest, meant: Sequence[Partition]) -> None:
     where = "partition " + " or ".join(one.name for one in meant)
     several = request.gpus and request.at_once > 1
+    memory, cpus, gpus = (max(amounts) for amounts in zip(*(one.sizes for one in meant), strict=True))
     amounts = [
-        (
-            "LAUNCHER_SLURM_GPUS" if several else "MATRIX_GPUS_PER_CELL",
-            request.gpus,
-            max(one.gpus for one in meant),
-            " GPUs per node",
-        ),
-        ("LAUNCHER_SLURM_MEMORY_MB", request.memory_mb, max(one.memory_mb for one in meant), " MB per node"),
-        ("LAUNCHER_SLURM_CPUS", request.cpus, max(one.cpus for one in meant), " CPUs per node"),
+        ("LAUNCHER_SLURM_GPUS" if several else "MATRIX_GPUS_PER_CELL", request.gpus, gpus, "GPUs"),
+        ("LAUNCHER_SLURM_MEMORY_MB", request.options.memory_mb, memory, "MB"),
+        ("LAUNCHER_SLURM_CPUS", request.cpus, cpus, "CPUs"),
     ]
     for symbol, wanted, most, unit in amounts:
         if wanted > most:
             raise MatrixError(
-                f"{asked_by(symbol)}={wanted} is more than the {most}{unit} of {where}", hint="ask for less"
+                f"{asked_by(symbol)}={wanted} is more than the {most} {unit} per node of {where}",
+                hint="ask for less",
             )
     longest = max(one.seconds for one in meant)
-    if request.time_limit and seconds_of(request.time_limit) > longest:
+    wanted_time = request.options.time_limit
+    if wanted_time and seconds_of(wanted_time) > longest:
         raise MatrixError(
-            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={request.time_limit} is more than the "
+            f"{asked_by('LAUNCHER_SLURM_TIME_LIMIT')}={wanted_time} is more than the "
             f"{longest / 60:g} minutes of {where}",
             hint="ask for less: a training that is cut off resumes in another job",
         )

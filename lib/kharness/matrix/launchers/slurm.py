@@ -15,7 +15,6 @@ from kharness.config.make.typed import typed_setting
 from kharness.matrix.launchers._slurm_arrays import (
     SCRIPT,
     Array,
-    TaskCells,
     TaskRequest,
     asked_of,
     folder_of,
@@ -96,11 +95,12 @@ class Options:
     """MAX_GPU_MEMORY_PERCENT, where cells of one task share a GPU."""
 
     @property
-    def of_task(self) -> TaskCells:
-        return TaskCells(self.cells_per_job, self.timeout, self.fork_server, self._per_cell, self.gpu_percent)
+    def packed(self) -> bool:
+        """Whether a task may have several cells."""
+        return self.cells_per_job != 1
 
     @property
-    def _per_cell(self) -> int:
+    def per_cell(self) -> int:
         """GPUs of a cell that trains on some."""
         return max(1, self.gpus_per_cell)
 
@@ -111,40 +111,24 @@ class Options:
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return the resources of a cell's task; DEVICE=auto requests GPUs if the partition has some."""
-        device, packed = launch.device(self.gpus_per_cell), self.of_task.packed
+        device, per_cell = launch.device(self.gpus_per_cell), self.per_cell
         threads, gpus, at_once = max(1, launch.threads), 0, 1
         if device == "cuda" or (device == "auto" and limits.has_gpus(self.partition)):
-            gpus = max(self.gpus, self._per_cell) if packed else self._per_cell
-            at_once = gpus // self._per_cell
-        elif packed and launch.threads:  # else it takes all that the job has
+            gpus = max(self.gpus, per_cell) if self.packed else per_cell
+            at_once = gpus // per_cell
+        elif self.packed and launch.threads:  # else it takes all that the job has
             at_once = max(1, self.cpus // threads)
-        return TaskRequest(
-            cpus=self.cpus or threads * min(at_once, self.cells_per_job or at_once),
-            gpus=gpus,
-            memory_mb=self.memory_mb,
-            time_limit=self.time_limit,
-            partition=self.partition,
-            account=self.account,
-            qos=self.qos,
-            signal_seconds=self.signal_seconds,
-            flags=tuple(shlex.split(self.sbatch)),
-            at_once=at_once,
-        )
+        cpus = self.cpus or threads * min(at_once, self.cells_per_job or at_once)
+        return TaskRequest(self, cpus, gpus, at_once)
 
 
 def check(options: Options, launches: Sequence[Launch]) -> None:
     """Raise MatrixError, before anything is written, for options that sbatch would refuse."""
-    check_words(
-        partition=options.partition,
-        account=options.account,
-        qos=options.qos,
-        time_limit=options.time_limit,
-        sbatch=options.sbatch,
-    )
-    if options.of_task.packed and options.gpus % options.of_task.gpus_per_cell:
+    check_words(options)
+    if options.packed and options.gpus % options.per_cell:
         raise MatrixError(
             f"{asked_by('LAUNCHER_SLURM_GPUS')}={options.gpus} is not a multiple of "
-            f"{asked_by('MATRIX_GPUS_PER_CELL')}={options.of_task.gpus_per_cell}",
+            f"{asked_by('MATRIX_GPUS_PER_CELL')}={options.per_cell}",
             hint="a job has the GPUs of whole cells",
         )
     limits = read_limits()
@@ -164,15 +148,15 @@ def describe(options: Options, launches: Sequence[Launch]) -> list[str]:
     limits, requests = read_limits(), dict[TaskRequest, list[Launch]]()
     for launch in launches:
         requests.setdefault(options.request(launch, limits), []).append(launch)
-    lines, of_task, at_once = [], options.of_task, options.jobs
+    lines, at_once = [], options.jobs
     for request, launches in requests.items():
-        array = Array.begin(launches[0], request, of_task)
+        array = Array.begin(launches[0], request)
         for launch in launches:
             array.add(launch, Slot())
         largest = min(len(array.tasks), limits.array_size)
         throttle = f", {at_once} at once" if at_once else ""
         most = max(map(len, array.tasks))
-        cells = f", each of up to {counted(most, 'cell')}" if of_task.packed else ""
+        cells = f", each of up to {counted(most, 'cell')}" if options.packed else ""
         cells += f", {min(most, request.at_once)} at a time" if cells and most > 1 else ""
         arrays = counted(-(-len(array.tasks) // limits.array_size), "job array")
         lines.append(f"slurm: {arrays} of {counted(largest, 'task')}{cells}{throttle}")
@@ -395,9 +379,7 @@ class Submission:
             self._close(array)
             array = None
         if array is None:
-            array = self._open[request] = Array.begin(
-                launch, request, self._options.of_task, self._options.asked
-            )
+            array = self._open[request] = Array.begin(launch, request)
         id = array.add(launch, slot)
         self._jobs.add(KnownJob(id, launch, array))
         return id

@@ -15,7 +15,6 @@ from kharness.matrix.launchers import _slurm_limits, _slurm_looking, slurm
 from kharness.matrix.launchers._slurm_arrays import (
     JOB_SECONDS,
     Array,
-    TaskCells,
     TaskRequest,
     is_packed,
     name_and_index,
@@ -196,11 +195,11 @@ def test_times_as_slurm_writes_them(text: str, seconds: float) -> None:
     ],
 )
 def test_options_that_break_the_contract(option: str, value: str, error: str) -> None:
-    options = dict.fromkeys(("partition", "account", "qos", "time_limit", "sbatch"), "")
+    changes: dict[str, Any] = {option: value}
     with pytest.raises(MatrixError) as refused:
-        check_words(**{**options, option: value})
+        check_words(replace(OPTIONS, **changes))
     assert str(refused.value) == error
-    check_words(**{**options, "sbatch": "--constraint=a100 '--comment=a b'", "time_limit": "1-12"})
+    check_words(replace(OPTIONS, sbatch="--constraint=a100 '--comment=a b'", time_limit="1-12"))
 
 
 def test_an_unknown_account_is_refused_with_those_that_there_are(
@@ -220,7 +219,7 @@ def test_an_unknown_account_is_refused_with_those_that_there_are(
     monkeypatch.delenv("USER", raising=False)
     main = Partition("main", True, 3600.0, 8000, 2, 0)
     with pytest.raises(MatrixError) as refused:
-        refuse([TaskRequest(cpus=1, account="nobodys")], "", ClusterLimits(1001, {"main": main}))
+        refuse([TaskRequest(replace(OPTIONS, account="nobodys"), 1)], "", ClusterLimits(1001, {"main": main}))
     assert str(refused.value) == f"LAUNCHER=slurm: sbatch refuses this: {said}"
     assert refused.value.hint == "your accounts: lab, old; QOS: normal, few"
 
@@ -230,7 +229,8 @@ def test_an_array_has_no_name_of_a_user_in_a_script(tmp_path: Path) -> None:
     cell = Launch("a'b", hostile / "a'b", tmp_path, "m", {})
     (hostile / "a'b").mkdir(parents=True)
     (hostile / "matrix.json").touch()
-    array = Array.begin(cell, TaskRequest(cpus=2, gpus=1, partition="gpu", flags=("--constraint=a100",)))
+    options = replace(OPTIONS, partition="gpu", sbatch="--constraint=a100")
+    array = Array.begin(cell, TaskRequest(options, cpus=2, gpus=1))
     assert name_and_index(array.add(cell, Slot())) == (array.name, 0)
     array.write()
     assert (hostile / ".slurm/job.sh").read_text() == '#!/bin/sh\nexec "$@"\n'
@@ -245,7 +245,8 @@ def test_cells_are_put_into_jobs_by_number_or_by_duration(tmp_path: Path) -> Non
     half = JOB_SECONDS / 2
 
     def tasks(most: int, *seconds: float | None, at_once: int = 1) -> list[list[str]]:
-        array = Array(tmp_path, tmp_path, TaskRequest(cpus=1, at_once=at_once), "a", TaskCells(most))
+        request = TaskRequest(replace(OPTIONS, cells_per_job=most), cpus=1, at_once=at_once)
+        array = Array(tmp_path, tmp_path, request, "a")
         for expected in seconds:
             array.add(Launch("c", tmp_path, tmp_path, "m", {}, expected=expected), Slot())
         return [array.ids(index) for index in range(len(array.tasks))]
@@ -341,7 +342,7 @@ def test_what_a_site_says_beside_the_answer(tmp_path: Path, monkeypatch: pytest.
     assert squeue(["m"]) == {("m", 0): Row("7", "RUNNING", "", 100.0, "node1")}
     assert sacct(["m"], 200.0) == {("m", 0): Row("7", "TIMEOUT", "", None, "node1", "", 300.0)}
     assert read_limits() == ClusterLimits(11, {"main": Partition("main", True, 3600.0, 8000, 2, 2)})
-    assert _slurm_limits.test_only(TaskRequest(cpus=1)) == starts
+    assert _slurm_limits.test_only(TaskRequest(OPTIONS, cpus=1)) == starts
 
 
 def test_a_queue_without_room_and_a_limit_that_stays() -> None:
