@@ -149,6 +149,11 @@ def _takes_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="of the run; default: the source's")
 
 
+def _several(parser: argparse.ArgumentParser, *flags: str, metavar: str, help: str) -> None:
+    """Add an option that may be given several times."""
+    parser.add_argument(*flags, action="append", default=[], metavar=metavar, help=help)
+
+
 def _takes_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, nargs="?", metavar="RUN",
                         help="a run or a matrix; default: the newest")  # fmt: skip
@@ -162,14 +167,11 @@ def _takes_bundle(parser: argparse.ArgumentParser) -> None:
 
 def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", default="", metavar="NAME", help="default: the name of this folder")
-    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE",
-                        help="an environment variable of the program; {lr} is filled in")  # fmt: skip
-    parser.add_argument("--follow", action="append", default=[], metavar="PATH",
-                        help="a file or folder that the program writes metrics into")  # fmt: skip
-    parser.add_argument("--pattern", action="append", default=[], metavar="REGEX",
-                        help="metrics in a line of output, one named group each")  # fmt: skip
-    parser.add_argument("--tracker", action="append", default=[], metavar="NAME",
-                        help="deliver to wandb, trackio, …")  # fmt: skip
+    _several(parser, "-e", "--env", metavar="NAME=VALUE",
+             help="an environment variable of the program; {lr} is filled in")  # fmt: skip
+    _several(parser, "--follow", metavar="PATH", help="a file or folder that the program writes metrics into")
+    _several(parser, "--pattern", metavar="REGEX", help="metrics in a line of output, one named group each")
+    _several(parser, "--tracker", metavar="NAME", help="deliver to wandb, trackio, …")
     parser.add_argument("--render", type=Path, action="append", default=[], metavar="FILE",
                         help="a file with placeholders: each run has a copy, {NAME} is its path")  # fmt: skip
     parser.add_argument("--resume-with", default="", metavar="WORDS",
@@ -180,16 +182,15 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu-monitor", action="store_true", help="sample GPUs and the machine meanwhile")
     parser.add_argument("--machine-monitor", action="store_true", help="sample the machine alone")
     parser.add_argument("--launcher", default="local", metavar="NAME", help="slurm: each run is a job of it")
-    parser.add_argument("--launcher-option", action="append", default=[], metavar="NAME=VALUE",
-                        help="partition=gpu, time_limit=2:00:00 …")  # fmt: skip
+    _several(parser, "--launcher-option", metavar="NAME=VALUE", help="partition=gpu, time_limit=2:00:00 …")
     parser.add_argument("--detach", action="store_true", help="leave once a cluster has all of it")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run and write nothing")
 
 
 def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
-    parser.add_argument("-a", "--axis", action="append", default=[], metavar="NAME=V,V",
-                        help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
+    _several(parser, "-a", "--axis", metavar="NAME=V,V",
+             help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
     _takes_running(parser, "1, in a queue all", "none", "1", "its own choice")
     _takes_judging(parser)
 
@@ -215,8 +216,7 @@ def _takes_judging(parser: argparse.ArgumentParser) -> None:
     from kharness.runs.budget import COUNTS  # a single run has none of it
 
     parser.add_argument("--metric", default="", metavar="NAME", help="what decides")
-    parser.add_argument("--better", action="append", default=[], metavar="METRIC=up|down",
-                        help="which way a metric of your own is better")  # fmt: skip
+    _several(parser, "--better", metavar="METRIC=up|down", help="which way a metric of your own is better")
     parser.add_argument("--baseline", default="", metavar="NAME",
                         help="the variant that others are compared with; default: the first")  # fmt: skip
     parser.add_argument(
@@ -234,24 +234,23 @@ def _takes_directories(parser: argparse.ArgumentParser) -> None:
 
 def _takes_more_seeds(parser: argparse.ArgumentParser) -> None:
     _takes_directory(parser)
-    parser.add_argument("-a", "--axis", action="append", default=[], metavar="seed=V,V",
-                        help="add seeds to a matrix: seed=1..10 keeps those that it has")  # fmt: skip
+    _several(parser, "-a", "--axis", metavar="seed=V,V",
+             help="add seeds to a matrix: seed=1..10 keeps those that it has")  # fmt: skip
     _takes_running(parser, *("as it began",) * 4)
 
 
 def _takes_note(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="RUN")
     parser.add_argument("-m", "--message", metavar="TEXT", help="the note; '' takes it away")
-    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="give it this tag")
-    parser.add_argument("--untag", action="append", default=[], metavar="TAG", help="take this tag away")
+    _several(parser, "--tag", metavar="TAG", help="give it this tag")
+    _several(parser, "--untag", metavar="TAG", help="take this tag away")
 
 
 def _takes_grid(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
-    parser.add_argument("--include", action="append", default=[], metavar="'NAME=V NAME=V'",
-                        help="further runs; an axis that it does not name has all its values")  # fmt: skip
-    parser.add_argument("--exclude", action="append", default=[], metavar="'NAME=V NAME=V'",
-                        help="combinations that are left out")  # fmt: skip
+    _several(parser, "--include", metavar="'NAME=V NAME=V'",
+             help="further runs; an axis that it does not name has all its values")  # fmt: skip
+    _several(parser, "--exclude", metavar="'NAME=V NAME=V'", help="combinations that are left out")
 
 
 def _takes_sweep(parser: argparse.ArgumentParser) -> None:

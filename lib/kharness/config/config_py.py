@@ -123,12 +123,12 @@ def is_current(directory: Path, shown: str) -> bool:
     text = read_text(config, f"{shown}/{CONFIG}")
     head, _, body = read_text(script, f"{shown}/{CONFIG_PY}").partition(OF_ITSELF)
     own_hash, _, body = body.partition("\n")
-    is_its_own = f"{OF_CONFIG}{_hash(text)}\n" in head
-    if is_its_own and own_hash == _hash(body):
+    is_its_own = f"{OF_CONFIG}{text_hash(text)}\n" in head
+    if is_its_own and own_hash == text_hash(body):
         return True
     lines = list(parse_lines(text, f"{shown}/{CONFIG}"))
     different = list(_different(read_values(script), lines))
-    intact = own_hash == _hash(body)
+    intact = own_hash == text_hash(body)
     written = {line.symbol: line.text or "n" for line in lines}
     if not own_hash and not different:
         return False  # by a version that wrote no hash of its own: the tree reads `.config`
@@ -188,7 +188,8 @@ def _text(value: Value | None) -> str:
     return f'"{printable(value)}"' if isinstance(value, str) else str(value)
 
 
-def _hash(text: str) -> str:
+def text_hash(text: str) -> str:
+    """The SHA-256 of a text, in hex."""
     from hashlib import sha256  # loads OpenSSL, which a reader of values does not need
 
     return sha256(text.encode()).hexdigest()

@@ -7,11 +7,10 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.assignment import Resolved, literal
-from kharness.config.config_py import OF_CONFIG, OF_ITSELF
+from kharness.config.config_py import OF_CONFIG, OF_ITSELF, text_hash
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError, KharnessError, full_disk
 from kharness.config.places import CONFIG_PY
@@ -101,12 +100,8 @@ def config_py(resolved: Resolved, root: Path) -> str:
     body = "\n".join(lines) + "\n"
     return (
         '"""Made from .config; change it with `make menuconfig`, not here."""\n\n'
-        f"{OF_CONFIG}{_hash(resolved.text)}\n{OF_ITSELF}{_hash(body)}\n{body}"
+        f"{OF_CONFIG}{text_hash(resolved.text)}\n{OF_ITSELF}{text_hash(body)}\n{body}"
     )
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
 
 
 def checked_project_name(resolved: Resolved, root: Path) -> str:

@@ -119,15 +119,10 @@ def given_data(variables: Mapping[str, str]) -> Path | None:
     return folder
 
 
-def check_path(name: str, text: str) -> None:
-    """ConfigError for a text that no path can be."""
-    asked_path(name, text)
-
-
 def check_place(name: str, text: str) -> None:
     """Raise ConfigError for `dir` or `dir:SYMBOL=value …` if no path can be that directory."""
     place, colon, given = text.rpartition(":")
-    check_path(name, place if colon and "=" in given else text)
+    asked_path(name, place if colon and "=" in given else text)
 
 
 def split_place(text: str) -> tuple[Path | None, str]:

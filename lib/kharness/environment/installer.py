@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,10 +71,6 @@ class Installer:
         """Whether this Python's pip installs into the environment; None before it was tried."""
         # PYTHONPATH has our own modules, which no installer needs
         self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    @classmethod
-    def found(cls, venv: Path) -> Installer:
-        return cls(venv, shutil.which("uv"))
 
     def make_environment(self) -> None:
         """A new environment of this Python, without pip, which takes longest: see `add_pip`."""

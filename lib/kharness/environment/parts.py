@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -99,7 +100,7 @@ def create(stamp: Path, parts: Sequence[str]) -> None:
             os.utime(stamp)
             return
         stamp.unlink(missing_ok=True)
-        installer = Installer.found(venv)
+        installer = Installer(venv, shutil.which("uv"))
         if not works(venv):
             say(f"setup: making {_shown(venv)} with {sys.executable}")
             installer.make_environment()

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,30 +133,21 @@ def list_defconfigs(request: Request) -> None:
     say("\n".join(listing(request.tree, typed_make("test_matrix"))))
 
 
-def listnewconfig(request: Request) -> None:
+def list_new(request: Request, *, with_help: bool) -> None:
     """Symbols that `.config` does not mention yet, with their defaults."""
-    _list_new(request, with_help=False)
+    from kharness.config.make import questions
+
+    request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
+    for option in questions.new_options(request.tree, questions.mentioned_symbols(request.directory)):
+        say(f"CONFIG_{option.name}={request.tree.current(option.name)}")
+        if with_help:
+            say(f"  {option.explanation}\n  {option.type_text}; default {option.default_text}\n")
 
 
-def helpnewconfig(request: Request) -> None:
-    """The same, with their help."""
-    _list_new(request, with_help=True)
-
-
-def allyesconfig(request: Request) -> None:
-    """Every bool on."""
-
-    request.write(
-        "every bool on", all_bools(request.tree, "y", Origin("allyesconfig")), request.command_line()
-    )
-
-
-def allnoconfig(request: Request) -> None:
-    """Every bool off."""
-
-    request.write(
-        "every bool off", all_bools(request.tree, "n", Origin("allnoconfig")), request.command_line()
-    )
+def switch_all(request: Request, value: str, target: str) -> None:
+    """Every bool on (y) or off (n)."""
+    layer = all_bools(request.tree, value, Origin(target))
+    request.write(f"every bool {'on' if value == 'y' else 'off'}", layer, request.command_line())
 
 
 def alldefconfig(request: Request) -> None:
@@ -222,16 +214,6 @@ def _start(request: Request) -> tuple[str, Layer]:
     for name in dropped:
         say(f"note: {name} is gone from the option tree and dropped")
     return "as before", base
-
-
-def _list_new(request: Request, *, with_help: bool) -> None:
-    from kharness.config.make import questions
-
-    request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
-    for option in questions.new_options(request.tree, questions.mentioned_symbols(request.directory)):
-        say(f"CONFIG_{option.name}={request.tree.current(option.name)}")
-        if with_help:
-            say(f"  {option.explanation}\n  {option.type_text}; default {option.default_text}\n")
 
 
 def all_bools(tree: Tree, value: str, origin: Origin) -> Layer:
@@ -310,10 +292,10 @@ TARGETS: dict[str, Callable[[Request], None]] = {
     "olddefconfig": olddefconfig,
     "savedefconfig": savedefconfig,
     "list-defconfigs": list_defconfigs,
-    "listnewconfig": listnewconfig,
-    "helpnewconfig": helpnewconfig,
-    "allyesconfig": allyesconfig,
-    "allnoconfig": allnoconfig,
+    "listnewconfig": partial(list_new, with_help=False),
+    "helpnewconfig": partial(list_new, with_help=True),
+    "allyesconfig": partial(switch_all, value="y", target="allyesconfig"),
+    "allnoconfig": partial(switch_all, value="n", target="allnoconfig"),
     "alldefconfig": alldefconfig,
     "randconfig": randconfig,
     "mergeconfig": mergeconfig,

@@ -37,7 +37,6 @@ from kharness.config.places import (
     KCONFIG,
     asked_folder,
     asked_path,
-    check_path,
     check_place,
     enter_outside,
     home,
@@ -290,12 +289,12 @@ def _check_value(name: str, value: str) -> None:
     if name == "O":
         asked_folder(name, value)
     elif name in _PATHS:
-        check_path(name, value)
+        asked_path(name, value)
     elif name in _PLACES:
         check_place(name, value)
     elif name == "FRAGMENTS":
         for word in value.split():
-            check_path(name, word)
+            asked_path(name, word)
 
 
 def options_of_call(variables: Mapping[str, str], root: Path) -> KnownOptions | None:
