@@ -16,7 +16,7 @@ from kharness.config.output import wrapped
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import check_model
-from kharness.matrix.planning.single import prepare_single
+from kharness.matrix.planning.single import prepare_single, withdraw_refused
 from kharness.matrix.supervise_single import next_lines, supervise_single
 from kharness.report.report import page_line
 from kharness.runs.lock import RunnerLock
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
     with RunnerLock(launch.directory):
         code = supervise_single(launch, root=ROOT, settings=single.settings, complete=complete)
-    if single.withdraw():
+    if withdraw_refused(launch.directory, before=single.before):
         print(f"{launch.shown_directory} is removed: nothing was trained", file=sys.stderr)
     return code
 

@@ -20,7 +20,7 @@ from kharness.environment.parts import bring_for
 from kharness.matrix.commands.axes import parse_axis
 from kharness.matrix.commands.given import Given
 from kharness.matrix.commands.planned import plan_of
-from kharness.matrix.planning.axes import parse_axes
+from kharness.matrix.planning.axes import Axis, parse_axes
 from kharness.matrix.planning.axis_values import given_axes, settle, written_out
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.matrix_json import Plan, add_seeds, read_plan
@@ -100,10 +100,19 @@ def with_more_seeds(
             f"{shown(directory)} is a sweep, to which no seeds are added",
             hint="make test_matrix trains its best with several seeds",
         )
-    make = _of_command if plan.template else _of_tree
-    longer, added, write = make(plan, seeds, root)
+    if plan.template:
+        tree, axes = None, [replace(one, values=one.given or one.values, given=()) for one in plan.axes]
+    else:
+        tree, axes = _tree_of(plan, seeds, root), parse_axes(str(plan.settings["MATRIX_AXES"]))
+    axis = next((one for one in axes if one.symbol == SEED), None)
+    if axis is None:
+        raise _no_seeds(directory)
+    had = axis.values if tree is None else [v for text in axis.values for v in written_out(tree, SEED, text)]
+    added = [seed for seed in dict.fromkeys(seeds) if seed not in had]
     if not added:
         return
+    axes = [replace(one, values=[*one.values, *added]) if one is axis else one for one in axes]
+    longer, write = _of_command(plan, axes, had, added) if tree is None else _of_tree(tree, plan, axes)
     known = {cell.name for cell in plan.cells}
     places = {cell.name: place for place, cell in enumerate(longer.cells) if cell.name not in known}
     if len(longer.cells) - len(places) < len(known):
@@ -125,55 +134,43 @@ def with_more_seeds(
     say(f"{counted(len(places), 'run')} added to {shown(directory)}: {SEED}={'|'.join(added)}")
 
 
-Longer = tuple[Plan, list[str], Callable[[int], None]]
-"""A plan with further seeds, those of them that are new, and what writes its cell at a place."""
+Longer = tuple[Plan, Callable[[int], None]]
+"""A plan with further seeds, and what writes its cell at a place."""
 
 
-def _of_tree(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
-    """The plan of trainings."""
+def _tree_of(plan: Plan, seeds: Sequence[str], root: Path) -> Tree:
+    """The option tree by which trainings are planned once more; MatrixError where it is not known how."""
     if not plan.layers:
         raise MatrixError(
             f"no seeds can be added to {shown(plan.directory)}: the version that planned it did not keep how",
             hint=f"make test_matrix SEED={','.join(seeds)} trains all of them in a new matrix",
         )
-    tree = Tree.load(root)
-    axes = {axis.symbol: axis for axis in parse_axes(str(plan.settings["MATRIX_AXES"]))}
-    if SEED not in axes:
-        raise _no_seeds(plan.directory)
-    had = [value for text in axes[SEED].values for value in written_out(tree, SEED, text)]
-    added = [seed for seed in dict.fromkeys(seeds) if seed not in had]
-    if not added:
-        return plan, added, _writes_nothing
-    axes[SEED] = replace(axes[SEED], values=[*axes[SEED].values, *added])
+    return Tree.load(root)
+
+
+def _of_tree(tree: Tree, plan: Plan, axes: Sequence[Axis]) -> Longer:
+    """The plan of trainings."""
     drafted = draft(
         tree,
         plan.layers["base"],
         plan.layers["command_line"],
         plan.directory,
         chosen=parse_filter(plan.chosen),
-        axes_text=" ".join(map(str, axes.values())),
+        axes_text=" ".join(map(str, axes)),
     )
-    longer = with_launches(drafted, root, machine=plan.machine)
+    longer = with_launches(drafted, tree.root, machine=plan.machine)
     if longer.seeds.get("variants") != plan.seeds.get("variants"):
         raise _is_another(plan.directory, "this checkout has other options, or other values for them")
 
     def write(place: int) -> None:
-        write_cell(drafted.cells[place], plan.directory / drafted.cells[place].name, root=root)
+        write_cell(drafted.cells[place], plan.directory / drafted.cells[place].name, root=tree.root)
 
-    return longer, added, write
+    return longer, write
 
 
-def _of_command(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
+def _of_command(plan: Plan, axes: Sequence[Axis], had: Sequence[str], added: Sequence[str]) -> Longer:
     """The plan of anybody's command, which has kept the folder that it runs in."""
-    axes = [replace(axis, values=axis.given or axis.values, given=()) for axis in plan.axes]
-    had = next((axis.values for axis in axes if axis.symbol == SEED), None)
-    if had is None:
-        raise _no_seeds(plan.directory)
-    added = [seed for seed in dict.fromkeys(seeds) if seed not in had]
-    if not added:
-        return plan, added, _writes_nothing
     given = Given.of(plan.template, plan.directory.parent)
-    axes = [replace(axis, values=[*axis.values, *added]) if axis.symbol == SEED else axis for axis in axes]
     given.check(axes)
     longer = plan_of(given, axes, plan.settings, plan.directory)
     known = {cell.name for cell in plan.cells}
@@ -187,11 +184,7 @@ def _of_command(plan: Plan, seeds: Sequence[str], root: Path) -> Longer:
         assert isinstance(launch, CommandLaunch)
         given.write_run(launch.of, launch.directory, longer.cells[place].values)
 
-    return longer, added, write
-
-
-def _writes_nothing(place: int) -> None:
-    """Stand in where a plan has no new seed."""
+    return longer, write
 
 
 def _remove_unbegun(directory: Path) -> None:

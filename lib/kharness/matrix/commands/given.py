@@ -46,18 +46,9 @@ class Given:
     def of(cls, content: Mapping[str, Any], results: Path) -> Given:
         """Return the command line stored in `content`."""
         template = Template(content["words"], content["environment"], content["files"], content["resume"])
-        return cls(
-            template,
-            Path(content["cwd"]),
-            results,
-            project=content["project"],
-            follow=content["follow"],
-            patterns=content["patterns"],
-            trackers=content["trackers"],
-            hook=content.get("hook", False),
-            monitors=content.get("monitors", ()),
-            render=content.get("render", ()),
-        )
+        named = ("project", "follow", "patterns", "trackers", "hook", "monitors", "render")
+        said = {name: content[name] for name in named if name in content}
+        return cls(template, Path(content["cwd"]), results, **said)
 
     def content(self) -> dict[str, Any]:
         """Return the part of matrix.json that more runs of it are made from."""

@@ -43,11 +43,12 @@ class Gpus:
         self._sampler = sampler
         self.problems = list(problems)
         """Why GPUs cannot be seen; empty if they can or do not exist."""
-        self.gpus = [gpu for sample in self._samples() for gpu in _parts(sample) if gpu.vendor in VENDORS]
+        found = [gpu for sample in self._samples() if sample.state != "lost" for gpu, _ in _parts(sample)]
+        self.gpus = [gpu for gpu in found if gpu.vendor in VENDORS]
 
     def look(self) -> dict[str, Memory | None]:
         """The memory of each by its word; None where it cannot be read."""
-        found = {word: memory for sample in self._samples() for word, memory in _memories(sample)}
+        found = {gpu.word: memory for sample in self._samples() for gpu, memory in _parts(sample)}
         return {gpu.word: found.get(gpu.word) for gpu in self.gpus}
 
     def close(self) -> None:
@@ -87,25 +88,19 @@ def torch_uses_gpus() -> bool:
         return False
 
 
-def _parts(sample: GpuSample) -> list[Gpu]:
+def _parts(sample: GpuSample) -> list[tuple[Gpu, Memory | None]]:
+    """What cells can be given of a GPU, with its memory: its MIG devices, or all of it."""
     name = f"GPU {sample.index}" + (f" ({sample.name})" if sample.name else "")
-    if sample.state == "lost":
-        return []
     if sample.mig is not None:
         return [
-            Gpu(str(part["uuid"]), f"{name} {part['name'] or 'MIG'}", sample.vendor) for part in sample.mig
-        ]
-    return [Gpu(sample.uuid or str(sample.index), name, sample.vendor)]
-
-
-def _memories(sample: GpuSample) -> list[tuple[str, Memory | None]]:
-    if sample.mig is not None:
-        return [
-            (str(part["uuid"]), _memory(part["memory_used_mb"], part["memory_total_mb"], ()))
+            (
+                Gpu(str(part["uuid"]), f"{name} {part['name'] or 'MIG'}", sample.vendor),
+                _memory(part["memory_used_mb"], part["memory_total_mb"], ()),
+            )
             for part in sample.mig
         ]
-    word = sample.uuid or str(sample.index)
-    return [(word, _memory(sample.memory_used_mb, sample.memory_total_mb, sample.processes or ()))]
+    memory = _memory(sample.memory_used_mb, sample.memory_total_mb, sample.processes or ())
+    return [(Gpu(sample.uuid or str(sample.index), name, sample.vendor), memory)]
 
 
 def _memory(used: object, total: object, processes: Sequence[Mapping[str, object]]) -> Memory | None:

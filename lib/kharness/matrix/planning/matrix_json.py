@@ -206,10 +206,6 @@ def _assignment(content: Mapping[str, str]) -> Assignment:
     return Assignment(content["symbol"], content["value"], Origin(content["kind"], content["where"]))
 
 
-def _machine(content: Mapping[str, Any] | None) -> Machine | None:
-    return Machine(content["cores"], content["gpus"]) if content else None
-
-
 def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
     cells = [Cell(cell["name"], dict(cell["values"]), cell["model"]) for cell in content["cells"]]
     return Plan(
@@ -241,7 +237,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         layers={name: [_assignment(a) for a in layer] for name, layer in content["layers"].items()},
         template=content.get("template") or {},
         seeds=content["seeds"],
-        machine=_machine(content["machine"]),
+        machine=Machine(made["cores"], made["gpus"]) if (made := content["machine"]) else None,
         threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
         order=content["order"],
         exhausted=content.get("exhausted", False),

@@ -186,10 +186,6 @@ Check = Callable[[Plan], None]
 """Raises for a plan that could not be run, or not be judged as requested."""
 
 
-def unchecked(plan: Plan) -> None:
-    """A plan that is right if it can be made."""
-
-
 def prepare(
     tree: Tree,
     output: Path,
@@ -197,7 +193,7 @@ def prepare(
     *,
     chosen: Filter | None = None,
     given: GivenAxes = NO_AXES,
-    check: Check = unchecked,
+    check: Check = lambda plan: None,
 ) -> Plan:
     """Check all of the matrix, then write it; MatrixError or ConfigError before anything is written.
 

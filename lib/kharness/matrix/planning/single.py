@@ -40,10 +40,6 @@ class Single:
     before: Path | None
     """The run or matrix that was the newest before it."""
 
-    def withdraw(self) -> bool:
-        """Remove its directory if it was refused, by `withdraw_refused`."""
-        return withdraw_refused(self.launch.directory, before=self.before)
-
 
 def withdraw_refused(directory: Path, *, before: Path | None = None) -> bool:
     """Remove the directory of a training that was refused before its run began; whether it was one.

@@ -40,7 +40,6 @@ from kharness.matrix.planning.plan import (
     quarantine_entries,
     read_settings,
     results_of,
-    unchecked,
     with_threads,
     write_cell,
     write_new,
@@ -72,7 +71,7 @@ RANGE_FILE = "the range file"
 
 
 def prepare_sweep(
-    tree: Tree, output: Path, range_file: Path, command_line: Layer, *, check: Check = unchecked
+    tree: Tree, output: Path, range_file: Path, command_line: Layer, *, check: Check = lambda plan: None
 ) -> Plan:
     """Check and write a sweep; MatrixError or ConfigError before anything is written.
 
