@@ -330,7 +330,9 @@ def _parser(
     )
     groups: dict[str, Any] = {}
     for option in tree_options:
-        if option.name == "MODEL" or (option.choice and not option.members) or not _settable(option):
+        # One without a prompt says which member of a choice is set, or stands for others (an int then).
+        settable = option.prompt or option.members or option.type == "int"
+        if option.name == "MODEL" or (option.choice and not option.members) or not settable:
             continue
         title = ": ".join(option.menu)
         if title not in groups:
@@ -357,11 +359,6 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from-scratch", action="store_true", help="train from scratch in --run-dir; what is there stays"
     )
-
-
-def _settable(option: Option) -> bool:
-    """Whether it has a prompt, says which member of a choice is set, or stands for others (an int then)."""
-    return bool(option.prompt or option.members or option.type == "int")
 
 
 def _flag_word(name: str) -> str:

@@ -199,7 +199,7 @@ class KnownOptions:
 
     def in_case(self, name: str, value: str, known: Iterable[str]) -> str:
         """A known value where only the case differs, which is noted."""
-        taken = but_for_case(value, known) or value
+        taken = next((one for one in known if one.lower() == value.lower()), value)
         note = f"{show(name, value)} is taken as {show(name, taken)}"
         if taken != value and note not in self.notes:
             self.notes.append(note)
@@ -365,11 +365,6 @@ def _selectors(lib: Any, symbol: Any) -> list[Any]:
     ]
     found = [one for item in selecting for one in (_selectors(lib, item) or [item])]
     return sorted(dict.fromkeys(found), key=lambda one: str(one.name))
-
-
-def but_for_case(value: str, known: Iterable[str]) -> str | None:
-    """The known name that a value is, apart from upper and lower case."""
-    return next((name for name in known if name.lower() == value.lower()), None)
 
 
 def several(

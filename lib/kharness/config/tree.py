@@ -168,7 +168,8 @@ class Tree(KnownOptions):
         asked: list[Assignment],
     ) -> Resolved:
         """The outcome of what is in the tree; ConfigError as `resolve` has it."""
-        failed = [(a, self._why_not(a.symbol)) for a in asked if not self._took(a)]
+        without = [(a, self.kconf.syms[a.symbol]) for a in asked if not self._took(a)]
+        failed = [(a, why_without_effect(self._lib, s, self.active_range(s), self)) for a, s in without]
         refused = [
             ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
             for assignment, (reason, hint) in failed
@@ -272,15 +273,8 @@ class Tree(KnownOptions):
         """Whether the last `resolve` left the symbol for the user to set."""
         return bool(self.kconf.syms[name].visibility)
 
-    def depends_on(self, name: str) -> list[str]:
-        """The symbols that decide whether a symbol is in reach."""
-        return self._symbols_in([self.kconf.syms[name].direct_dep])
-
-    def defaults_depend_on(self, name: str) -> list[str]:
-        """The symbols that decide which of a symbol's defaults counts."""
-        return self._symbols_in(c for node in self.kconf.syms[name].nodes for _, c in node.orig_defaults)
-
-    def _symbols_in(self, expressions: Iterable[Any]) -> list[str]:
+    def symbols_in(self, expressions: Iterable[Any]) -> list[str]:
+        """Return the names of the symbols that some expressions are made of."""
         items = {item for expression in expressions for item in self._lib.expr_items(expression)}
         return sorted(item.name for item in items if _is_symbol(item) and item.nodes)
 
@@ -371,10 +365,6 @@ class Tree(KnownOptions):
         except ConfigError:
             return False
 
-    def _why_not(self, name: str) -> tuple[str, str]:
-        symbol = self.kconf.syms[name]
-        return why_without_effect(self._lib, symbol, self.active_range(symbol), self)
-
     def _typed(self, symbol: Any) -> Value:
         text = str(symbol.str_value)
         try:
@@ -390,7 +380,8 @@ class Tree(KnownOptions):
         symbol = self.kconf.syms[name]
         if name in asked:
             return asked[name].origin
-        if choice := symbol.choice or self._aliased_choice(name):
+        member = next(iter(self.aliases.get(name, {}).values()), name)
+        if choice := symbol.choice or self.kconf.syms[member].choice:
             deciding = choice.selection or symbol
             if deciding.name in asked:
                 return asked[deciding.name].origin
@@ -408,14 +399,11 @@ class Tree(KnownOptions):
         prompts = [(s.name, n.prompt) for s in self.kconf.unique_defined_syms for n in s.nodes if n.prompt]
         return frozenset(name for name, prompt in prompts if expert in self._lib.expr_items(prompt[1]))
 
-    def _aliased_choice(self, name: str) -> Any:
-        for member in self.aliases.get(name, {}).values():
-            return self.kconf.syms[member].choice
-        return None
-
 
 def _known_option(symbol: Any, kconf: Any, lib: Any) -> KnownOption:
     ranges = [(low.str_value, high.str_value) for node in symbol.nodes for low, high, _ in node.ranges]
+    # where the last of its ranges has no condition of its own
+    limited = (bool(n.orig_ranges) and n.orig_ranges[-1][2] is kconf.y for n in symbol.nodes if n.prompt)
     return KnownOption(
         kind=lib.TYPE_TO_STR[symbol.orig_type],
         has_prompt=has_prompt(symbol),
@@ -423,13 +411,8 @@ def _known_option(symbol: Any, kconf: Any, lib: Any) -> KnownOption:
         members=read_alias(symbol, lib),
         stands_for=stand_in(symbol, kconf, lib),
         ranges=ranges,
-        is_limited=bool(ranges) and all(_always_in_range(n, kconf) for n in symbol.nodes if n.prompt),
+        is_limited=bool(ranges) and all(limited),
     )
-
-
-def _always_in_range(node: Any, kconf: Any) -> bool:
-    """Whether the last of an entry's ranges has no condition of its own."""
-    return bool(node.orig_ranges) and node.orig_ranges[-1][2] is kconf.y
 
 
 def _check_clashes(kconf: Any, top: str) -> None:

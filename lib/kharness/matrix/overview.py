@@ -215,9 +215,10 @@ def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellSt
 
 def status_lines(overview: Overview, shown: str) -> list[str]:
     """Return the lines of `make status`."""
+    to_choose = f"; {counted(overview.to_choose, 'more trial')} to be chosen" if overview.to_choose else ""
     lines = [
         _headline(overview, shown),
-        _counts(overview.cells) + _to_choose(overview),
+        _counts(overview.cells) + to_choose,
         *_some([_running_line(cell) for cell in overview.having(RUNNING, SILENT)]),
         *_some([_queued_line(cell, overview.holder) for cell in overview.having(QUEUED)]),
         *_some(_bad_lines(overview)),
@@ -270,15 +271,6 @@ def _counts(cells: Sequence[CellState]) -> str:
     return f"{runs}: {', '.join(f'{count} {what}' for what, count in parts)}" if parts else runs
 
 
-def _to_choose(overview: Overview) -> str:
-    count = overview.to_choose
-    return f"; {counted(count, 'more trial')} to be chosen" if count else ""
-
-
-def _bad(overview: Overview) -> list[CellState]:
-    return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED, UNREADABLE)
-
-
 def _running_line(cell: CellState) -> str:
     state = cell.state
     if state is None or not state.step:
@@ -318,7 +310,7 @@ def _bad_lines(overview: Overview) -> list[str]:
     """A line for each that is not complete; those that have failed alike share the first one's."""
     alike: dict[tuple[object, ...], list[CellState]] = {}
     quarantine = overview.found.quarantine
-    for cell in _bad(overview):
+    for cell in overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED, UNREADABLE):
         is_one = cell.status.status == FAILED and cell.name not in quarantine
         alike.setdefault(_failure(cell) if is_one else (cell.name,), []).append(cell)
     return [_bad_line(cells, quarantine) for cells in alike.values()]

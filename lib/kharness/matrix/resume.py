@@ -45,19 +45,15 @@ def continue_found(
     `page` writes that of a single training, and returns its line. MatrixError for one that still runs.
     """
     changed = {name for name, value in settings.items() if found.settings.get(name) != value}
-    if any(map(_is_of_launcher, changed)) and (num := withdraw_waiting(found.launches, settings)):
+    decide = {*LAUNCHERS.symbols.values()} - {"MATRIX_JOBS"}  # how a job is submitted
+    submits = any(name.startswith("LAUNCHER") or name in decide for name in changed)
+    if submits and (num := withdraw_waiting(found.launches, settings)):
         print(f"taken out of the queue: {counted(num, 'run')}, to be started as asked now", flush=True)
     if found.kind == "sweep":
         return _continue_sweep(found, settings, root)
     if found.is_matrix:
         return _continue_matrix(found, settings, root, report)
     return _continue_run(found.launches[0], settings, root, page)
-
-
-def _is_of_launcher(setting: str) -> bool:
-    """Whether it decides how a job is submitted."""
-    of_launchers = setting.startswith("LAUNCHER") or setting in LAUNCHERS.symbols.values()
-    return of_launchers and setting != "MATRIX_JOBS"
 
 
 def _continue_matrix(found: SelectedRuns, settings: Mapping[str, object], root: Path, report: Report) -> int:

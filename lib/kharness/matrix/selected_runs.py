@@ -187,7 +187,9 @@ def locate(directory: Path) -> Place:
     if has_plan(directory):
         return Place(directory, is_matrix=True)
     holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
-    if has_plan(parent) and not (holds_run and _is_no_cell(directory)):
+    if has_plan(parent) and (
+        not holds_run or any(cell["name"] == directory.name for cell in read_matrix_json(parent)["cells"])
+    ):
         return Place(parent, is_matrix=True, cell=directory.name)
     if holds_run:
         return Place(directory, is_matrix=False)
@@ -203,7 +205,3 @@ def locate(directory: Path) -> Place:
             "name one: results/latest, or results/latest/CELL",
         ),
     )
-
-
-def _is_no_cell(directory: Path) -> bool:
-    return all(cell["name"] != directory.name for cell in read_matrix_json(directory.parent)["cells"])

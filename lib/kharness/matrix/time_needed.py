@@ -16,7 +16,7 @@ from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import read_matrix_json
 from kharness.runs.rundir import plan_path
-from kharness.runs.status import COMPLETE, RunStatus, read_status
+from kharness.runs.status import COMPLETE, read_status
 from monitoring.counts import counted
 
 # Parts of a command template that say what is computed.
@@ -87,7 +87,7 @@ def _took(plan: Plan) -> str:
         if any(before.get(name) != plan.template.get(name) for name in COMPUTING):
             continue
         found = [read_status(place / cell["name"]) for cell in content["cells"]]
-        last = [status.attempts[0].seconds for status in found if _is_one_attempt(status)]
+        last = [s.attempts[0].seconds for s in found if s.status == COMPLETE and len(s.attempts) == 1]
         if seconds := [one for one in last if one is not None]:
             low, high = duration(min(seconds)), duration(max(seconds))
             took = low if low == high else f"{low} to {high}"
@@ -100,10 +100,6 @@ def _age(place: Path) -> float:
         return plan_path(place).stat().st_mtime
     except OSError:  # taken away while we looked
         return 0.0
-
-
-def _is_one_attempt(status: RunStatus) -> bool:
-    return status.status == COMPLETE and len(status.attempts) == 1
 
 
 def _shorter(plan: Plan, *, begun: bool) -> str:

@@ -18,6 +18,7 @@ from kharness.config.tree import CONFIG, Tree
 def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
     """Lines about one symbol after `tree.resolve` gave `resolved`: value, origin, type, dependencies."""
     about = option(tree, name)
+    symbol = tree.kconf.syms[about.name]
     if about.name in resolved.values:
         origin = resolved.origins[about.name]
         because = f", {_default_because(tree, about)}" if origin.kind == "default" else ""
@@ -33,14 +34,14 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
     if about.affects:
         yield f"  affects    {about.affects_text}"
     if about.default_text:
-        decides = [] if about.members else tree.defaults_depend_on(about.name)
+        decides = [] if about.members else [c for n in symbol.nodes for _, c in n.orig_defaults]
         yield f"  default    {about.default_text}{_now(tree, decides)}"
     if about.choice:
         chosen = _chosen(tree, about)
         by = origin_text(resolved.origins[chosen]) if chosen in resolved.origins else "out of reach"
         yield f"  choice     {about.choice}: {chosen}=y ({by})"
     if about.depends:
-        yield f"  depends    {about.depends}{_now(tree, tree.depends_on(about.name))}"
+        yield f"  depends    {about.depends}{_now(tree, [symbol.direct_dep])}"
     yield f"  menu       {' > '.join(about.menu) or '(top)'}"
     yield f"  defined    {about.where}"
     yield f"  help       {about.explanation}"
@@ -107,7 +108,7 @@ def _chosen(tree: Tree, about: Option) -> str:
     return str(choice.selection.name) if choice.selection else "nothing"
 
 
-def _now(tree: Tree, names: Iterable[str]) -> str:
-    """` (now OPTIMIZER_SGD=n)` for the symbols that a condition names."""
-    texts = [show(name, tree.current(name)) for name in names]
+def _now(tree: Tree, conditions: Iterable[object]) -> str:
+    """` (now OPTIMIZER_SGD=n)` for the symbols that some conditions name."""
+    texts = [show(name, tree.current(name)) for name in tree.symbols_in(conditions)]
     return f" (now {', '.join(texts)})" if texts else ""

@@ -233,7 +233,8 @@ def random_values(tree: Tree, random: Random, origin: Origin) -> Layer:
         if _is_bool(tree, symbol):
             return random.choice("yn")
         if spec := tree.value_types.get(symbol.name):
-            return _random_text(spec, random)
+            count = (spec.count or random.randint(1, 3)) if spec.is_list else 1
+            return " ".join(_random_number(spec, random) for _ in range(count))
         low, high = tree.active_range(symbol)
         return str(random.randint(int(low), int(high))) if low else None
 
@@ -258,11 +259,6 @@ def _visit(tree: Tree, origin: Origin, pick: Callable[[Any], str | None]) -> Lay
 
 def _is_bool(tree: Tree, symbol: Any) -> bool:
     return tree.type_of(symbol) == "bool"
-
-
-def _random_text(spec: ValueType, random: Random) -> str:
-    count = (spec.count or random.randint(1, 3)) if spec.is_list else 1
-    return " ".join(_random_number(spec, random) for _ in range(count))
 
 
 def _random_number(spec: ValueType, random: Random) -> str:

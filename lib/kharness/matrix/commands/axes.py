@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kharness.config.output import printable
@@ -62,11 +62,15 @@ def grid_of(
     A group of either is a text such as `lr=1e-2 seed=1..5`; an axis that it does not name has all its values.
     MatrixError for too many, and for a group that means nothing.
     """
-    further = [_narrowed(axes, text, "--include") for text in include]
+    further = []
+    for text in include:
+        said = {one.symbol: one.accepted for one in _conditions(axes, text, "--include")}
+        further.append([replace(axis, values=said.get(axis.symbol, axis.values)) for axis in axes])
     rules = [Filter(text, _conditions(axes, text)) for text in exclude]
     whole = list(axes)
-    if further:
-        whole = [_with_values_of(axis, [one[place] for one in further]) for place, axis in enumerate(axes)]
+    for place, axis in enumerate(axes if further else ()):
+        values = [*axis.values, *(value for one in further for value in one[place].values)]
+        whole[place] = replace(axis, values=list(dict.fromkeys(values)), given=list(axis.values))
     named = varying(whole)
     cells, excluded = without(_combinations(axes, named, model), rules, source="--exclude")
     names = {cell.name for cell in cells}
@@ -101,16 +105,6 @@ def _conditions(axes: Sequence[Axis], text: str, option: str = "--exclude") -> l
     if not found:
         raise MatrixError(f"{option} is empty", hint=f"for example {option} 'lr=1e-2 seed=1..5'")
     return [Condition(axis.symbol, axis.values) for axis in found]
-
-
-def _narrowed(axes: Sequence[Axis], text: str, option: str) -> list[Axis]:
-    said = {one.symbol: one.accepted for one in _conditions(axes, text, option)}
-    return [replace(axis, values=said.get(axis.symbol, axis.values)) for axis in axes]
-
-
-def _with_values_of(axis: Axis, others: Iterable[Axis]) -> Axis:
-    values = [*axis.values, *(value for other in others for value in other.values)]
-    return replace(axis, values=list(dict.fromkeys(values)), given=list(axis.values))
 
 
 def _written_out(value: str, text: str) -> list[str]:

@@ -71,7 +71,11 @@ def seeds_planned(
     variants = tuple(dict.fromkeys(_variant(cell, command) for cell in cells))
     earlier = list(_earlier(results))
     notes = _there_already(runs, seeds, earlier)
-    before = [(one.directory.name, one.seeds) for one in earlier if _asks_again(one.seeds, seeds, variants)]
+    before = [
+        (one.directory.name, one.seeds)
+        for one in earlier  # at least one comparison is the same, and of runs that are the same
+        if len({*one.seeds.variants} & {*variants}) > 1 and {*one.seeds.first} & {*seeds}
+    ]
     if not before:
         return SeedsPlanned(seeds, fixed, order=seeds, variants=variants, notes=notes)
     name, first = before[0]
@@ -127,11 +131,6 @@ def _there_already(
         only = f"{typed('continue', where)} trains only what is missing"
         has = f"{where} has these runs already, {complete} of {most} complete: {only}"
     return (f"{has}; here all are trained again",)
-
-
-def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:
-    """Whether at least one comparison is the same, and of runs that are the same."""
-    return len({*found.variants} & {*variants}) > 1 and bool({*found.first} & {*seeds})
 
 
 def _earlier(results: Path) -> Iterator[_Earlier]:

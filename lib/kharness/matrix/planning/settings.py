@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kharness.config.affects import Affects
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import layer, sets_symbol
@@ -30,7 +29,9 @@ def with_command_line(
         )
     asked = layer(tree, asked_of_it)
     for assignment in asked:
-        if not _is_changeable(tree.affects, assignment.symbol):
+        # How cells run and are judged may change from call to call, not what they train or are named.
+        of_matrix = tree.affects.touches(assignment.symbol, "matrix") and assignment.symbol not in NO_AXIS
+        if not (of_matrix and tree.affects.touches(assignment.symbol, "machine", "reporting")):
             raise ConfigError(
                 f"{assignment.origin.where} cannot change a matrix that has begun",
                 hint="its cells keep the configuration that they were planned with; leave it out",
@@ -66,11 +67,3 @@ def _jobs(settings: Mapping[str, object], values: Mapping[str, object]) -> objec
     before = settings.get("MATRIX_JOBS", 1)
     was_default = before == (0 if settings.get("LAUNCHER") == "slurm" else 1)
     return values["MATRIX_JOBS"] if was_default else before
-
-
-def _is_changeable(affects: Affects, symbol: str) -> bool:
-    """Return whether it may differ from call to call: how cells run and are judged, not what they train or
-    are named.
-    """
-    of_matrix = affects.touches(symbol, "matrix") and symbol not in NO_AXIS
-    return of_matrix and affects.touches(symbol, "machine", "reporting")

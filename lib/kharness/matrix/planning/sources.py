@@ -27,12 +27,13 @@ def copy_sources(root: Path, into: Path) -> None:
     target = into / SOURCES
     copied = ["lib", *sorted(path.parent.name for path in root.glob(f"*/{TRAIN}"))]
     _copy(root, copied, target)
+    # What is hidden, or around the matrix itself, is no source.
+    place = into.resolve()
     if own := outside():
-        _copy(
-            own, [entry.name for entry in own.iterdir() if not _is_result(entry, into)], _copy_of(own, target)
-        )
+        names = [e.name for e in own.iterdir() if e.name[0] != "." and not place.is_relative_to(e.resolve())]
+        _copy(own, names, _copy_of(own, target))
     for entry in root.iterdir():
-        holds_it = into.resolve().is_relative_to(entry.resolve())
+        holds_it = place.is_relative_to(entry.resolve())
         if entry.name not in copied and entry.name[0] != "." and not holds_it:
             (target / entry.name).symlink_to(entry.absolute())
 
@@ -51,11 +52,6 @@ def _copy(folder: Path, names: list[str], target: Path) -> None:
 
 def _copy_of(model: Path, sources: Path) -> Path:
     return sources / copied_model(model / TRAIN).parent
-
-
-def _is_result(entry: Path, into: Path) -> bool:
-    """Whether something in a model's folder is no source of it: hidden, or around the matrix itself."""
-    return entry.name[0] == "." or into.resolve().is_relative_to(entry.resolve())
 
 
 def _files(root: Path, folders: list[str]) -> Iterator[str]:
