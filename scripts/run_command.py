@@ -5,7 +5,6 @@ In the place of a train.py: it becomes the bridge around the command, whose plac
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from kharness.config.errors import run_command
 from kharness.config.places import CONFIG_PY, home
 from kharness.config.project_name import run_name
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template, option_texts
-from kharness.runs.command import BRIDGE
+from kharness.runs.command import Command, CommandLaunch
 from monitoring.follower import enabled_followers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,18 +29,18 @@ def main(argv: Sequence[str]) -> None:
     values = read_values(directory / CONFIG_PY)
     places = {RUN_DIR: str(directory), RUN_NAME: directory.name}
     words, _ = Template.configured(values).filled({**option_texts(values), **places})
-    options = [
-        "--name",
-        run_name(values, ROOT, datetime.now(UTC)),
-        "--project",
-        str(values["TRACKER_PROJECT"]),
-    ]
-    options += ["--cwd", str(home(ROOT)), "--config", json.dumps(dict(values))]
-    options += ["--trackers", json.dumps(enabled_followers(values))]
-    options += ["--gpu-monitor"] * bool(values.get("GPU_MONITOR"))
-    options += ["--machine-monitor"] * bool(values.get("MACHINE_MONITOR"))
-    command = [sys.executable, "-m", BRIDGE, str(directory), *options, *others, "--", *words]
-    os.execv(sys.executable, command)
+    monitors = {"gpu-monitor": "GPU_MONITOR", "machine-monitor": "MACHINE_MONITOR"}
+    command = Command(
+        words,
+        str(home(ROOT)),
+        values,
+        project=str(values["TRACKER_PROJECT"]),
+        trackers=enabled_followers(values),
+        monitors=[name for name, symbol in monitors.items() if values.get(symbol)],
+    )
+    name = run_name(values, ROOT, datetime.now(UTC))
+    launch = CommandLaunch(name, directory, ROOT, "", values, others, of=command)
+    os.execv(sys.executable, launch.command)
 
 
 if __name__ == "__main__":

@@ -114,15 +114,12 @@ def _left_out(plan: Plan) -> list[str]:
     lines = []
     if plan.chosen:
         lines.append(f"only what FILTER={plan.chosen} matches")
-    if plan.excluded:
-        lines.append(f"left out by MATRIX_EXCLUDE: {len(plan.excluded)}")
-        lines += [f"  {name}" for name in plan.excluded]
-    if plan.refused:
-        lines.append(f"refused by the option tree and skipped: {len(plan.refused)}")
-        lines += [f"  {one.name}: {one.reason}" for one in plan.refused]
-    if plan.quarantine:
-        lines.append(f"in quarantine: {len(plan.quarantine)}")
-        lines += [f"  {name}: {reason}" for name, reason in plan.quarantine.items()]
+    for title, entries in (
+        ("left out by MATRIX_EXCLUDE", plan.excluded),
+        ("refused by the option tree and skipped", [f"{one.name}: {one.reason}" for one in plan.refused]),
+        ("in quarantine", [f"{name}: {reason}" for name, reason in plan.quarantine.items()]),
+    ):
+        lines += [f"{title}: {len(entries)}", *(f"  {entry}" for entry in entries)] if entries else []
     return lines
 
 

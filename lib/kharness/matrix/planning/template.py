@@ -124,17 +124,12 @@ class Template:
 
     def filled(self, values: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
         """Return the words and the environment with these values."""
-        words = [found for word in self.words if (found := _filled(word, values)) is not None]
-        environment = {name: _filled(text, values) or "" for name, text in self.environment.items()}
-        return words, environment
+        environment = {name: self.filled_in(text, values) for name, text in self.environment.items()}
+        return _filled_words(self.words, values), environment
 
     def with_values(self, values: Mapping[str, str]) -> Template:
         """Return the template of one run: what is its own (RUN_DIR, RUN_NAME, files) stays a placeholder."""
-        own = self._own
-        words, resume = (
-            [found for word in words if (found := _filled(word, values, later=own)) is not None]
-            for words in (self.words, self.resume)
-        )
+        words, resume = (_filled_words(one, values, later=self._own) for one in (self.words, self.resume))
         environment = {name: self.left_open(text, values) for name, text in self.environment.items()}
         return Template(words, environment, resume=resume)
 
@@ -152,7 +147,14 @@ class Template:
 
     def resumed(self, values: Mapping[str, str]) -> list[str]:
         """Return the words of later attempts with these values."""
-        return [found for word in self.resume if (found := _filled(word, values)) is not None]
+        return _filled_words(self.resume, values)
+
+
+def _filled_words(
+    words: Sequence[str], values: Mapping[str, str], *, later: Collection[str] = ()
+) -> list[str]:
+    """Return words with their values, without those whose `{flag?}` is `n`."""
+    return [found for word in words if (found := _filled(word, values, later=later)) is not None]
 
 
 def _filled(text: str, values: Mapping[str, str], *, later: Collection[str] = ()) -> str | None:

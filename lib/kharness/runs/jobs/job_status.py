@@ -85,11 +85,17 @@ def by_job_file(directory: Path, status: RunStatus, asked: Mapping[str, object])
         return RunStatus(RUNNING, [*before, *attempts])
     if last.requeued:
         return RunStatus(QUEUED, [*before, *attempts])
+    return _judged(directory, [*before, *attempts], last.end, asked)
+
+
+def _judged(
+    directory: Path, attempts: Sequence[Attempt], end: Exit, asked: Mapping[str, object]
+) -> RunStatus:
+    """The status of a run whose last attempt ended so, by its journal and its output too."""
     tail = read_end(directory / JOURNAL, since=attempts[-1].journal_offset)
-    output = output_tail(directory, LINES).split("\n")
-    verdict = judge(last.end, tail, asked, output=output)
-    ended = replace(closed(attempts[-1], last.end), cause=verdict.cause, reason=verdict.reason)
-    return RunStatus(verdict.status, [*before, *attempts[:-1], ended])
+    verdict = judge(end, tail, asked, output=output_tail(directory, LINES).split("\n"))
+    ended = replace(closed(attempts[-1], end), cause=verdict.cause, reason=verdict.reason)
+    return RunStatus(verdict.status, [*attempts[:-1], ended])
 
 
 def after_its_job(
@@ -110,11 +116,9 @@ def after_its_job(
             return RunStatus(PENDING)
         never = replace(last, waiting=None, cause=STOPPED, reason="its job never began")
         return RunStatus(INTERRUPTED, [*status.attempts[:-1], never])
-    tail = read_end(directory / JOURNAL, since=last.journal_offset)
     if ended is not None and ended.cause is not None:
-        verdict = judge(ended, tail, asked, output=output_tail(directory, LINES).split("\n"))
-        end = replace(closed(last, ended), cause=verdict.cause, reason=verdict.reason)
-        return RunStatus(verdict.status, [*status.attempts[:-1], end])
+        return _judged(directory, status.attempts, ended, asked)
+    tail = read_end(directory / JOURNAL, since=last.journal_offset)
     verdict = judge_unseen(tail, asked)
     end = replace(last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
     if verdict.status == KILLED and (line := memory_line(output_tail(directory, LINES).split("\n"))):

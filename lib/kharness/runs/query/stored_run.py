@@ -136,14 +136,12 @@ class StoredRun:
         if fact is not None and (value := fact(self)) is not None:
             return value
         kind, _, rest = name.partition(".")
-        if kind == "best" and rest:
-            return _found(self.best, rest)
-        if kind == "last" and rest:
-            return _found(self.last, rest)
-        value = _found(self.config, name)
-        if value is None and name in ALSO:
-            value = _found(self.config, ALSO[name])
-        return _found(self.last, name) if value is None else value
+        if kind in ("best", "last") and rest:
+            return _found(self.best if kind == "best" else self.last, rest)
+        for spelled in (name, ALSO.get(name, name)):
+            if (value := _found(self.config, spelled)) is not None:
+                return value
+        return _found(self.last, name)
 
     def _series(self) -> RunSeries:
         found = RunSeries(self.directory, only=(JOURNAL,))
