@@ -60,14 +60,9 @@ def given_of(
         patterns=options.pattern,
         trackers={name: {} for name in options.tracker},
         hook=options.hook,
-        monitors=[
-            name
-            for name, is_asked in (
-                ("gpu-monitor", options.gpu_monitor),
-                ("machine-monitor", options.machine_monitor or options.gpu_monitor),
-            )
-            if is_asked
-        ],
+        monitors=["gpu-monitor", "machine-monitor"]
+        if options.gpu_monitor
+        else ["machine-monitor"] * options.machine_monitor,
         render=[str(path) for path in options.render],
         settings=settings or {},
     )

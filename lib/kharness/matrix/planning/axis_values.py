@@ -211,14 +211,9 @@ class GivenAxes:
 NO_AXES = GivenAxes()
 
 
-def check_one_by_one(tree: KnownOptions, given: GivenAxes) -> None:
-    """MatrixError for values of given axes, in the names that were typed, not those of the whole."""
-    settle(tree, list(given.axes.values()), source="")
-
-
 def check_given_axes(tree: KnownOptions, variables: Mapping[str, str], root: Path) -> None:
     """MatrixError for axes among make's variables that no cell could have; files are only read."""
-    check_one_by_one(tree, given_axes(tree, variables)[0])
+    settle(tree, list(given_axes(tree, variables)[0].axes.values()), source="")
     if text := variables.get("CONFIG_MATRIX_AXES", "").strip():
         axes = parse_axes(text)
         settle(tree, [axis for axis in axes if not axis.files])

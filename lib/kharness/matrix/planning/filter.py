@@ -78,12 +78,12 @@ def parse_filter(text: str, *, source: str = "FILTER") -> Filter:
     return Filter(" ".join(text.split()), conditions, names)
 
 
-def choose(chosen: Filter, cells: Sequence[Cell], *, source: str = "FILTER") -> list[Cell]:
+def choose(chosen: Filter, cells: Sequence[Cell]) -> list[Cell]:
     """The cells that are meant; MatrixError if it matches none."""
     found = [cell for cell in cells if chosen.matches(cell.name, cell.values)]
     if chosen.text and not found:
         raise MatrixError(
-            f"{source}={chosen.text} matches none of {counted(len(cells), 'cell')}", hint=_hint(cells)
+            f"FILTER={chosen.text} matches none of {counted(len(cells), 'cell')}", hint=_hint(cells)
         )
     return found
 

@@ -22,7 +22,6 @@ from kharness.matrix.planning.axis_values import (
     Fragment,
     GivenAxes,
     SettledAxis,
-    check_one_by_one,
     is_setting,
     settle,
 )
@@ -82,12 +81,13 @@ def draft(
     replaces both these and MATRIX_AXES. MatrixError or ConfigError for whatever cannot be taken.
     """
     settings = read_settings(tree, base, command_line)
-    check_one_by_one(tree, given)
+    settle(tree, list(given.axes.values()), source="")  # what is wrong in the names that were typed
     has_axes = any(one.symbol == "MATRIX_AXES" for one in command_line)
     settings["MATRIX_AXES"] = axes_text or given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
     grid = settle(tree, parse_axes(str(settings["MATRIX_AXES"])))
     found = combinations(grid, varying([axis.axis for axis in grid]))
-    found, excluded = without(found, _rules(str(settings["MATRIX_EXCLUDE"])))
+    rules = split_groups(str(settings["MATRIX_EXCLUDE"]), "MATRIX_EXCLUDE")
+    found, excluded = without(found, [parse_filter(rule, source="MATRIX_EXCLUDE") for rule in rules])
     groups = _included(tree, str(settings["MATRIX_INCLUDE"]))
     found += _further(grid, groups)
     if not found:
@@ -130,10 +130,6 @@ def notes(tree: Tree, cells: Sequence[Cell]) -> list[str]:
         f"{assignment} ({assignment.origin.where}) does not apply to {count} of the runs"
         for assignment, count in set_aside(tree, cells)
     ]
-
-
-def _rules(text: str) -> list[Filter]:
-    return [parse_filter(group, source="MATRIX_EXCLUDE") for group in split_groups(text, "MATRIX_EXCLUDE")]
 
 
 def _included(tree: Tree, text: str) -> list[list[SettledAxis]]:

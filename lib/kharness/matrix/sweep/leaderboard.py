@@ -73,14 +73,6 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
-class Confirmation:
-    """A next step with the best of a sweep."""
-
-    words: str
-    command: str
-
-
-@dataclass(frozen=True)
 class Leaderboard:
     """A sweep in order."""
 
@@ -172,10 +164,13 @@ class Leaderboard:
         )
 
     @property
-    def confirmation(self) -> Confirmation | None:
-        """How the first row is compared with the defaults, else with the second; None without a second."""
+    def confirmation(self) -> tuple[str, str]:
+        """How the first row is compared with the defaults, else with the second, in words and as a command.
+
+        Empty without a second.
+        """
         if len(self.rows) < 2:
-            return None
+            return "", ""
         first, second = (
             {name: value for name, value in row.values.items() if name != REPLICATE} for row in self.rows[:2]
         )
@@ -187,7 +182,7 @@ class Leaderboard:
             f"{' on the test set' if is_tested else ''}, by seeds that the sweep has not used"
         )
         if not self.template:
-            return Confirmation(words, _comparing([other, first], self.common))
+            return words, _comparing([other, first], self.common)
         better = f"{self.objective.metric}={'down' if self.objective.minimize else 'up'}"
         further = {"--better": [better]}
         if not is_tested:
@@ -200,7 +195,7 @@ class Leaderboard:
         ]
         if not both:
             further["--include"] = [" ".join(f"{name.lower()}={first[name]}" for name in differ)]
-        return Confirmation(words, matrix_of_program(self.template, axes, NEW_SEEDS, further))
+        return words, matrix_of_program(self.template, axes, NEW_SEEDS, further)
 
 
 def read_leaderboard(directory: Path) -> Leaderboard:
@@ -304,8 +299,8 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     lines += [f"note: {note}" for note in board.notes]
     lines += [f"note: {board.warning}"] if board.warning else []
-    if board.confirmation:
-        lines += [f"next: {board.confirmation.words}:", f"  {board.confirmation.command}"]
+    words, command = board.confirmation
+    lines += [f"next: {words}:", f"  {command}"] if command else []
     if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
         other = typed_setting("SWEEP_METRIC=", "--metric ")
@@ -317,6 +312,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
 
 
 def as_json(board: Leaderboard) -> str:
+    words, command = board.confirmation
     content = {
         "format": 1,
         "metric": board.objective.metric,
@@ -344,8 +340,8 @@ def as_json(board: Leaderboard) -> str:
         ],
         "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
         "warning": board.warning or None,
-        "confirm_words": board.confirmation.words if board.confirmation else None,
-        "confirm": board.confirmation.command if board.confirmation else None,
+        "confirm_words": words or None,
+        "confirm": command or None,
     }
     return json.dumps(content, indent=2) + "\n"
 
@@ -381,10 +377,10 @@ def as_markdown(board: Leaderboard) -> str:
             lines += ["To compare them:", "", "```", of.command(board.common), "```", ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
-    if board.confirmation:
+    words, command = board.confirmation
+    if command:
         warning = f"**{board.warning[0].upper()}{board.warning[1:]}.**"
-        words = f"{board.confirmation.words[0].upper()}{board.confirmation.words[1:]}:"
-        lines += [f"{warning} {words}", "", "```", board.confirmation.command, "```"]
+        lines += [f"{warning} {words[0].upper()}{words[1:]}:", "", "```", command, "```"]
     if not board.rows:
         lines.append(f"No trial is complete and has {board.objective.metric}.")
     return "\n".join(lines) + "\n"
@@ -498,24 +494,19 @@ def winners_of(
 
     `ranked` has values and mean of each configuration, the best first, `tried` the values of all trials.
     """
-    names = [s for s in symbols if any(_number(one.get(s, "0")) is None for one in tried)]
-    return [
-        Winners(symbol, _winners(symbol, ranked, tried))
-        for symbol in names
-        if len(symbols) > 1 and len({values.get(symbol) for values, _ in ranked} - {None}) > 1
-    ]
-
-
-def _winners(
-    symbol: str, ranked: Sequence[tuple[Mapping[str, str], float]], tried: Sequence[Mapping[str, str]]
-) -> Sequence[Winner]:
-    found: dict[str, Winner] = {}
-    for rank, (values, mean) in enumerate(ranked, 1):
-        value = values.get(symbol)
-        if value is not None and value not in found:
-            alike = [one for one in tried if one.get(symbol) == value]
-            found[value] = Winner(value, rank, values, mean, _ends(values, alike))
-    return [*found.values()]
+    found = []
+    for symbol in symbols if len(symbols) > 1 else ():
+        if all(_number(one.get(symbol, "0")) is not None for one in tried):
+            continue
+        best: dict[str, Winner] = {}
+        for rank, (values, mean) in enumerate(ranked, 1):
+            value = values.get(symbol)
+            if value is not None and value not in best:
+                alike = [one for one in tried if one.get(symbol) == value]
+                best[value] = Winner(value, rank, values, mean, _ends(values, alike))
+        if len(best) > 1:
+            found.append(Winners(symbol, [*best.values()]))
+    return found
 
 
 def _ends(values: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
