@@ -63,7 +63,6 @@ def main(argv: Sequence[str]) -> int:
             settings,
             root=ROOT,
             report=report,
-            num_runs=len(again),
             chosen=found.chosen,
             expected=expected,
         )

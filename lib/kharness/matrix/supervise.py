@@ -71,7 +71,6 @@ def supervise(
     *,
     root: Path,
     report: Report,
-    num_runs: int | None,
     chosen: Filter = EVERY_CELL,
     watcher: Watcher | None = None,
     expected: Mapping[str, float] | None = None,
@@ -79,12 +78,14 @@ def supervise(
 ) -> int:
     """Run all launches of a source and report; returns 0, or 3 if a chosen cell is not complete.
 
-    The caller holds the RunnerLock of the directory. 128 + n when signal n requested the stop. `num_runs` is
-    None where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
+    The caller holds the RunnerLock of the directory. 128 + n when signal n requested the stop. `expected` has
+    the seconds that cells took in earlier matrices, by name.
     """
     clock = SteadyClock()
     import_from(directory)
     with Signals() as signals:
+        waiting = source.waiting()
+        num_runs = None if waiting is None else waiting + len(adopted)
         progress = MatrixProgress(sys.stdout, num_runs, expected=expected)
         resources = _resources(settings, source, progress.say)
         launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
@@ -129,7 +130,6 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
             plan.settings,
             root=root,
             report=report,
-            num_runs=len(plan.launches),
             watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
         )
@@ -138,13 +138,13 @@ def supervise_matrix(plan: Plan, *, root: Path, report: Report) -> int:
 def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) -> int:
     """Run a sweep that has just been planned, as `supervise` does; its trials are drawn from the space."""
     with RunnerLock(plan.directory):
-        results, num_runs = plan.directory.parent, num_trials(plan)
+        results = plan.directory.parent
         if plan.launches:
             likely, expected = plan.launches, expected_seconds(plan.launches, results)
         else:  # what a search will choose is not known yet
             open_space = cache(open_space)
             space = open_space()
-            likely = examples(space, plan.directory, num_runs)
+            likely = examples(space, plan.directory, num_trials(plan))
             expected = expected_seconds(likely, results, space.affects)
         for line in time_lines(plan, likely, plan.settings, expected, jobs=num_jobs(plan.settings)):
             say(line)
@@ -154,7 +154,6 @@ def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) 
             plan.settings,
             root=root,
             report=told_leaderboard,
-            num_runs=num_runs,
             watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
         )
