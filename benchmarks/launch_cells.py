@@ -32,7 +32,7 @@ from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
-from kharness.matrix.running.runner import run_all
+from kharness.matrix.running.runner import Runner
 from kharness.matrix.running.signals import Signals
 from kharness.runs.launch import HUGE_PAGES as HUGE_PAGES
 from kharness.runs.launch import Launch
@@ -55,7 +55,8 @@ def runner(directories: Sequence[Path], *, fork_server: bool) -> None:
         contextlib.closing(open_launcher("local", settings, print)) as launcher,
     ):
         resources = open_resources(settings, print)
-        run_all(Queue(launches), launcher, resources, signals, MatrixProgress(io.StringIO(), len(launches)))
+        progress = MatrixProgress(io.StringIO(), len(launches))
+        Runner(Queue(launches), launcher, resources, signals, progress).run()
 
 
 def command(directory: Path) -> list[str]:

@@ -26,7 +26,7 @@ from kharness.matrix.planning.plan import load, prepare
 from kharness.matrix.running.pending_cells import remaining
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
-from kharness.matrix.running.runner import Limits, run_all
+from kharness.matrix.running.runner import Limits, Runner
 from kharness.matrix.running.signals import Signals
 from kharness.runs.lock import RunnerLock
 
@@ -64,9 +64,9 @@ def main(argv: list[str]) -> int:
                 progress = MatrixProgress(nowhere, cells)
                 resources = open_resources({"MATRIX_JOBS": 2}, progress.say)
                 with RunnerLock(plan.directory):
-                    outcomes = run_all(
+                    outcomes = Runner(
                         Queue(launches), launcher, resources, signals, progress, limits=Limits(retries=1)
-                    )
+                    ).run()
         wall, own = time.perf_counter() - wall, usage() - own
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         inside = spent.ru_utime + spent.ru_stime - children.ru_utime - children.ru_stime

@@ -27,7 +27,7 @@ from kharness.matrix.running.delivery import Say, apart, told_lines
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue, Resources, Source, Watcher, longest_first
-from kharness.matrix.running.runner import Detached, Limits, run_all
+from kharness.matrix.running.runner import Detached, Limits, Runner
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.supervise_single import tell_detached
 from kharness.matrix.sweep.halving import open_watcher
@@ -91,7 +91,7 @@ def supervise(
         launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
         with closing(launcher):
             try:
-                outcomes = run_all(
+                outcomes = Runner(
                     source,
                     launcher,
                     resources,
@@ -100,9 +100,7 @@ def supervise(
                     limits=Limits.read(settings, list(read_plan(directory).quarantine)),
                     watcher=watcher,
                     adopted=adopted,
-                )
-                if (refusal := launcher.refusal()) is not None:
-                    raise refusal
+                ).run()
             except Detached as left:
                 tell_detached(directory, left)
                 return 0

@@ -13,7 +13,7 @@ from kharness.config.make.typed import typed, typed_comparison, typed_make, type
 from kharness.config.output import say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, Guarded, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
-from kharness.matrix.running.runner import Detached, Limits, run_all, run_one
+from kharness.matrix.running.runner import Detached, Limits, Runner, run_one
 from kharness.matrix.running.signals import Signals
 from kharness.runs.command import CommandLaunch
 from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED
@@ -92,7 +92,7 @@ def _outcome_of_single(
         PrintedRun(launch.directory, sys.stdout, signals=signals) as view,
         closing(open_launcher(str(settings["LAUNCHER"]), settings, view.say)) as launcher,
     ):
-        outcomes = run_all(
+        outcomes = Runner(
             Queue([] if adopted else [launch]),
             launcher,
             Elsewhere(),
@@ -100,9 +100,7 @@ def _outcome_of_single(
             PrintedJob(view),
             limits=Limits(detach=bool(settings.get("MATRIX_DETACH", False))),
             adopted=[(launch, adopted)] if adopted else [],
-        )
-        if (refusal := launcher.refusal()) is not None:
-            raise refusal
+        ).run()
     return outcomes[launch.name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from kharness.config.make.typed import typed_setting
@@ -67,32 +68,26 @@ def refuse_too_few_gpus(
             )
 
 
+@dataclass
 class MachineResources:
     """Gives out slots; a slot is given back as the object that it is."""
 
-    def __init__(
-        self,
-        cores: Sequence[Core],
-        gpus: GpuPlaces | None,
-        vendors: Mapping[str, str],
-        *,
-        jobs: int,
-        gpus_per_cell: int = 0,
-        say: Callable[[str], None],
-    ) -> None:
-        """`vendors` has the vendor of each GPU; `jobs` is 0 for as many as fit. With 0 GPUs per cell those
-        that do not say what they train on, programs, get none.
-        """
-        self._cores = list(cores)
-        self._free = list(cores)
-        self._gpus = gpus
-        self._vendors = vendors
-        self._jobs = jobs
-        self._gpus_per_cell = gpus_per_cell
-        self._say = say
-        self._bound: list[tuple[Slot, Sequence[Core]]] = []
-        self._on_gpus: list[Slot] = []
-        self._said: set[str] = set()
+    cores: Sequence[Core]
+    gpus: GpuPlaces | None
+    vendors: Mapping[str, str]
+    """The vendor of each GPU."""
+    _: KW_ONLY
+    jobs: int
+    """0 for as many as fit."""
+    gpus_per_cell: int = 0
+    """0: those that do not say what they train on, programs, get none."""
+    say: Callable[[str], None]
+    _bound: list[tuple[Slot, Sequence[Core]]] = field(default_factory=list)
+    _on_gpus: list[Slot] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._free = list(self.cores)
 
     def has_room(self, running: Sequence[Occupant]) -> bool:
         """Whether there might be room for one more, whatever it needs."""
@@ -105,54 +100,54 @@ class MachineResources:
         """
         if not self.has_room(running):
             return None
-        if wants_gpu(launch.device(self._gpus_per_cell)):
-            if self._gpus is not None:
-                return self._on_gpu(self._gpus, launch, running)
+        if wants_gpu(launch.device(self.gpus_per_cell)):
+            if self.gpus is not None:
+                return self._on_gpu(self.gpus, launch, running)
             # A training of the tree has been asked; the trials of a search are known only now.
-            if self._gpus_per_cell and isinstance(launch, CommandLaunch):
-                raise _no_gpu(self._gpus_per_cell)
+            if self.gpus_per_cell and isinstance(launch, CommandLaunch):
+                raise _no_gpu(self.gpus_per_cell)
         return self._on_cores(launch, running)
 
     def release(self, slot: Slot) -> None:
         """Its cell has ended."""
         # By identity, for the slots of two cells may be equal.
         if any(slot is held for held in self._on_gpus):
-            assert self._gpus is not None
-            self._gpus.release(slot)
+            assert self.gpus is not None
+            self.gpus.release(slot)
             self._on_gpus = [held for held in self._on_gpus if held is not slot]
         for held, cores in self._bound:
             if held is slot:
                 # In the machine's order again, so that the next cell gets cores that are neighbors.
-                self._free = [core for core in self._cores if core in self._free or core in cores]
+                self._free = [core for core in self.cores if core in self._free or core in cores]
         self._bound = [(held, cores) for held, cores in self._bound if held is not slot]
 
     @property
     def _most(self) -> int:
         """Cells at once. Also on a GPU each keeps a core busy."""
-        return self._jobs or max(len(self._cores), len(self._vendors))
+        return self.jobs or max(len(self.cores), len(self.vendors))
 
     def _on_cores(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
-        asked, all_cores = whole(launch.asked, "NUM_THREADS"), len(self._cores)
+        asked, all_cores = whole(launch.asked, "NUM_THREADS"), len(self.cores)
         planned = 0 if asked else launch.threads
         if planned:
             self._say_what_was_planned(planned)
-        if self._jobs > all_cores:
+        if self.jobs > all_cores:
             self._say_once(
-                f"note: JOBS={self._jobs} is more than the {_cores(all_cores)} here: cells share cores, "
+                f"note: JOBS={self.jobs} is more than the {_cores(all_cores)} here: cells share cores, "
                 "and their times mean little"
             )
             return Slot(threads=0 if asked else planned or 1)
-        if self._jobs == 1:
+        if self.jobs == 1:
             return Slot(threads=0 if asked else planned or all_cores, cores=())
-        if planned * self._jobs > all_cores:
+        if planned * self.jobs > all_cores:
             return Slot(threads=planned)  # unbound, for they share cores
-        wanted = min(asked or planned or all_cores // (self._jobs or 1), all_cores)
+        wanted = min(asked or planned or all_cores // (self.jobs or 1), all_cores)
         if asked > all_cores:
             self._say_once(f"note: NUM_THREADS={asked} is more than the {_cores(all_cores)} here")
         if wanted > len(self._free):
-            if len(running) < self._jobs:
+            if len(running) < self.jobs:
                 self._say_once(
-                    f"note: JOBS={self._jobs}, but {len(running)} at once fill the {_cores(all_cores)} here "
+                    f"note: JOBS={self.jobs}, but {len(running)} at once fill the {_cores(all_cores)} here "
                     f"(NUM_THREADS={wanted})"
                 )
             return None
@@ -167,16 +162,16 @@ class MachineResources:
         words = gpus.acquire(launch, running)
         if words is None:
             return None
-        share = max(1, len(self._cores) // max(self._jobs, len(self._vendors)))
+        share = max(1, len(self.cores) // max(self.jobs, len(self.vendors)))
         threads = 0 if whole(launch.asked, "NUM_THREADS") else launch.threads or share
-        slot = Slot(threads=threads, gpus=words, gpu_vendor=self._vendors[words[0]])
+        slot = Slot(threads=threads, gpus=words, gpu_vendor=self.vendors[words[0]])
         gpus.given(slot)
         self._on_gpus.append(slot)
         return slot
 
     def _say_what_was_planned(self, threads: int) -> None:
         """Where JOBS or the machine would now give another number, which would change the bits of results."""
-        jobs, cores = self._jobs, len(self._cores)
+        jobs, cores = self.jobs, len(self.cores)
         if threads == max(1, cores // (jobs or 1)):
             return
         count = counted(threads, "CPU thread")
@@ -188,7 +183,7 @@ class MachineResources:
     def _say_once(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
-            self._say(line)
+            self.say(line)
 
 
 def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:

@@ -71,28 +71,6 @@ class Limits:
         )
 
 
-def run_all(
-    source: Source,
-    launcher: Guarded,
-    resources: Resources,
-    signals: Signals,
-    progress: RunnerView,
-    *,
-    limits: Limits = Limits(),
-    watcher: Watcher | None = None,
-    adopted: Sequence[tuple[Launch, RunStatus]] = (),
-) -> dict[str, Outcome]:
-    """Run what the source hands out, as many at once as there is room for; a failure takes no other along.
-
-    The first request to stop is passed on to the running ones and nothing more is started; the second
-    kills them. `adopted` have jobs that an earlier runner has given to a scheduler. Returns the last outcome
-    of each that was started, by name; Detached where the runner is to leave, or has lost its terminal.
-    """
-    matrix = _Matrix(source, launcher, resources, signals, progress, limits, watcher)
-    matrix.adopt(adopted)
-    return matrix.run()
-
-
 class Detached(Exception):
     """The runner has left, and a scheduler has all that is not complete."""
 
@@ -102,16 +80,18 @@ class Detached(Exception):
 
 
 @dataclass
-class _Matrix:
-    """The state of `run_all`."""
+class Runner:
+    """Runs what a source hands out, as many at once as there is room for; a failure takes no other along."""
 
     source: Source
     launcher: Guarded
     resources: Resources
     signals: Signals
     progress: RunnerView
-    limits: Limits
-    watcher: Watcher | None
+    limits: Limits = Limits()
+    watcher: Watcher | None = None
+    adopted: Sequence[tuple[Launch, RunStatus]] = ()
+    """Those whose jobs an earlier runner has given to a scheduler."""
     machine: MachineWork = field(default_factory=lambda: MachineWork(os.getpid()))
     running: list[ActiveRun] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -132,15 +112,18 @@ class _Matrix:
         self._schedules = self.launcher.schedules
         self._pace, self._free = PollPace(), FreeAttempts()
         self._first_failures = FirstFailures(self.limits.alike)
-
-    def adopt(self, adopted: Sequence[tuple[Launch, RunStatus]]) -> None:
-        """Take over jobs of an earlier runner."""
-        for launch, status in adopted:
+        for launch, status in self.adopted:
             run = ActiveRun(launch, self.launcher, Slot(threads=launch.threads), adopted=status)
             self.running.append(run)
             self._tried[launch.name] = 1
 
     def run(self) -> dict[str, Outcome]:
+        """Return the last outcome of each that was started, by name, when nothing runs any more.
+
+        The first request to stop is passed on to the running ones and nothing more is started; the second
+        kills them. Detached where the runner is to leave, or has lost its terminal; MatrixError where no job
+        can run, as the first ones showed.
+        """
         stopper = Stopper(self.signals, self.progress.say)
         while True:
             waits = self._start()
@@ -162,6 +145,8 @@ class _Matrix:
         for launch in (*self._retries, *self._alone):
             self.source.ended(launch, self.outcomes[launch.name])
         self.progress.close()
+        if (refusal := self.launcher.refusal()) is not None:
+            raise refusal
         return self.outcomes
 
     def _poll(self) -> None:
