@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 from kharness.config.writing import guarded
@@ -135,8 +135,8 @@ class Guarded:
 
     def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
         self.name = launcher.name
-        self._launcher, self._say = launcher, say
-        self._said: set[str] = set()
+        self._launcher = launcher
+        self._warn = cache(lambda line: say(f"warning: {line}"))  # each once
         self._failing: dict[str, float] = {}  # job -> since when nothing is known of it
 
     def is_ready(self, launch: Launch) -> bool:
@@ -241,8 +241,3 @@ class Guarded:
 
     def _error(self, what: str, error: Exception) -> MatrixError:
         return MatrixError(f"launcher {self.name} {what}: {type(error).__name__}: {error}")
-
-    def _warn(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self._say(f"warning: {line}")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kharness.matrix.launchers._slurm_arrays import (
     Array,
@@ -76,8 +77,7 @@ class KnownJobs:
         self._by_task: dict[TaskKey, list[KnownJob]] = {}
         self._bad_starts: dict[str, set[TaskKey]] = {}
         """Node -> tasks that failed to start there."""
-        self._say = say
-        self._said: set[str] = set()
+        self.say_once = cache(say)
 
     def add(self, job: KnownJob) -> None:
         self.by_id[job.id] = job
@@ -116,11 +116,6 @@ class KnownJobs:
     @property
     def bad_nodes(self) -> list[str]:
         return sorted(node for node, tasks in self._bad_starts.items() if len(tasks) >= BAD_STARTS)
-
-    def say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self._say(line)
 
 
 # Files of so many running jobs are looked at, so often.

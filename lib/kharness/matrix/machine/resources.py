@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from pathlib import Path
 
 from kharness.config.make.typed import typed_setting
@@ -84,10 +85,10 @@ class MachineResources:
     say: Callable[[str], None]
     _bound: list[tuple[Slot, Sequence[Core]]] = field(default_factory=list)
     _on_gpus: list[Slot] = field(default_factory=list)
-    _said: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._free = list(self.cores)
+        self._say_once = cache(self.say)
 
     def has_room(self, running: Sequence[Occupant]) -> bool:
         """Whether there might be room for one more, whatever it needs."""
@@ -179,11 +180,6 @@ class MachineResources:
         if threads * max(1, jobs) > cores:
             line += f", and share the {_cores(cores)} here: their times mean little"
         self._say_once(line)
-
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self.say(line)
 
 
 def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:
