@@ -259,7 +259,7 @@ def resume(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.matrix.planning.plan import quarantine_entries
     from kharness.matrix.resume import continue_found
     from kharness.matrix.selected_runs import find, locate
-    from kharness.matrix.sweep.known_failures import replace_quarantine
+    from kharness.matrix.sweep.sweep import replace_quarantine
     from kharness.report.report import told_report
     from kharness.runs.files import LATEST
     from kharness.runs.latest import shown

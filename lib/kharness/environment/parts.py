@@ -1,6 +1,7 @@
 """Bring an environment to what parts of requirements/ pin: by set-up, and what a make call needs besides.
 
-What it brings is said before it begins.
+What it brings is said before it begins. An environment whose folder was renamed, moved or copied is told
+where it is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from kharness.environment.locks import (
     site_packages,
     sizes,
 )
-from kharness.environment.moved import move_scripts, moved_from
 from kharness.environment.torch_build import TorchChoice
 
 # The part that has torch, and the project itself.
@@ -42,6 +42,13 @@ FIRST_IMPORT = "from kharness.training.forkserver.server import preload; preload
 
 # Those that set-up and `make check` install.
 NOT_OPTIONAL = frozenset({"cuda", "torch", "test", "config", "dashboard", RUN})
+
+
+# What `python -m venv` notes of the call that `Installer.make_environment` makes.
+MADE = re.compile(r"^command = .* -m venv --without-pip (.+)$", re.MULTILINE)
+
+# Bytes of a script's first line that Linux reads; one with a space in the path names no program.
+LONGEST = 127
 
 
 def bring_for(configurations: Iterable[Mapping[str, object]]) -> None:
@@ -188,3 +195,32 @@ def works(venv: Path) -> bool:
     if not python.exists():
         return False
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def moved_from(venv: Path) -> Path | None:
+    """Where it was made, unless that is where it is, or nobody noted it."""
+    try:
+        made = MADE.search((venv / "pyvenv.cfg").read_text())
+    except OSError:
+        return None
+    return Path(made[1]) if made and Path(made[1]) != Path(os.path.abspath(venv)) else None
+
+
+def move_scripts(venv: Path, old: Path) -> None:
+    """Have the scripts in bin/ run by the Python that is beside them."""
+    python = re.escape(f"{old}/bin/").encode() + rb"""([^/'" \n]+)"""
+    first = re.compile(b"#!%b\n|#!/bin/sh\n'''exec' ['\"]?%b['\"]? .*\n' '''\n" % (python, python))
+    for script in (venv / "bin").iterdir():
+        if script.is_symlink() or not script.is_file():
+            continue
+        content = script.read_bytes()
+        if found := first.match(content):
+            name = (found[1] or found[2]).decode()
+            script.write_bytes(_first(Path(os.path.abspath(venv), "bin", name)) + content[found.end() :])
+
+
+def _first(python: Path) -> bytes:
+    line = f"#!{python}\n".encode()
+    if b" " in line or len(line) > LONGEST:
+        line = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n".encode()
+    return line

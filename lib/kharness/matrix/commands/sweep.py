@@ -19,9 +19,9 @@ from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.planning.plan import quarantine_entries
 from kharness.matrix.planning.quarantine import idle, quarantined
-from kharness.matrix.sweep.known_failures import names_of
 from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between, whole_grid
 from kharness.matrix.sweep.search import draw, load_optuna, refuse_seed
+from kharness.matrix.sweep.sweep import names_of
 from kharness.matrix.sweep.validation import read_objective
 from kharness.runs.command import CommandLaunch, command_launch
 from kharness.runs.errors import MatrixError

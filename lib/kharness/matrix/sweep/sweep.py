@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
 from kharness.config.errors import ConfigError
+from kharness.config.output import say
 from kharness.config.places import home
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
@@ -31,7 +32,14 @@ from kharness.matrix.planning.cells import (
     varying,
 )
 from kharness.matrix.planning.filter import Filter
-from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused, note_exhausted
+from kharness.matrix.planning.matrix_json import (
+    Plan,
+    add_cell,
+    add_refused,
+    note_exhausted,
+    read_plan,
+    write_quarantine,
+)
 from kharness.matrix.planning.plan import (
     PREFIX,
     Check,
@@ -44,7 +52,7 @@ from kharness.matrix.planning.plan import (
     write_cell,
     write_new,
 )
-from kharness.matrix.planning.quarantine import idle, quarantined
+from kharness.matrix.planning.quarantine import Entry, idle, quarantined
 from kharness.matrix.running.alike import FIRST
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.protocols import Queue, Source
@@ -90,6 +98,25 @@ def num_trials(plan: Plan) -> int:
     if plan.settings.get("SWEEP_METHOD") == "tpe":
         return whole(plan.settings, "SWEEP_TRIALS")
     return len(plan.cells)
+
+
+def names_of(plan: Plan) -> list[str]:
+    """Return the names of all runs of a plan, also of trials that a search has yet to choose."""
+    known = [cell.name for cell in plan.cells]
+    if plan.kind != "sweep":
+        return known
+    return [*known, *(trial_name(number) for number in range(len(known) + 1, num_trials(plan) + 1))]
+
+
+def replace_quarantine(directory: Path, file: str, entries: Sequence[Entry]) -> None:
+    """Put the `entries` of a file in place of the quarantine of a plan, and say which mean none of its runs.
+
+    The caller holds the lock of the directory.
+    """
+    names = names_of(read_plan(directory))
+    write_quarantine(directory, file, quarantined(entries, names))
+    for line in idle(entries, names):
+        say(f"note: {line}")
 
 
 def opening(plan: Plan) -> list[str]:
