@@ -21,6 +21,7 @@ from kharness.runs.exit_codes import IN_WORDS, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Job, Launch
 from kharness.runs.lock import LockHolder, holder
+from kharness.runs.matrix_plan import has_other_sources
 from kharness.runs.standing import closed, standing
 from kharness.runs.status import (
     COMPLETE,
@@ -368,7 +369,7 @@ def _start_of_last(cell: CellState) -> Mapping[str, object]:
 
 def _sources_lines(overview: Overview) -> list[str]:
     begun = [cell for cell in overview.cells if cell.status.attempts]
-    other = [cell for cell in begun if overview.found.has_other_sources(cell.member)]
+    other = [cell for cell in begun if has_other_sources(cell.directory, overview.found.code)]
     return [f"  {cell.name}: began with other sources than the matrix was planned with" for cell in other]
 
 

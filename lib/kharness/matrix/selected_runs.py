@@ -21,7 +21,6 @@ from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import (
-    has_other_sources,
     known_failures,
     read_matrix_json,
     sources_of,
@@ -63,10 +62,6 @@ class SelectedRuns:
     """Trials that a search has still to choose."""
     is_startable: bool = True
     """Whether it can be started from here; a run that a program of its own opened cannot."""
-
-    def has_other_sources(self, member: Member) -> bool:
-        """Whether a run began with other sources than its matrix was planned with."""
-        return has_other_sources(member.launch.directory, self.code)
 
     @property
     def meant(self) -> list[Member]:

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,9 @@ class _Session:
     def load_config(self, filename: str | None = None) -> str:
         """At the start the base, later the file that the user names; menuconfig shows an OSError."""
         if filename is not None and Path(filename) != self._path:
-            try:
+            with _shown_by_menu(filename):
                 self._base = self._tree.read(Path(filename), "fragment")
                 self._tree.resolve(self._base)
-            except ConfigError as error:
-                raise _shown_by_menu(filename, error) from error
             self._outdated = True
             return f"Loaded {filename}"
         if isinstance(self._base, ConfigError):
@@ -161,23 +160,19 @@ class _Session:
         """Write all files of the configuration, or one `.config` where the user names another path."""
         resolved = self._resolved(filename)
         path = Path(filename).absolute()
-        try:
+        with _shown_by_menu(filename):
             if path == self._path:
                 write_config(resolved, path.parent, root=self._tree.root)
                 self._saved = _saved_symbols(path.parent)
             else:
                 write_file(path, resolved.text.encode())
-        except ConfigError as error:
-            raise _shown_by_menu(filename, error) from error
         return f"Configuration saved to {self._tree.shown(path)}"
 
     def write_min_config(self, filename: str) -> str:
         """Write only what differs from the defaults."""
         resolved = self._resolved(filename)
-        try:
+        with _shown_by_menu(filename):
             write_file(Path(filename).absolute(), resolved.minimal.encode())
-        except ConfigError as error:
-            raise _shown_by_menu(filename, error) from error
         return f"Minimal configuration saved to {filename}"
 
     def _resolved(self, filename: str) -> Resolved:
@@ -187,14 +182,13 @@ class _Session:
         before = {(a.symbol, a.value): a for a in known}
         asked = [before.get((s, v), Assignment(s, v, ORIGIN)) for s, v in self._tree.set_by_user()]
         try:
-            resolved = self._tree.resolve(asked)
-            if mended:
-                # Every line of the file was set; what is as by default is not kept as requested.
-                needed = resolved.beyond_defaults()
-                asked = [a for a in asked if a.symbol in needed or (a.symbol, a.value) in before]
+            with _shown_by_menu(filename):
                 resolved = self._tree.resolve(asked)
-        except ConfigError as error:
-            raise _shown_by_menu(filename, error) from error
+                if mended:
+                    # Every line of the file was set; what is as by default is not kept as requested.
+                    needed = resolved.beyond_defaults()
+                    asked = [a for a in asked if a.symbol in needed or (a.symbol, a.value) in before]
+                    resolved = self._tree.resolve(asked)
         finally:
             # resolve() leaves its own state; after a refusal the user's must still be there to fix.
             self._tree.restore(asked)
@@ -210,8 +204,13 @@ def _saved_symbols(directory: Path) -> set[str]:
         return set()
 
 
-def _shown_by_menu(filename: str, error: ConfigError) -> OSError:
-    return OSError(errno.EINVAL, f"{error}\n{error.hint}", filename)
+@contextmanager
+def _shown_by_menu(filename: str) -> Iterator[None]:
+    """What is refused within it is an OSError, which menuconfig shows."""
+    try:
+        yield
+    except ConfigError as error:
+        raise OSError(errno.EINVAL, f"{error}\n{error.hint}", filename) from error
 
 
 def _check_terminal() -> None:
