@@ -122,7 +122,7 @@ FLOORS: dict[str, list[str]] = {
         "options",
         "make",
     ],
-    "kharness.environment": ["locks moved", "installer", "torch_build", "parts"],
+    "kharness.environment": ["locks", "installer", "torch_build", "parts"],
     "kharness.runs": [
         "bar_line budget errors exit_codes files",
         "bundle",

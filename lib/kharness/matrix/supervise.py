@@ -18,7 +18,7 @@ from kharness.config.make.typed import typed
 from kharness.config.output import say
 from kharness.config.values import whole
 from kharness.matrix.launchers import open_launcher, schedules
-from kharness.matrix.machine.resources import Elsewhere, open_resources
+from kharness.matrix.machine.resources import Elsewhere, MachineResources, open_resources
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unrunnable
@@ -26,7 +26,7 @@ from kharness.matrix.planning.sources import import_from
 from kharness.matrix.running.delivery import Say, apart, told_lines
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.progress import MatrixProgress
-from kharness.matrix.running.protocols import Queue, Resources, Source, Watcher, longest_first
+from kharness.matrix.running.protocols import Queue, Source, Watcher, longest_first
 from kharness.matrix.running.runner import Detached, Limits, Runner
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.supervise_single import tell_detached
@@ -157,7 +157,7 @@ def supervise_sweep(plan: Plan, open_space: Callable[[], Space], *, root: Path) 
         )
 
 
-def _resources(settings: Mapping[str, object], source: Source, say: Say) -> Resources:
+def _resources(settings: Mapping[str, object], source: Source, say: Say) -> MachineResources | Elsewhere:
     if not schedules(settings):
         return open_resources(settings, say)
     # A search chooses its next trial by those that have ended: given all at once it would choose blindly.

@@ -206,7 +206,7 @@ def _saved_symbols(directory: Path) -> set[str]:
 
 @contextmanager
 def _shown_by_menu(filename: str) -> Iterator[None]:
-    """What is refused within it is an OSError, which menuconfig shows."""
+    """Make an OSError, which menuconfig shows, of what is refused within it."""
     try:
         yield
     except ConfigError as error:

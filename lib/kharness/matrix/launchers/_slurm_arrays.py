@@ -11,18 +11,14 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kharness.runs.files import JOB_JSONL, OUTPUT_LOG, SLURM
 from kharness.runs.jobs.slurm_task import KILL, LEAVE, STOP_FILE, VOID
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.rundir import has_plan
 from monitoring.journal.atomic_file import write_atomically
-
-if TYPE_CHECKING:
-    from kharness.matrix.launchers.slurm import Options
 
 SCRIPT = '#!/bin/sh\nexec "$@"\n'
 PROGRAM = "kharness.runs.jobs.slurm_task"
@@ -38,10 +34,58 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 @dataclass(frozen=True)
+class SlurmOptions:
+    """How jobs are submitted: the launcher's options."""
+
+    partition: str
+    account: str
+    qos: str
+    time_limit: str
+    """In Slurm's form, `30`, `2:00:00` or `1-12`; empty for the partition's own."""
+    memory_mb: int
+    """0 for the partition's own."""
+    cpus: int
+    """0 for as many as a cell has threads, and with `gpus` for each cell that these are for."""
+    gpus: int
+    """For a job of several cells; 0 for one of a single cell."""
+    signal_seconds: int
+    """How long before its time limit a training is told to save."""
+    sbatch: str
+    """Further flags, each `--name=value`."""
+    jobs: int
+    """MATRIX_JOBS: at once, over all arrays; 0 for as many as Slurm allows."""
+    gpus_per_cell: int
+    """MATRIX_GPUS_PER_CELL, for cells that train on GPUs; 0 for programs for which none were asked."""
+    cells_per_job: int
+    """MATRIX_CELLS_PER_JOB: of one task; 0 for as many as take a while, where their durations are known."""
+    timeout: int
+    """MATRIX_TIMEOUT: seconds of one attempt; 0 for no limit."""
+    fork_server: bool
+    """LAUNCHER_LOCAL_FORK_SERVER: whether the cells of one task are forked."""
+    gpu_percent: int
+    """MAX_GPU_MEMORY_PERCENT, where cells of one task share a GPU."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether a task may have several cells."""
+        return self.cells_per_job != 1
+
+    @property
+    def per_cell(self) -> int:
+        """GPUs of a cell that trains on some."""
+        return max(1, self.gpus_per_cell)
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The options that a job is submitted with, without how many there are and how cells start."""
+        return {name: value for name, value in asdict(self).items() if name not in ("jobs", "fork_server")}
+
+
+@dataclass(frozen=True)
 class TaskRequest:
     """The resources of one task; its options say how sbatch is to treat it, and how it runs its cells."""
 
-    options: Options
+    options: SlurmOptions
     cpus: int
     gpus: int = 0
     at_once: int = 1

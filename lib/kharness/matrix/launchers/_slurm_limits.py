@@ -10,15 +10,11 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kharness.config.make.typed import typed_setting
-from kharness.matrix.launchers._slurm_arrays import TaskRequest
+from kharness.matrix.launchers._slurm_arrays import SlurmOptions, TaskRequest
 from kharness.matrix.launchers._slurm_calls import SlurmRefused, answer, means_full
 from kharness.runs.errors import MatrixError
-
-if TYPE_CHECKING:
-    from kharness.matrix.launchers.slurm import Options
 
 OURSELVES = "LAUNCHER=slurm", "--launcher slurm"
 
@@ -122,7 +118,7 @@ def asked_by(symbol: str) -> str:
     return typed_setting(symbol, f"--launcher-option {symbol.removeprefix('LAUNCHER_SLURM_').lower()}")
 
 
-def check_words(options: Options) -> None:
+def check_words(options: SlurmOptions) -> None:
     """Raise MatrixError for options that sbatch does not accept."""
     for name in ("partition", "account", "qos"):
         value: str = getattr(options, name)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from kharness.config.make.typed import typed_setting
 from kharness.matrix.launchers._slurm_arrays import (
     SCRIPT,
     Array,
+    SlurmOptions,
     TaskRequest,
     asked_of,
     folder_of,
@@ -63,51 +64,8 @@ TO_STOP = (f"--signal={STOP.name}", "--batch")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(SlurmOptions):
     """How jobs are submitted."""
-
-    partition: str
-    account: str
-    qos: str
-    time_limit: str
-    """In Slurm's form, `30`, `2:00:00` or `1-12`; empty for the partition's own."""
-    memory_mb: int
-    """0 for the partition's own."""
-    cpus: int
-    """0 for as many as a cell has threads, and with `gpus` for each cell that these are for."""
-    gpus: int
-    """For a job of several cells; 0 for one of a single cell."""
-    signal_seconds: int
-    """How long before its time limit a training is told to save."""
-    sbatch: str
-    """Further flags, each `--name=value`."""
-    jobs: int
-    """MATRIX_JOBS: at once, over all arrays; 0 for as many as Slurm allows."""
-    gpus_per_cell: int
-    """MATRIX_GPUS_PER_CELL, for cells that train on GPUs; 0 for programs for which none were asked."""
-    cells_per_job: int
-    """MATRIX_CELLS_PER_JOB: of one task; 0 for as many as take a while, where their durations are known."""
-    timeout: int
-    """MATRIX_TIMEOUT: seconds of one attempt; 0 for no limit."""
-    fork_server: bool
-    """LAUNCHER_LOCAL_FORK_SERVER: whether the cells of one task are forked."""
-    gpu_percent: int
-    """MAX_GPU_MEMORY_PERCENT, where cells of one task share a GPU."""
-
-    @property
-    def packed(self) -> bool:
-        """Whether a task may have several cells."""
-        return self.cells_per_job != 1
-
-    @property
-    def per_cell(self) -> int:
-        """GPUs of a cell that trains on some."""
-        return max(1, self.gpus_per_cell)
-
-    @property
-    def asked(self) -> dict[str, object]:
-        """The options that a job is submitted with, without how many there are and how cells start."""
-        return {name: value for name, value in asdict(self).items() if name not in ("jobs", "fork_server")}
 
     def request(self, launch: Launch, limits: ClusterLimits) -> TaskRequest:
         """Return the resources of a cell's task; DEVICE=auto requests GPUs if the partition has some."""

@@ -89,7 +89,7 @@ def torch_uses_gpus() -> bool:
 
 
 def _parts(sample: GpuSample) -> list[tuple[Gpu, Memory | None]]:
-    """What cells can be given of a GPU, with its memory: its MIG devices, or all of it."""
+    """Return what of a GPU cells can be given, with its memory: its MIG devices, or all of it."""
     name = f"GPU {sample.index}" + (f" ({sample.name})" if sample.name else "")
     if sample.mig is not None:
         return [

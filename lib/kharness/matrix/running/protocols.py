@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kharness.matrix.running.execute import ActiveRun, Outcome
-from kharness.runs.launch import Launch, Slot
+from kharness.runs.launch import Launch
 
 # Seconds between two drawings of a view.
 DRAW_EVERY = 0.25
@@ -46,19 +46,6 @@ class Queue:
 
     def ended(self, launch: Launch, outcome: Outcome) -> None:
         pass
-
-
-class Resources(Protocol):
-    """The machine, shared out."""
-
-    def has_room(self, running: Sequence[ActiveRun]) -> bool:
-        """Whether there might be room for one more; called before the next one is chosen."""
-
-    def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
-        """Room for one more; None if it does not fit next to the running ones now."""
-
-    def release(self, slot: Slot) -> None:
-        """Its run has ended."""
 
 
 class RunnerView(Protocol):

@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kharness.config.values import whole
 from kharness.matrix.launchers import Guarded
 from kharness.matrix.running.alike import FirstFailures
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.running.printed_run import PrintedRun
-from kharness.matrix.running.protocols import DRAW_EVERY, Resources, RunnerView, Source, Watcher
+from kharness.matrix.running.protocols import DRAW_EVERY, RunnerView, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.runs.causes import FREE, RETRYABLE, Stop
 from kharness.runs.command import CommandLaunch
@@ -25,6 +25,9 @@ from kharness.runs.jobs.job_file import attempts_without_step
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.status import COMPLETE, RunStatus
 from monitoring.host.other_work import MachineWork
+
+if TYPE_CHECKING:  # for which a single run does not wait
+    from kharness.matrix.machine.resources import Elsewhere, MachineResources
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
 STOP_GRACE = 30.0
@@ -85,7 +88,7 @@ class Runner:
 
     source: Source
     launcher: Guarded
-    resources: Resources
+    resources: MachineResources | Elsewhere
     signals: Signals
     progress: RunnerView
     limits: Limits = Limits()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, partial
@@ -90,7 +89,8 @@ class RunSelection(Sequence[StoredRun]):
         if package and package not in FRAMES:
             raise MatrixError(f"there is no frame of {package}", hint=" or ".join(FRAMES))
         for name in (package,) if package else FRAMES:
-            if (make := _maker_of(name)) is not None:
+            make = _pandas() if name == "pandas" else _polars()
+            if make is not None:
                 return make(self.rows(best=best))
         if package:
             raise MatrixError(f"{package} is not installed", hint=f"pip install {package}")
@@ -117,14 +117,22 @@ def select(folder: Path | str = "results", *, where: str = "") -> RunSelection:
     return RunSelection(chosen, len(found), condition.why_none(partial(_values, found)))
 
 
-def _maker_of(package: str) -> Callable[[list[dict[str, Any]]], Any] | None:
-    """Return what makes a frame of rows; None where the package is not installed."""
+def _pandas() -> Callable[[list[dict[str, Any]]], Any] | None:
+    """Return what makes a frame of rows; None where pandas is not installed."""
     try:
-        frame: Callable[..., Any] = importlib.import_module(package).DataFrame
+        import pandas
     except ModuleNotFoundError:
         return None
-    # polars would take the types of a column from its first rows
-    return partial(frame, infer_schema_length=None) if package == "polars" else frame
+    return pandas.DataFrame  # type: ignore[no-any-return]
+
+
+def _polars() -> Callable[[list[dict[str, Any]]], Any] | None:
+    """Return the same of polars, which would take the types of a column from its first rows."""
+    try:
+        import polars
+    except ModuleNotFoundError:
+        return None
+    return lambda rows: polars.DataFrame(rows, infer_schema_length=None)
 
 
 def _values(runs: Sequence[StoredRun], field: str) -> Collection[object]:
