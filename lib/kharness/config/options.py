@@ -71,12 +71,12 @@ class Options:
 
     def with_chosen(self, name: str, value: str, reason: str) -> Options:
         """Return options with a choice, recorded in `.config` as if it had been set by hand."""
-        switch = {} if name in self._loaded_tree().aliases else {CHOSEN_FOR[name]: "n"}
+        switch = {} if name in self._tree.aliases else {CHOSEN_FOR[name]: "n"}
         return self.with_values({**switch, name: value}, reason)
 
     def with_values(self, values: Mapping[str, str], reason: str = "a trial") -> Options:
         """These options with other values on top."""
-        tree, origin = self._loaded_tree(), Origin(AUTO, reason)
+        tree, origin = self._tree, Origin(AUTO, reason)
         layers = [tree.assignments(name, value, origin) for name, value in values.items()]
         return Options(tree.resolve(self._asked(), list(chain(*layers))), tree=tree)
 
@@ -87,16 +87,13 @@ class Options:
     def _asked(self) -> Layer:
         return self.resolved.asked
 
-    def _loaded_tree(self) -> Tree:
-        return self._tree
-
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(f"Options has no attribute {name}; options are named like their symbols")
         if name in self.values:
             return self.values[name]
         # A run directory of an earlier version lacks options that were added since: the tree knows them.
-        if name in self.affects.words or name in self._loaded_tree().kconf.syms:
+        if name in self.affects.words or name in self._tree.kconf.syms:
             return None
         raise AttributeError(f"{name} is not an option: no Kconfig file has it")
 
@@ -119,14 +116,11 @@ class ConfiguredOptions(Options):
         return _chosen(read_record(self._directory).asked, self.values)
 
     def _asked(self) -> Layer:
-        return self._loaded_tree().base(self._directory)
+        return self._tree.base(self._directory)
 
     @cached_property
-    def _loaded(self) -> Tree:
+    def _tree(self) -> Tree:  # type: ignore[override]
         return Tree.load(self._root)
-
-    def _loaded_tree(self) -> Tree:
-        return self._loaded
 
 
 def chosen_in(directory: Path) -> dict[str, tuple[str, str]]:
@@ -226,7 +220,7 @@ def _read(
     """Parse like `parse`, and return the source in words as well. The tree is loaded only if flags need
     checking.
     """
-    arguments, flags = _run_flags(prog).parse_known_args(argv)
+    arguments, flags = _Parser(prog, add_help=False).parse_known_args(argv)
     directory = arguments.run_dir
     # The tree takes much longer to load than a config.py to read, so it is loaded only if flags or edits need
     # it.
@@ -283,7 +277,20 @@ def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assign
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong flag like any other wrong value."""
+    """Takes the flags that are no option's, and reports a wrong one like any other wrong value."""
+
+    def __init__(self, prog: str, **given: Any) -> None:
+        super().__init__(prog=prog, allow_abbrev=False, argument_default=argparse.SUPPRESS, **given)
+        self.set_defaults(assignments=[], run_dir=None, from_scratch=False)
+        self.add_argument(
+            "--run-dir",
+            type=partial(asked_folder, "--run-dir"),
+            metavar="DIR",
+            help="resume this run, or begin it in a new directory",
+        )
+        self.add_argument(
+            "--from-scratch", action="store_true", help="train from scratch in --run-dir; what is there stays"
+        )
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, hint=self._meant(message) or f"{self.prog} --help lists every flag")
@@ -316,14 +323,11 @@ def _parser(
     tree_options: Iterable[Option], trackers: Sequence[str], *, prog: str, description: str | None
 ) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog=prog,
+        prog,
         usage="%(prog)s [flags]",
         description=description,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_run_flags(parser)
     tracker_names = ", ".join(["none", *trackers, "both"])
     parser.add_argument(
         "--tracker", dest="TRACKER", action=_Assign, metavar="LIST", help=f"{tracker_names}; or several: a,b"
@@ -339,26 +343,6 @@ def _parser(
             groups[title] = parser.add_argument_group(title)
         _add_flag(groups[title], option)
     return parser
-
-
-def _run_flags(prog: str) -> argparse.ArgumentParser:
-    """Takes the flags that are no option's; the others are left over."""
-    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    _add_run_flags(parser)
-    return parser
-
-
-def _add_run_flags(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
-    parser.add_argument(
-        "--run-dir",
-        type=partial(asked_folder, "--run-dir"),
-        metavar="DIR",
-        help="resume this run, or begin it in a new directory",
-    )
-    parser.add_argument(
-        "--from-scratch", action="store_true", help="train from scratch in --run-dir; what is there stays"
-    )
 
 
 def _flag_word(name: str) -> str:

@@ -402,13 +402,10 @@ def _read(member: Member, half_done: bool) -> CellState:
     is_alone = status.status == RUNNING and not os.path.exists(os.path.join(directory, STATUS_JSON))
     state = None
     if status.status in (RUNNING, SILENT) or (half_done and status.status not in (COMPLETE, PENDING)):
-        state = read_end(directory / JOURNAL, since=_begins(status.last))
+        # where the records of its lineage begin: its own if it is from scratch
+        begins = status.last.journal_offset if status.last and status.last.from_scratch else 0
+        state = read_end(directory / JOURNAL, since=begins)
     return CellState(member, status, state, is_alone)
-
-
-def _begins(attempt: Attempt | None) -> int:
-    """Where the records of an attempt's lineage begin in the journal; its own if it is from scratch."""
-    return attempt.journal_offset if attempt and attempt.from_scratch else 0
 
 
 def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int) -> list[str]:
