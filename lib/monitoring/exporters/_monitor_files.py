@@ -116,4 +116,6 @@ def _rank(held: Mapping[str, Any]) -> RankMetrics:
     gauges = {
         name: (math.nan if value is None else value, seq) for name, (value, seq) in held["gauges"].items()
     }
-    return RankMetrics(**{**held, "durations": Histogram(**held["durations"]), "gauges": gauges})
+    rank = RankMetrics()
+    vars(rank).update(held, durations=Histogram(**held["durations"]), gauges=gauges)
+    return rank

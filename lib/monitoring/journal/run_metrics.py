@@ -48,7 +48,7 @@ class Histogram:
         return list(zip([*map(str, STEP_BUCKETS), "+Inf"], map(float, accumulate(self.counts)), strict=True))
 
 
-@dataclass
+@dataclass(eq=False)
 class RankMetrics(RunState):
     """One rank of a run, by its journal: how it stands, and what it measured."""
 
@@ -61,6 +61,9 @@ class RankMetrics(RunState):
     allocations: int = 0
     allocated_mib: float = 0.0
     """Sum over the step records that measured it, MiB."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     def update(self, record: Record) -> range:
         """Take the next record of the journal."""
