@@ -20,6 +20,7 @@ from monitoring.bridge.sources.trackio import TrackioSource
 from monitoring.bridge.sources.wandb import WandbSource
 from monitoring.counts import counted
 from monitoring.errors import RunDirectoryError, UserError
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.journal import say
 from monitoring.journal.run_json import read_run_json
@@ -117,6 +118,7 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
             for note in filter(None, (source.left_out, cut_off)):
                 say(f"note: {source.path.name} {note}")
         recorder.record(time.time(), all_of_it=True)
+        run.finish(COMPLETE, **recorder.done())
     return recorder.count
 
 

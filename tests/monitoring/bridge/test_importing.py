@@ -45,6 +45,7 @@ def test_every_value_is_there_once(
     assert [r["global_step"] for r in steps] == list(range(STEPS))
     assert [r["train_loss"] for r in steps] == pytest.approx(LOSSES, rel=1e-7)
     assert count == len(records(directory, "step")) + len(records(directory, "eval"))
+    assert records(directory, "end") == [{"status": "complete", "first_step": 0, "steps_done": STEPS}]
     assert read_run_json(directory)["attempts"][0]["imported_from"] == str(program / path)
     with pytest.raises(NothingToImportError, match="has a run already"):
         import_run(path, directory, project="p", agent=False)
