@@ -44,9 +44,8 @@ def _platform() -> str:
     """Return what `platform.platform()` says; it starts `uname -p`, whose answer it leaves out."""
     if sys.platform != "linux":
         return platform.platform()
-    here = os.uname()
-    words = here.sysname, here.release, here.machine, "with", "".join(platform.libc_ver())
-    return "-".join(filter(None, words))
+    system = platform.system(), platform.release(), platform.machine()
+    return "-".join(filter(None, (*system, "with", "".join(platform.libc_ver()))))
 
 
 def _version(package: str) -> str:
