@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # for which a single run does not wait
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
 STOP_GRACE = 30.0
+# Seconds between two looks at what a single run prints: for a person, and for a file or a pipe.
+LOOK_EVERY, COPY_EVERY = 0.1, 0.5
 # Seconds between two looks of the watcher.
 WATCH_EVERY = 1.0
 # A cell that ran out of memory gets another chance alone, when the others are done.
@@ -335,6 +337,7 @@ def run_one(
 
     `begun` is the status of one whose first attempt has been started already.
     """
+    pause = LOOK_EVERY if stream.isatty() else COPY_EVERY
     of_us = "" if isinstance(launch, CommandLaunch) else "starting: torch is imported, data is read"
     with PrintedRun(
         launch.directory, stream, is_begun=begun is not None, starting=of_us, signals=signals
@@ -350,7 +353,7 @@ def run_one(
             view.look()
             if outcome is not None:
                 return outcome
-            signals.wait(0.1, launcher.filenos())
+            signals.wait(pause, launcher.filenos())
 
 
 class Stopper:
