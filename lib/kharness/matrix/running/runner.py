@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # for which a single run does not wait
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
 STOP_GRACE = 30.0
-# Seconds between two looks at what a single run prints: for a person, and for a file or a pipe.
-LOOK_EVERY, COPY_EVERY = 0.1, 0.5
+# Seconds between two looks at what a single run prints: on a terminal in its first ones, and else.
+LOOK_EVERY, COPY_EVERY, FIRST = 0.1, 0.5, 60.0
 # Seconds between two looks of the watcher.
 WATCH_EVERY = 1.0
 # A cell that ran out of memory gets another chance alone, when the others are done.
@@ -337,7 +337,7 @@ def run_one(
 
     `begun` is the status of one whose first attempt has been started already.
     """
-    pause = LOOK_EVERY if stream.isatty() else COPY_EVERY
+    watched_until = time.monotonic() + FIRST if stream.isatty() else 0.0
     of_us = "" if isinstance(launch, CommandLaunch) else "starting: torch is imported, data is read"
     with PrintedRun(
         launch.directory, stream, is_begun=begun is not None, starting=of_us, signals=signals
@@ -353,6 +353,7 @@ def run_one(
             view.look()
             if outcome is not None:
                 return outcome
+            pause = LOOK_EVERY if time.monotonic() < watched_until else COPY_EVERY
             signals.wait(pause, launcher.filenos())
 
 
