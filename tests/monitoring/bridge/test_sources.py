@@ -209,6 +209,8 @@ LEAVES_HALF = """
 import os, pathlib, runpy, sys
 place, half, *sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0])
+if "wandb" in sys.modules:  # its service may write the end of its log after finish, over what stands there
+    sys.modules["wandb"].teardown()
 (path,) = pathlib.Path(os.environ["WANDB_DIR"] if "wandb" in place else ".").glob(place)
 with path.open("ab") as file:
     file.write(bytes.fromhex(half))
