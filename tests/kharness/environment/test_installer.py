@@ -11,13 +11,13 @@ from pathlib import Path
 PIP = """\
 #!/bin/sh
 echo 'Installing collected packages: number-cruncher, torch'
-read line < go
+read line < unpacked
 """
 PROGRAM = """\
 from pathlib import Path
 from kharness.environment.installer import Installer, watched
 Installer(Path("venv"), None).install([], "torch")
-watched(["sh", "-c", "read line < go"], None, "importing")
+watched(["sh", "-c", "read line < imported"], None, "importing")
 """
 
 
@@ -29,7 +29,10 @@ def test_seconds_pass_on_a_terminal_while_nothing_is_said(root: Path, tmp_path: 
         path.parent.mkdir(parents=True)
         path.write_text(PIP)
     python.chmod(0o755)
-    os.mkfifo(tmp_path / "go")
+    # one each: a reader of the same would be ended by the close of the writer before
+    ends = {"unpacking 2 packages": tmp_path / "unpacked", "importing": tmp_path / "imported"}
+    for end in ends.values():
+        os.mkfifo(end)
     master, slave = os.openpty()
     environment = {**os.environ, "PYTHONPATH": str(root / "lib")}
     command = [sys.executable, "-c", PROGRAM]
@@ -38,9 +41,9 @@ def test_seconds_pass_on_a_terminal_while_nothing_is_said(root: Path, tmp_path: 
         command, cwd=tmp_path, env=environment, stdin=slave, stdout=slave, stderr=slave
     ) as process:
         os.close(slave)
-        for state in ("unpacking 2 packages", "importing"):
+        for state, end in ends.items():
             while not re.search(rf"{state}, \d+ s$", shown):
                 shown += os.read(master, 1).decode()
-            (tmp_path / "go").write_text("\n")
+            end.write_text("\n")
     os.close(master)
     assert (process.returncode, shown.count("\x1b[2K  unpacking 2 packages\r")) == (0, 1)
