@@ -13,6 +13,7 @@ from kharness.config.options import Options
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.environment.parts import bring
+from monitoring.errors import refusal
 from monitoring.trackers import require_package
 from monitoring.trackers.trackio import database, show
 
@@ -45,7 +46,7 @@ def refuse_taken_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = refusal(error)
             raise KharnessError(
                 f"TRACKIO_PORT={port}: {reason}", hint=f"make trackio-view CONFIG_TRACKIO_PORT={port + 1}"
             ) from error

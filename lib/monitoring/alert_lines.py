@@ -14,6 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from monitoring.errors import moves_cursor
 from monitoring.journal.alerts import alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import say
@@ -103,5 +104,4 @@ def say_place(directory: Path, name: str) -> None:
 
 
 def _clear() -> str:
-    takes_commands = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-    return CLEAR if is_terminal() and takes_commands else ""
+    return CLEAR if is_terminal() and moves_cursor(sys.stderr) else ""

@@ -196,6 +196,11 @@ def columns_of(stream: TextIO) -> int:
         return 0
 
 
+def moves_cursor(stream: TextIO) -> bool:
+    """Whether it is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
 def folded(line: str, columns: int) -> list[str]:
     """Return the line in parts of at most `columns`, further ones indented by two more; words stay whole.
 

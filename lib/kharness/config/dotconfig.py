@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.errors import ConfigError
+from monitoring.errors import refusal
 
 CONFIG = ".config"
 HEADER = "Automatically generated file; DO NOT EDIT."
@@ -40,7 +41,7 @@ def read_text(path: Path, shown: str) -> str:
         _refuse_endless(path, shown)
         data = path.read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = refusal(error)
         raise ConfigError(f"{shown}: {reason}", hint="check the path, and that you may read it") from error
     try:
         return data.decode()

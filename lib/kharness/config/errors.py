@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kharness.config.output import lasting_text, lost_text
-from monitoring.errors import EXIT_DISK_FULL, UserError, columns_of, is_full, report_error
+from monitoring.errors import EXIT_DISK_FULL, UserError, columns_of, is_full, refusal, report_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -102,7 +102,7 @@ def reported_once(environment: Mapping[str, str] = os.environ) -> Iterator[None]
 def full_disk(error: OSError) -> KharnessError:
     """Return the error for a full disk; `error` names the file if it knows it."""
     where = f"{error.filename}: " if error.filename else ""
-    message = f"{where}{(error.strerror or str(error)).lower()}"
+    message = f"{where}{refusal(error)}"
     return KharnessError(message, hint="free some space", exit_code=EXIT_DISK_FULL)
 
 

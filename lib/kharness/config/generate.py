@@ -17,7 +17,7 @@ from kharness.config.places import CONFIG_PY
 from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
-from monitoring.errors import is_full
+from monitoring.errors import is_full, refusal
 
 LOCK = ".config.lock"
 OLD = ".config.old"
@@ -162,6 +162,6 @@ def _cannot_write(path: Path, error: OSError) -> KharnessError:
     if is_full(error):
         return full_disk(OSError(error.errno, error.strerror, str(path)))
     return ConfigError(
-        f"{path}: {(error.strerror or str(error)).lower()}",
+        f"{path}: {refusal(error)}",
         hint="choose a directory that you can write to with O=dir",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError
 from kharness.config.output import printable
+from monitoring.errors import refusal
 from monitoring.outside import enter, outside
 
 # Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
@@ -174,7 +175,7 @@ def _path(text: str) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = refusal(error)
         raise ValueError(f"cannot be looked at: {reason}") from None
     return path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kharness.config.errors import KharnessError
-from monitoring.errors import EXIT_DISK_FULL, UserError, is_full
+from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, refusal
 
 Made = TypeVar("Made")
 
@@ -71,7 +71,7 @@ class Writing:
         """Raise NotWritten with every file that is missing; `again` is the command for once there is room."""
         if not self._failed:
             return
-        reasons = [f"{_shown(error)}: {(error.strerror or str(error)).lower()}" for error in self._failed]
+        reasons = [f"{_shown(error)}: {refusal(error)}" for error in self._failed]
         reasons += self._left_out
         full = any(map(is_full, self._failed))
         message = reasons[0]

@@ -84,15 +84,19 @@ class Installer:
                 [self._python, "-m", "ensurepip"], f"{self._venv} gets no pip", _venv_hint(), names=False
             )
 
-    def install_locked(self, lock: Path, only: str = "") -> None:
-        """All that a lock file pins, or one package of it; a file of another hash is refused."""
-        with tempfile.NamedTemporaryFile("w", suffix=f"-{only}.txt") as own:
-            if only:
-                own.writelines(re.findall(rf"^{only}==.*(?:\n +--.*)*\n", lock.read_text(), re.MULTILINE))
-                own.flush()
-            # the lock is complete, so nothing else is looked for
-            alone = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-            self.install([*alone, "-r", own.name if only else str(lock)], lock.name)
+    def install_locked(self, lock: Path) -> None:
+        """All that a lock file pins; a file of another hash is refused."""
+        # the lock is complete, so nothing else is looked for
+        alone = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+        self.install([*alone, "-r", str(lock)], lock.name)
+
+    def install_one(self, lock: Path, package: str) -> None:
+        """One package of a lock file, by the same hashes."""
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder, lock.name)
+            pins = re.findall(rf"^{package}==.*(?:\n +--.*)*\n", lock.read_text(), re.MULTILINE)
+            own.write_text("".join(pins))
+            self.install_locked(own)
 
     def install_project(self, root: Path) -> None:
         """lib/ where it lies, built with the pinned setuptools, so that nothing unpinned is fetched."""

@@ -159,7 +159,7 @@ def _with_uv(venv: Path, installer: Installer, pins: Mapping[str, str]) -> Insta
     if installer.uv or version is None:
         return installer
     if "uv" in pins:
-        installer.install_locked(lock_of(TESTS), only="uv")
+        installer.install_one(lock_of(TESTS), "uv")
     quicker = Installer(venv, str((venv / "bin" / "uv").absolute()))
     if not quicker.uv_would_install("--no-deps", f"uv=={version}"):
         return installer

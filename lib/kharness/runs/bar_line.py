@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
+
+from monitoring.errors import moves_cursor
 
 # Seconds between two drawings.
 DRAW_EVERY = 0.5
@@ -58,11 +59,6 @@ class BarPlace:
     name: str
     done: int
     total: int
-
-
-def moves_cursor(stream: TextIO) -> bool:
-    """Whether it is a terminal that can move its cursor."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def can_have_bar(stream: TextIO) -> bool:

@@ -13,6 +13,7 @@ from typing import Self
 from kharness.config.make.typed import typed_target
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RUNNER_LOCK
+from monitoring.errors import refusal
 from monitoring.host import file_locks
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
@@ -116,6 +117,6 @@ def _held(directory: Path, by: LockHolder | None) -> MatrixError:
 
 def _unusable(path: Path, error: OSError) -> MatrixError:
     return MatrixError(
-        f"{path} cannot be locked: {(error.strerror or str(error)).lower()}",
+        f"{path} cannot be locked: {refusal(error)}",
         hint="set RESULTS_DIR to a folder on a file system with locks that you can write to",
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from kharness.config.places import asked_path
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import LATEST, MATRIX_JSON
+from monitoring.errors import refusal
 from monitoring.journal.atomic_file import name_beside
 
 
@@ -45,7 +46,7 @@ def create_exclusively(parent: Path, name: str) -> Path | None:
         raise MatrixError(f"{parent} is not a directory", hint="set RESULTS_DIR to a folder") from None
     except OSError as error:
         raise MatrixError(
-            f"{directory} cannot be made: {(error.strerror or str(error)).lower()}",
+            f"{directory} cannot be made: {refusal(error)}",
             hint="set RESULTS_DIR to a folder that you can write to",
         ) from error
     return directory

@@ -11,7 +11,6 @@ import torch
 from kharness.training.determinism import Numerics
 from kharness.training.fake_tensors import Kind, ModelWithoutValues, num_samples
 from kharness.training.setup import Setup
-from monitoring.journal.journal import say
 
 if TYPE_CHECKING:
     from monitoring.telemetry.utilization import Utilization
@@ -24,7 +23,7 @@ class ModelUse:
         """`counted` is called when the FLOPs were counted, which is no work of a step."""
         self.flops: dict[str, int] = {}
         """For the end record: `flops_per_step` and, of text, `flops_per_step_6n`."""
-        self._setup, self._has_warned = setup, False
+        self._setup = setup
         self._use: Utilization | None = None
         model = setup.unsharded_model or ModelWithoutValues(setup.model)
 
@@ -48,8 +47,9 @@ class ModelUse:
         return self._use.measured(step_seconds, seconds=seconds, steps=steps, warn=self._warn)
 
     def _note(self, counted: ModelWithoutValues, *, samples: int) -> None:
-        from monitoring.telemetry.utilization import Utilization, dense_flops
+        from monitoring.telemetry.utilization import OneWarning, Utilization, dense_flops
 
+        self._warn = OneWarning()
         setup, size, tokens = self._setup, self._setup.batches.batch_size, self._setup.tokens_per_sample
         flops, numerics = counted.flops - counted.recomputed, setup.numerics
         self.flops = {"flops_per_step": round(flops.total() * size / samples)}
@@ -70,11 +70,6 @@ class ModelUse:
         known = "" if self._use.peak is not None else "not computed: "
         of_step = f"{self.flops['flops_per_step']:.3g} FLOPs per step{formula}"
         print(f"MFU: {known}{self._use.about}; {of_step}", flush=True)
-
-    def _warn(self, sentence: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            say(f"warning: MFU: {sentence}")
 
 
 def by_type(flops: Mapping[Kind, int], numerics: Numerics, factor: float = 1.0) -> dict[str, float]:

@@ -14,7 +14,7 @@ from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.lineage import counting_in, start_records
-from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records
+from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records, seq_of
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
 
@@ -96,14 +96,14 @@ class ProgramAttempt:
             if record["event"] == "start" and is_undecided(record):  # as `start` writes it
                 resumed, begins = record["resumed_from"], end
                 reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
-                self._begin(int(str(record["seq"])) - 1, reached)
+                self._begin(seq_of(record) - 1, reached)
         for record, _ in read_records(self._journal, begins):
             step = as_step(record.get("global_step"))
             if record["event"] == "start":
                 self._gone.append(gone := superseded(record))
                 self._copied = range(0) if self._copied.start in gone else self._copied
             elif COPY_OF in _mark(record):
-                seq = int(str(record["seq"]))
+                seq = seq_of(record)
                 self._copied = range(self._copied.start or seq, seq + 1)
             elif record["event"] == "step" and step is not None and self._reached is not None:
                 self._told_by("step", step, record)
@@ -150,11 +150,15 @@ class ProgramAttempt:
 
         None of a source that has reported such a step since: what it did not report there is not lost.
         """
-        gone = [again for start in start_records(self._journal) if (again := superseded(start))]
+        ranges = [again for start in start_records(self._journal) if (again := superseded(start))]
+
+        def is_gone(record: Record) -> bool:
+            return any(record["seq"] in one for one in ranges)
+
         highest: dict[tuple[str, str], int] = {}
         gone_highest: dict[tuple[str, str], int] = {}
-        for record, step in _measured(self._journal) if gone else ():
-            if not any(record["seq"] in one for one in gone):
+        for record, step in _measured(self._journal) if ranges else ():
+            if not is_gone(record):
                 own = set() if INSTEAD_OF in _mark(record) else {_reporting(record)}
                 for kind in _kinds(str(record["event"]), record) | own:
                     highest[kind] = max(step, highest.get(kind, step))
@@ -165,7 +169,7 @@ class ProgramAttempt:
         if any(step > highest.get(kind, -1) for kind, step in gone_highest.items()):
             for record, step in _measured(self._journal):
                 if (
-                    any(record["seq"] in one for one in gone)
+                    is_gone(record)
                     and self._is_before(until, record, step)
                     and step > highest.get(_reporting(record), -1)
                 ):
@@ -173,7 +177,7 @@ class ProgramAttempt:
                     newest |= {(kind, step): record for kind in kinds if step > highest.get(kind, -1)}
         found: dict[int, tuple[Record, set[str]]] = {}
         for ((_, name), _), record in newest.items():
-            found.setdefault(int(str(record["seq"])), (record, set()))[1].add(name)
+            found.setdefault(seq_of(record), (record, set()))[1].add(name)
         return [found[seq] for seq in sorted(found)]
 
     def _is_before(self, until: int | None, record: Record, step: int) -> bool:
@@ -242,7 +246,7 @@ class ProgramAttempt:
         """
         measured = [
             (
-                int(str(record["seq"])),
+                seq_of(record),
                 as_step(record.get("global_step")) or 0,
                 _source(record),
                 record["event"],
@@ -279,7 +283,7 @@ class ProgramAttempt:
         for record in self._before():
             at = as_step(record.get("global_step"))
             if at == step and record["event"] == "step":
-                found.add(int(str(record["seq"])))
+                found.add(seq_of(record))
             elif at is not None and at >= step and kinds & _kinds(str(record["event"]), record):
                 break
         return found

@@ -120,10 +120,7 @@ class Bridge:
         Which values of the others are of attempts until this one, the next bridge must know.
         """
         if is_killed:
-            for source, _ in self._readers:
-                if isinstance(source, OutputSource):
-                    source.is_whole = True
-            self._read()
+            self._take_last_lines(OutputSource)
             self.recorder.record(time.time(), all_of_it=True)
             for kind, steps in self.recorder.stand_in(time.time()).items():
                 say(f"note: {steps} steps are recorded from {kind}: the source that counts has not kept them")
@@ -200,7 +197,7 @@ class Bridge:
             if now >= until or now - quiet_since >= (QUIET if is_written else 0.0):
                 break
             time.sleep(0.1)
-        self._take_last_lines()
+        self._take_last_lines(JsonLinesSource, OutputSource)
         self.recorder.record(time.time(), all_of_it=True)
         for source, progress in self._readers:
             if is_complete and isinstance(source, OutputSource) and source.of_test:
@@ -327,10 +324,10 @@ class Bridge:
                     say(f"warning: {source.path} cannot be read now: {error}")
         return is_new
 
-    def _take_last_lines(self) -> None:
-        """Read what stands at the end of files without the end of a line."""
+    def _take_last_lines(self, *kinds: type[JsonLinesSource | OutputSource]) -> None:
+        """Read what stands at the end of files of these kinds without the end of a line."""
         for source, _ in self._readers:
-            if isinstance(source, (JsonLinesSource, OutputSource)):
+            if isinstance(source, kinds):
                 source.is_whole = True
         self._read()
 

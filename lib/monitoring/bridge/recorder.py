@@ -18,7 +18,7 @@ from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import MOST_NAMES, has_step, record, recorded_name
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.records import ENVELOPE, Record, as_number, read_records
+from monitoring.journal.records import ENVELOPE, Record, as_number, read_records, seq_of
 from monitoring.journal.run_state import is_undecided
 
 REPORTED = "reported"
@@ -102,7 +102,7 @@ class Recorder:
         """Find out what of the sources is in the journal already."""
         partly: dict[int, int] = {}
         for found, _ in read_records(journal):
-            mark, self.last_seq = found.get(REPORTED), int(str(found["seq"]))
+            mark, self.last_seq = found.get(REPORTED), seq_of(found)
             self.has_ended = found.get("event") == "end" and mark is None
             step = as_step(found.get("global_step"))
             self._see(str(found.get("event")), step, found)

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.pace import open_pace
-from monitoring.telemetry.utilization import Utilization
+from monitoring.telemetry.utilization import OneWarning, Utilization
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +38,7 @@ class Throughput:
         self._samples = self._steps = self._all_steps = self._tokens = 0
         self._flops: float | None = 0.0
         self._all_flops: float | None = 0.0
-        self._has_warned = False
+        self._warn = OneWarning()
 
     def step(self, samples: int) -> None:
         """Count one more optimizer step, of so many samples and those of its parts."""
@@ -82,11 +81,6 @@ class Throughput:
         here = replace(self._use, flops_per_step=flops / steps)
         of_step = here.measured(seconds, seconds=since, steps=0, warn=self._warn)
         return {**found, "step_mfu": of_step["step_mfu"], "overall_mfu": overall["overall_mfu"]}
-
-    def _warn(self, sentence: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            say(f"warning: MFU: {sentence}")
 
 
 def flops_of_token(parameters: int, trainable: int) -> int:

@@ -9,10 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from monitoring.journal.journal import say
 from monitoring.telemetry.device_peaks import device_peak
 from monitoring.telemetry.device_pool import DeviceScalar
 
 UNMEASURED: Mapping[str, None] = {"step_mfu": None, "overall_mfu": None}
+
+
+class OneWarning:
+    """Prints the first sentence on MFU that it is called with, and no other."""
+
+    def __init__(self) -> None:
+        self._is_said = False
+
+    def __call__(self, sentence: str) -> None:
+        if not self._is_said:
+            self._is_said = True
+            say(f"warning: MFU: {sentence}")
 
 
 @dataclass(frozen=True)

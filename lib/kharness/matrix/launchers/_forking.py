@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from kharness.matrix.launchers._processes import FreshProcesses, Holder
 from kharness.runs.command import CommandLaunch
 from kharness.runs.launch import Launch, Slot, environment_of_runs
+from monitoring.errors import refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a single run, which starts no server, does not wait for what these import
@@ -108,7 +109,7 @@ class Forking:
         except ForkUnsafe as error:
             self._stop(str(error))
         except OSError as error:
-            self._stop((error.strerror or str(error)).lower())
+            self._stop(refusal(error))
 
     def _start_agent_starter(self) -> None:
         """Without it each run starts its own agent, so there is nothing to report."""

@@ -13,6 +13,7 @@ from typing import Protocol
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Exit, Launch, Slot
+from monitoring.errors import refusal
 from monitoring.host import libc
 from monitoring.host.process import process_started
 
@@ -48,7 +49,7 @@ class FreshProcesses:
                     preexec_fn=before_exec(slot.cores),
                 )
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = refusal(error)
             raise MatrixError(f"{launch.name} cannot be started: {reason}") from error
         except subprocess.SubprocessError as error:
             raise MatrixError(

@@ -12,13 +12,13 @@ from kharness.matrix.running.durations import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.protocols import DRAW_EVERY
 from kharness.matrix.running.table import LiveTable, Row, duration
-from kharness.runs.bar_line import moves_cursor
 from kharness.runs.budget import spent
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch, Slot
 from kharness.runs.status import COMPLETE, INTERRUPTED, QUEUED
 from monitoring.counts import counted
+from monitoring.errors import moves_cursor
 
 # Seconds between two plain lines about runs that take long.
 PLAIN_EVERY = 60.0

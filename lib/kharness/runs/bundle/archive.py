@@ -20,6 +20,7 @@ from typing import Any
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import BUNDLE, BUNDLE_JSON, CHECKPOINTS, REQUIREMENTS, UNPACKED, WEIGHTS
+from monitoring.errors import refusal
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.files import ENVIRONMENT_JSON, STORES
 
@@ -69,7 +70,7 @@ def write_bundle(directory: Path, target: Path | None = None, *, weights: bool =
             archive.writestr(f"{directory.name}/{BUNDLE_JSON}", json.dumps(about, indent=1))
     except OSError as error:
         raise MatrixError(
-            f"{path} cannot be written: {(error.strerror or str(error)).lower()}",
+            f"{path} cannot be written: {refusal(error)}",
             hint="-o FILE names another place",
         ) from error
     return WrittenBundle(path, len(content), path.stat().st_size, left_out)
@@ -165,7 +166,7 @@ def unpacked(path: Path) -> Path:
         raise _refused(path, str(error).lower()) from error
     except OSError as error:
         raise MatrixError(
-            f"{path} cannot be unpacked: {(error.strerror or str(error)).lower()}",
+            f"{path} cannot be unpacked: {refusal(error)}",
             hint="copy it into a folder that you can write to",
         ) from error
     return folder / name
