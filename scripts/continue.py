@@ -15,7 +15,7 @@ from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.resume import continue_found
 from kharness.matrix.selected_runs import find, locate
 from kharness.report.report import check_judging, page_line, told_report
-from kharness.runs.latest import asked_directory, latest_link
+from kharness.runs.latest import asked_directory, latest_link, with_lasting_baseline
 from kharness.runs.lock import RunnerLock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     """Return the exit code of test_matrix, or of train for a single training; 2 if another runner holds
     it.
     """
-    variables = make_variables.given(argv, os.environ, "continue", root=ROOT)
+    variables = with_lasting_baseline(make_variables.given(argv, os.environ, "continue", root=ROOT))
     output = make_variables.output_directory(variables, ROOT)
     if not variables.get("RUN"):
         refuse_unplanned(latest_link(variables, output))

@@ -19,7 +19,7 @@ from kharness.matrix.supervise import check_running, supervise_matrix
 from kharness.report.judging.baseline import baseline_line
 from kharness.report.report import check_judging, told_report
 from kharness.report.summary import Summary
-from kharness.runs.latest import shown
+from kharness.runs.latest import shown, with_lasting_baseline
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """0 when every cell is complete, 3 when one is not, 2 for a matrix that cannot start, 130 for Ctrl-C."""
-    variables = make_variables.given(argv, os.environ, "test_matrix", root=ROOT)
+    variables = with_lasting_baseline(make_variables.given(argv, os.environ, "test_matrix", root=ROOT))
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     chosen = parse_filter(variables.get("FILTER", ""))

@@ -22,7 +22,7 @@ from kharness.matrix.supervise import expected_seconds, in_order, num_jobs, supe
 from kharness.matrix.supervise_single import supervise_single
 from kharness.matrix.time_needed import time_lines
 from kharness.report.report import check_judging, told_report
-from kharness.runs.latest import asked_directory, latest_link, shown
+from kharness.runs.latest import asked_directory, latest_link, shown, with_lasting_baseline
 from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the cells that FILTER selects again, without it all that failed; return the exit code of
     test_matrix.
     """
-    variables = make_variables.given(argv, os.environ, "test_rerun", root=ROOT)
+    variables = with_lasting_baseline(make_variables.given(argv, os.environ, "test_rerun", root=ROOT))
     output = make_variables.output_directory(variables, ROOT)
     if not variables.get("TARGET"):
         refuse_unplanned(latest_link(variables, output))

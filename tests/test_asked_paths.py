@@ -16,7 +16,8 @@ from kharness.config.make.known_variables import TARGETS
 from kharness.config.make.targets import TARGETS as CONFIGURING
 from kharness.config.make.targets import run
 from kharness.config.make.variables import given as variables
-from kharness.config.places import asked_path, split_place
+from kharness.config.places import asked_path
+from kharness.runs.latest import split_place
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = (

@@ -47,7 +47,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "setup": frozenset({"setuptools"}),  # which alone runs it
     "kharness.__init__": frozenset({"kharness.report", "kharness.runs", "monitoring"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors", "monitoring.outside"}),
-    "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.environment": frozenset({"kharness.config.errors", "kharness.config.output"}),

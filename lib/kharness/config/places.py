@@ -1,4 +1,4 @@
-"""Paths as users give them, and where earlier runs lie: a directory, or `dir:SYMBOL=value …` for some of it.
+"""Paths as users give them, checked before anything looks at what is there.
 
 Every path that comes from a user, in a variable, a flag or an option, is made here.
 """
@@ -124,38 +124,6 @@ def check_place(name: str, text: str) -> None:
     """Raise ConfigError for `dir` or `dir:SYMBOL=value …` if no path can be that directory."""
     place, colon, given = text.rpartition(":")
     asked_path(name, place if colon and "=" in given else text)
-
-
-def split_place(text: str) -> tuple[Path | None, str]:
-    """`dir:SYMBOL=value` as directory and assignments; without a directory the text is assignments alone."""
-    place, colon, given = text.rpartition(":")
-    if colon and "=" in given and (directory := _runs_at(place)):
-        return directory, given
-    whole = _runs_at(text)
-    return (whole, "") if whole else (None, text)
-
-
-def lasting_place(text: str) -> str:
-    """A place as it is called from any directory and later on, too; what is none stays as it is.
-
-    `results/latest` is another matrix as soon as the next one is planned.
-    """
-    directory, given = split_place(text.strip())
-    if directory is None:
-        return text
-    return f"{directory.resolve()}:{given}" if given else str(directory.resolve())
-
-
-def _runs_at(text: str) -> Path | None:
-    # Not needed by the targets that only configure.
-    from kharness.runs.files import MATRIX_JSON, STATUS_JSON
-    from monitoring.journal.files import JOURNAL
-
-    try:
-        path = _path(text)
-    except ValueError:
-        return None
-    return path if any((path / name).is_file() for name in (MATRIX_JSON, STATUS_JSON, JOURNAL)) else None
 
 
 def _path(text: str) -> Path:

@@ -13,6 +13,7 @@ from kharness.config.places import CONFIG_PY
 from kharness.report.errors import ReportError
 from kharness.report.runs import fields_in
 from kharness.runs.budget import UNITS
+from kharness.runs.latest import with_lasting_baseline
 from kharness.runs.matrix_plan import axis_of_seeds
 from monitoring.callbacks.logged import recorded_name
 from monitoring.journal.fields.directions import Said, read_directions
@@ -79,7 +80,7 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
     for symbol in SYMBOLS:
         if stored.get(symbol) is not None:
             settings = _with(settings, symbol, str(stored[symbol]), symbol)
-    for name, value in given.items():
+    for name, value in with_lasting_baseline(given).items():
         symbol = "REPORT_BASELINE" if name == "BASELINE" else name.removeprefix("CONFIG_")
         if symbol in SYMBOLS and symbol != name:
             settings = _with(settings, symbol, value, name)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError
 from kharness.config.make.typed import typed_comparison, typed_setting
-from kharness.config.places import CONFIG_PY, asked_folder, asked_path, split_place
+from kharness.config.places import CONFIG_PY, asked_folder, asked_path
 from kharness.runs.bundle import is_bundle, opened
-from kharness.runs.files import LATEST
+from kharness.runs.files import LATEST, MATRIX_JSON, STATUS_JSON
+from monitoring.journal.files import JOURNAL
 
 
 def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
@@ -53,6 +54,40 @@ def asked_places(variables: Mapping[str, str]) -> tuple[str, str]:
     variants = (f"results/{LATEST}:OPTIMIZER={name}" for name in ("sgd", "adamw"))
     hint = f"{typed_comparison(*variants)} for two variants of a matrix, or two matrices or runs"
     raise ConfigError("a comparison needs two places, A= and B=", hint=hint)
+
+
+def split_place(text: str) -> tuple[Path | None, str]:
+    """`dir:SYMBOL=value` as directory and assignments; all is assignments without a directory of runs."""
+    place, colon, given = text.rpartition(":")
+    if colon and "=" in given and (directory := _runs_at(place)):
+        return directory, given
+    whole = _runs_at(text)
+    return (whole, "") if whole else (None, text)
+
+
+def _runs_at(text: str) -> Path | None:
+    try:
+        path = asked_path("BASELINE", text)
+    except ConfigError:
+        return None
+    return path if any((path / name).is_file() for name in (MATRIX_JSON, STATUS_JSON, JOURNAL)) else None
+
+
+def lasting_place(text: str) -> str:
+    """A place as it is called from any directory and later on, too; what is none stays as it is.
+
+    `results/latest` is another matrix as soon as the next one is planned.
+    """
+    directory, given = split_place(text.strip())
+    if directory is None:
+        return text
+    return f"{directory.resolve()}:{given}" if given else str(directory.resolve())
+
+
+def with_lasting_baseline(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a call that compare with the runs they name now, whatever `latest` is by then."""
+    names = {"BASELINE", "CONFIG_REPORT_BASELINE"} & variables.keys()
+    return {**variables, **{name: lasting_place(variables[name]) for name in names}}
 
 
 def compared_place(text: str) -> tuple[Path, str]:

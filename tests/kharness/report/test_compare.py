@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -359,6 +360,14 @@ def test_summary_judges_against_a_baseline_elsewhere(script: Script, matrices: M
     assert script("summary.py", f"RUN={new}", f"BASELINE={new}", "FAIL_ON_REGRESSION=y")[0] == 0
     content = json.loads((new / "summary.json").read_text())
     assert content["comparisons"][0]["baseline"] == "lenet5 of new"
+
+
+def test_a_report_names_the_matrix_that_latest_was(script: Script, matrices: Matrices) -> None:
+    """And not the link, which leads elsewhere by the time the report is read."""
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
+    (latest := old.parent / "latest").symlink_to(old.name)
+    _, out, _ = script("summary.py", f"RUN={new}", f"BASELINE={latest}:OPTIMIZER=sgd")
+    assert re.findall(r"compared with (\S+)", out) == [f"{old}:OPTIMIZER=sgd"]
 
 
 def test_a_baseline_with_a_run_only_says_so(script: Script, matrices: Matrices) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON
+from kharness.runs.latest import with_lasting_baseline
 from kharness.runs.rundir import create_exclusively, link_latest, results_directory, stamp
 from kharness.runs.status import Attempt, RunStatus, read_status, write_status
 
@@ -40,6 +42,18 @@ def test_latest_moves_to_the_newest(tmp_path: Path) -> None:
         assert link_latest(tmp_path / name)
     assert (tmp_path / "latest").readlink() == Path("b")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "latest"]
+
+
+def test_a_baseline_is_what_latest_is_when_the_call_begins(tmp_path: Path) -> None:
+    """A folder without runs may have the name of a variant, which stays as it is."""
+    for name in ("a", "b", "sgd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / MATRIX_JSON).touch()
+    link_latest(tmp_path / "a")
+    given = {"CONFIG_REPORT_BASELINE": str(tmp_path / "sgd"), "RUN": str(tmp_path / "latest")}
+    lasting = with_lasting_baseline({**given, "BASELINE": f"{tmp_path}/latest:SEED=1"})
+    link_latest(tmp_path / "b")
+    assert lasting == {**given, "BASELINE": f"{tmp_path}/a:SEED=1"}
 
 
 def test_a_folder_called_latest_is_left_alone(tmp_path: Path) -> None:

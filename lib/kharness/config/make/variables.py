@@ -40,7 +40,6 @@ from kharness.config.places import (
     check_place,
     enter_outside,
     home,
-    lasting_place,
 )
 from kharness.config.refused import ALIASES, KnownOptions, collect, nearest, one_value, several, together
 
@@ -50,7 +49,6 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
 
 _PATHS = {"DATA_DIR", "DEFCONFIG", "RANGE_CONFIG", "RUN", "SAVE", "TARGET"}
 _PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
-_LASTING = {"BASELINE", "CONFIG_REPORT_BASELINE"}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -83,8 +81,6 @@ def given(
             if read_as.removeprefix("CONFIG_") != name.removeprefix("CONFIG_"):
                 print(f"note: {name} is taken as {read_as.removeprefix('CONFIG_')}", file=sys.stderr)
         _check_value(read_as, value)
-    for name in _LASTING & variables.keys():
-        variables[name] = lasting_place(variables[name])
     return variables
 
 

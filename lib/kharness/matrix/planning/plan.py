@@ -10,7 +10,7 @@ from pathlib import Path
 from kharness.config.assignment import Layer
 from kharness.config.config_py import ConfigValues
 from kharness.config.generate import write_config, write_new_config
-from kharness.config.places import asked_path, home, lasting_place
+from kharness.config.places import asked_path, home
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
@@ -45,6 +45,7 @@ from kharness.matrix.planning.sources import copy_sources
 from kharness.runs.command import command_launch, read_command
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import SOURCES, STATUS_JSON
+from kharness.runs.latest import lasting_place
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import sources_of
 from kharness.runs.rundir import results_directory, stamp, sync_filesystem

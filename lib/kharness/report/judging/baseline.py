@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.config.make.typed import typed_setting
-from kharness.config.places import split_place
 from kharness.report.collection import Collection, Variant, read_collection
 from kharness.report.errors import ReportError
 from kharness.report.runs import fields_in
 from kharness.runs.bundle import opened
-from kharness.runs.latest import compared_place
+from kharness.runs.latest import compared_place, split_place
 
 # These make a workload; results of different workloads are never compared.
 WORKLOAD_AXES = ("MODEL", "DATASET")
