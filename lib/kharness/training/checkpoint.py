@@ -286,5 +286,7 @@ def _keep_as_best(path: Path) -> None:
         keep_also_as(path, best)
         return
     temporary = name_beside(best)
+    # by a detour, for a link cannot take the place of a file: a crash leaves the best one of before, or this
+    # one
     link(path, temporary)
     os.replace(temporary, best)

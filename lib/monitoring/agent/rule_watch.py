@@ -89,6 +89,7 @@ class RuleWatch:
             more = self._look_at_ranks() or more
         except OSError:  # a disk that does not answer now; the next look continues where this one stopped
             return False
+        # while records are left to read, the present is not known: all would look stalled, and followers late
         if running and not more:
             self._judge_now(now, "tick")
         if delivered and not more:

@@ -150,6 +150,8 @@ class ProgramAttempt:
 
         None of a source that has reported such a step since: what it did not report there is not lost.
         """
+        # Two passes over the journal: the first keeps numbers alone, for mostly nothing is lost, and a
+        # journal may be far larger than memory should be.
         ranges = [again for start in start_records(self._journal) if (again := superseded(start))]
 
         def is_gone(record: Record) -> bool:
@@ -264,6 +266,8 @@ class ProgramAttempt:
                     done[source] = seq
         found, first, is_again = list[range](), 1, False
         for seq, _, source, _ in measured:
+            # Ranges are of all that stands between two records that are kept, so that what measures nothing
+            # goes along.
             if seq > done.get(source, last_done):
                 is_again = True
                 continue

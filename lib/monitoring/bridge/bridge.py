@@ -124,6 +124,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         say(line)
     _finish(run, code, script.stopped_by, said, bridge.done())
     neighbors.leave()
+    # as a shell has it for a program that a signal ended
     return 128 - code if code < 0 else code
 
 

@@ -173,6 +173,7 @@ class Bridge:
 
     def look(self) -> bool:
         """Read what is new, and record what is decided; whether there was anything new."""
+        # values that wait for a richer source are decided as soon as that one is found
         if (now := time.monotonic()) >= self._next_find or self.recorder.waits:
             self._next_find = now + (FIND_EVERY if now < self._settled_at else FIND_LATER)
             self._find()
@@ -266,6 +267,8 @@ class Bridge:
     def _find(self) -> None:
         if self._listed:
             with contextlib.suppress(OSError):
+                # its time is that of the last search, which the bridge after a killed one reads
+                # (resume_earlier)
                 os.utime(self._file)
         for module in source_kinds().values():
             for source in module.find(self.watched):
@@ -303,6 +306,7 @@ class Bridge:
                 if (standing := self._standing.get(source.path)) is not None:
                     if (place := standing.begin(source)) is None:
                         continue
+                    # it writes after all: from here on what it holds is this program's
                     progress.read_to, progress.skip = place, 0
                     del self._standing[source.path]
                 for reported in source.read(progress.read_to):

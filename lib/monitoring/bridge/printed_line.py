@@ -188,6 +188,8 @@ def named_numbers(text: str) -> dict[str, str]:
         found.setdefault(name, match["number"])
     if not any(re.search(MEASURED, name) for name in found) or not found.keys() & {"step", "epoch"}:
         return {}
+    # `Step [100/600]` beside a whole epoch begins anew in each; beside `epoch 1.25` it counts on, as Trainer
+    # prints
     has_whole_epoch = found.get("epoch", ".").isdigit()
     if has_whole_epoch and (is_inside_epoch or ("step" in found and step_has_end)):
         found.pop("step", None)

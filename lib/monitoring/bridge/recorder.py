@@ -100,6 +100,8 @@ class Recorder:
 
     def recover(self, journal: Path) -> None:
         """Find out what of the sources is in the journal already."""
+        # The last record of a step has the place up to which its source was read. Records behind the last
+        # place are of a step that was cut off: it is read once more, less those (`skip`).
         partly: dict[int, int] = {}
         for found, _ in read_records(journal):
             mark, self.last_seq = found.get(REPORTED), seq_of(found)
@@ -132,6 +134,7 @@ class Recorder:
         """Return what the end record has: how far this attempt came, if it said a step, and test metrics."""
         if self.first_step is None or not self.count:
             return self._tested
+        # counted from 0, the step with number n is the one after n others
         steps_done = self.last_step + (self.first_step == 0)
         return {"first_step": self.first_step, "steps_done": steps_done, **self._tested}
 
@@ -188,6 +191,7 @@ class Recorder:
         waited = now - self._first_seen[metric]
         if best == RICHEST or waited < SETTLE_ALONE:
             return best == RICHEST
+        # They have been read, and this metric was not in it, or they would be among its candidates.
         if all(source.read_to for source in richer):
             return waited >= SETTLE or not (richer or is_expected())
         return waited >= SETTLE_LONG
@@ -198,6 +202,7 @@ class Recorder:
         kept = Reported(values, reported.place, reported.step, reported.time, reported.event)
         if progress.group:
             before = progress.group[-1][0]
+            # a name for the second time is the next report of that step, not a part of this one
             is_same = before.event == kept.event == "step" and before.step == kept.step is not None
             if not is_same or any(values.keys() & old.values.keys() for old, _ in progress.group):
                 self._write(progress)
@@ -286,6 +291,8 @@ class Recorder:
             return
         step = last.step
         if step is None:
+            # Without a number, rows that measure a step are counted; what else comes stands at the step
+            # before it.
             is_step = has_step(values)
             progress.steps = max(progress.steps, 0 if is_step else self.last_step or self._highest) + is_step
             step = progress.steps

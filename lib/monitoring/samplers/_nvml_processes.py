@@ -60,6 +60,7 @@ class ComputeProcesses:
         """Return pid, name, memory and SM use of the processes of each handle; None for one that has none."""
         began = time.monotonic()
         words = self._calls.words
+        # which GPU the driver is asked about is noted by the loop's own assignment; 0 is none
         found = [of_gpu.look(began) for words[GPU], of_gpu in self._each]
         words[GPU] = 0
         self._due = began + min(LONGEST, (time.monotonic() - began) / EFFORT)
@@ -177,6 +178,7 @@ class ProcessUtilization:
     def _take(self, now: float) -> None:
         """The newest sample of each process; those from before the first look may be old."""
         samples = list(USE.iter_unpack(self._bytes[: self._count.value * USE.size]))
+        # the driver gives them in no order of time: the newest of a process has the last word
         samples.sort(key=lambda sample: sample[1])
         newest = self._seen.value = max(self._seen.value, samples[-1][1] if samples else 0)
         for pid, at, percent in samples:

@@ -44,6 +44,7 @@ NOT_TO_BE_HAD = frozenset(
 FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
 STATUS_OFFSET = nvmlFieldValue_t.valueType.offset
 STATUS = struct.Struct("II")
+# type and error are two neighboring numbers of 32 bits, which are compared as one of 64
 STATUS_WORDS = slice(STATUS_OFFSET // 8, None, FIELD_SIZE // 8)
 PREFILL = struct.Struct("II")
 
@@ -206,6 +207,8 @@ class Readings:
             there = [gpu for gpu, batch in zip(self._gpus, batches, strict=True) if batch not in GONE]
             self._calls = [call for gpu in there for call in gpu.calls]
         answers = [function(*arguments) for words[SAMPLING], function, arguments in self._calls]
+        # As long as every call and field answers as before, the plan holds, and no status is looked at one by
+        # one.
         if answers != self._answers or self._statuses != self._known_statuses:
             self._decide(answers)
 
@@ -226,6 +229,7 @@ class Readings:
     def _decide(self, answers: list[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
         self._answers = answers
+        # a copy: the driver writes the next look's into the same place
         statuses = self._statuses.tobytes()
         self._known_statuses = memoryview(statuses).cast("Q")
         state = (*self._batch_answers, *answers, statuses)
@@ -269,6 +273,7 @@ class _Gpu:
             PREFILL.pack_into(buffer, at_fields + number * FIELD_SIZE, field.number, field.scope)
         for it in self._placed:
             struct.pack_into(f"<{len(it.call.filled)}I", buffer, it.offset, *it.call.filled)
+        # not a copy: the driver writes into the buffer itself
         fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(buffer, at_fields)
         self.batch = nvml.bound("nvmlDeviceGetFieldValues", self._handle, len(FIELDS), fields) or ABSENT
         self.calls = [it.bound(nvml, self._handle, buffer) for it in self._placed]
@@ -325,10 +330,13 @@ class _Plan:
     def __init__(self, found: Sequence[_Value], failed: Mapping[int, int], gpus: Sequence[_Gpu]) -> None:
         """`failed` are indices of GPUs that get no sample, and why."""
         self.failed = failed
+        # by offset, which is a value's first field: `_reader` skips from one to the next
         divided = sorted(value for value in found if value.divisor)
         whole = sorted(value for value in found if not value.divisor)
         self.divided, self.whole = _reader(divided), _reader(whole)
         self.divisors = [value.divisor for value in divided]
+        # Places are given in the order in which `Readings.values` appends: what is given, divided, taken
+        # whole, then each computed value. Who changes one order changes the other.
         places = itertools.count(len(SLOT) * len(gpus))
         each: dict[int, dict[str, int]] = {gpu.index: {} for gpu in gpus if gpu.index not in failed}
         for value in (*divided, *whole):
@@ -337,6 +345,7 @@ class _Plan:
         def computed(key: str, *keys: str) -> list[list[int]]:
             """The places from which a value is computed, of each GPU that has these."""
             having = [at for at in each.values() if all(one in at for one in keys)]
+            # before the new places: a value may replace the one of its own name that it is computed from
             sources = [[at[one] for one in keys] for at in having]
             for at in having:
                 at[key] = next(places)
@@ -358,6 +367,8 @@ class _Plan:
                 continue
             at = each[gpu.index]
             if "power_draw_watts" not in at and "power_average_watts" in at:
+                # a driver without the power of the moment has its average over a second, which is better than
+                # none
                 at["power_draw_watts"] = at["power_average_watts"]
             elif "power_draw_watts" not in at:
                 at["power_draw_watts"] = next(places)

@@ -297,6 +297,7 @@ class NvidiaSampler:
         try:
             if handle is None:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)  # says why, or it has come back
+            # NVML writes the PCI domain with 8 digits, sysfs with 4: 0000:65:00.0
             bus_id = str(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId).lower()[-12:]
             device = DeviceInfo(
                 index=index,

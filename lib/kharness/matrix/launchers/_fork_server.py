@@ -171,6 +171,7 @@ class ForkServerClient:
                 raise ForkUnsafe(reply["unsafe"])
             if reply:
                 return reply
+            # killed, its end is the next thing that is read, and says how it ended
             if not select.select([self._channel], [], [], LONGEST_WAIT)[0]:
                 self._process.kill()
 

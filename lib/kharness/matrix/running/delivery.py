@@ -161,6 +161,7 @@ def apart(work: Callable[[Say], Result], say: Say) -> Result:
 
     `work` gets a function whose text arrives at `say` in this process immediately. It dies with this process.
     """
+    # or what waits in the buffers would be printed by both processes
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -170,6 +171,7 @@ def apart(work: Callable[[Say], Result], say: Say) -> Result:
         end_with_parent()
         os.close(reader)
         _answer(work, writer)
+    # a pipe ends when the last process has closed its other side: this one must not be it (pipe(7))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         kind, value = _listen(pipe, say)
@@ -213,6 +215,7 @@ def _answer(work: Callable[[Say], object], writer: int) -> None:
     except KeyboardInterrupt:
         code = 130
     finally:
+        # not sys.exit: what the parent does at its exit, as deleting its temporary files, is not the child's
         os._exit(code)
 
 

@@ -211,6 +211,7 @@ class ActiveRun:
 
         *closed, last = attempts_of(self._submitted, state.starts)
         if len(state.starts) > len(before):
+            # the job has told its start by the wall clock, of another machine mostly
             self._begun = time.monotonic() - max(0.0, time.time() - last.started)
             # Records of the attempts before it are none of its own.
             self._read_from(last.journal_offset)

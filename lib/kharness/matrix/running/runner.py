@@ -156,6 +156,7 @@ class Runner:
 
     def _poll(self) -> None:
         since = self._pace.now()
+        # a list of its own, for `_ended` takes runs out of `running`
         for run in self._pace.due(self.running):
             outcome = run.poll()
             if self._schedules and run.place and self._begun.get(run.launch.name) != run.number:

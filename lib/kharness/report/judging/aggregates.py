@@ -82,11 +82,13 @@ def scores_of(summary: Collection, conclusions: Conclusions) -> Mapping[str, Sco
         labels = variant_labels([without_workload(one) for one in variants], axes)
         numbers = {label: np.array(one.numbers(metric)) for label, one in zip(labels, variants, strict=True)}
         reference = next(iter(numbers.values()))
+        # scores are ratios, which mean nothing beside a reference of zero or less
         if metric.higher_is_better is None or len(reference) < _FEWEST_RUNS or reference.mean() <= 0:
             return {}
         for label, values in numbers.items():
             if len(values) >= _FEWEST_RUNS and (values > 0).all():
                 ratio = values / reference.mean()
+                # so that a half of the baseline's loss and twice its accuracy are both 2
                 found.setdefault(label, []).append(ratio if metric.higher_is_better else 1 / ratio)
     return {label: of for label, of in found.items() if len(of) == len(workloads)}
 
@@ -126,6 +128,8 @@ def improvement(ours: Scores, theirs: Scores, confidence: float) -> ScoreEstimat
             generator.multinomial(len(side), [1 / len(side)] * len(side), size=REPETITIONS).astype(np.float64)
             for side in (one, other)
         )
+        # A resample's wins are the table of wins weighted by how often either side was drawn: the same
+        # numbers as from comparing the resampled runs, without REPETITIONS tables of them.
         drawn += np.einsum("ri,ij,rj->r", first, wins, second) / wins.size
     return _with_interval(value / len(ours), drawn / len(ours), confidence)
 

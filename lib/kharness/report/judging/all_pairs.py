@@ -136,6 +136,7 @@ def all_pairs(
     for name in tables[0].names:
         others = dict.fromkeys(other for table in tables for other in table.beyond(name))
         low, high = dict.fromkeys(others, -math.inf), dict.fromkeys(others, math.inf)
+        # Intersection of all looks' intervals; a look that a pair has not reached leaves it as it is.
         for table in tables:
             for other, mean, half in table.differences(name, others):
                 low[other], high[other] = max(low[other], mean - half), min(high[other], mean + half)
@@ -178,6 +179,8 @@ class _Complete:
         wanted = [other for other in others if other in self._place]
         if i is None or not wanted:
             return
+        # `contrasts` wants the baseline first, and counts the others without it: those behind it move up by
+        # one
         order = [i, *range(i), *range(i + 1, len(self.names))]
         rows = [self._place[other] - (self._place[other] > i) for other in wanted]
         found = contrasts(

@@ -151,6 +151,8 @@ def contrasts(
     layout = _Layout(table, tuple(cells), rounding)
     aside = _set_aside(layout) if outliers is None else outliers.aside
     errors = _errors(layout, aside, own.tolist(), outliers.wild if outliers and not aside else None)
+    # Each of m comparisons may spend 1/m of the table's error. Those with one error hold together by
+    # Dunnett's distribution, so they spend their parts as one.
     pooled = sum(error[3] in POOLED for error in errors)
     spent = (SET_ASIDE_SHARE if aside else 1) / layout.others
     means = differences.mean(axis=1)
@@ -193,6 +195,7 @@ def main_effect(
         of_rows = (table[1:] - table[0]).var(axis=1, ddof=1).tolist()
         methods = {one[3] for one in _errors_of_kept(layout, of_rows)}
         found = plot.error(weights)
+        # other methods say that the variants do not vary alike, which the strata take for granted
         if methods <= {"blocked", "split_plot", "variant_apart"} and not _too_much(own, layout, found):
             error = (*_at_least(found, layout), 0.0, "blocked" if plot.alike else "split_plot")
     return Contrast(float(of_seeds.mean()), layout.pairs, *error, 1, 1, own, ())
@@ -299,8 +302,10 @@ def outliers_of_each(table: Numbers) -> list[Outliers]:
 
     def beyond(level: float) -> list[tuple[int, ...]]:
         found = ps < level / number
+        # the last step that is significant, from the end: all before it are wild too (Rosner 1983)
         last = np.where(found.any(axis=0), steps - found[::-1].argmax(axis=0), 0)
         wild = {i: order[out[: last[place], place]] for place, i in enumerate(order.tolist())}
+        # counted without the baseline: those behind it move up by one
         return [tuple(sorted((wild[i] - (wild[i] > i)).tolist())) for i in range(rows)]
 
     aside = beyond(SET_ASIDE_LEVEL) if pairs >= SET_ASIDE_SEEDS else [()] * rows
@@ -322,6 +327,7 @@ def _farthest(
     row can be as far from the mean, so that these alone are looked at.
     """
     values, squares, each = rows[:, :-1], rows[:, -1], np.arange(len(baselines))
+    # `tails[i]` is the sum of all rows from i on: what lies behind a window is added without being looked at.
     tails = np.vstack([rows[::-1].cumsum(axis=0)[::-1], np.zeros(rows.shape[1])])
     there = np.arange(len(rows)) != baselines[:, None]
     out = np.empty((steps, len(baselines)), dtype=int)
@@ -334,9 +340,11 @@ def _farthest(
             end = first + width
             window, left = there[:, first:end], len(rows) - 1 - step
             sums = window.astype(float) @ rows[first:end] + tails[min(end, len(rows))]
+            # a baseline behind the window is in its tail, but is no variant of its own table
             sums[baselines >= end] -= rows[baselines[baselines >= end]]
             means = sums[:, :-1] / left
             shifts = np.einsum("ij,ij->i", means, means)
+            # |row - mean|² = |row|² + |mean|² - 2 row·mean, so that the products of all baselines are one
             apart = squares[first:end] + shifts[:, None] - 2 * (means @ values[first:end].T)
             apart[~window] = -np.inf
             place = apart.argmax(axis=1)
@@ -346,6 +354,7 @@ def _farthest(
                 break
             width *= 2
         out[step], most[step] = first + place, np.maximum(farthest, 0.0)
+        # k/(k-1) of its square is what the sum of squares around the mean loses with the row
         of_it = left / (left - 1) * most[step]
         of_others[step] = np.maximum(sums[:, -1] - left * shifts - of_it, 0.0)
         there[each, out[step]] = False
@@ -372,6 +381,7 @@ def _errors_of_kept(
 ) -> list[_Error]:
     n, m = layout.pairs, layout.others
     # Without residuals, there is nothing to pool or to test.
+    # `rounding` bounds a variance, `total` is a sum of m·n squares
     if m == 1 or layout.total <= layout.rounding * m * n:
         return _by_own_pairs(layout, own)
     if layout.cells:

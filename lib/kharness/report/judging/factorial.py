@@ -93,12 +93,15 @@ class SplitPlot:
     def _mixed(
         self, parts: Mapping[tuple[int, ...], float], apart: Sequence[_Stratum]
     ) -> tuple[float, float]:
+        # The strata are orthogonal, so the variance of a contrast is the sum over strata of what it has of
+        # each, times that mean square; what is in no stratum apart is in the pool.
         inside = sum(parts.values()) - sum(parts[one.axes] for one in apart)
         terms = [(parts[one.axes] * one.square, one.degrees) for one in apart]
         terms.append((inside * self.pool.square, self.pool.degrees))
         variance = math.fsum(term for term, _ in terms)
         if variance <= 0:
             return 0.0, self.pool.degrees
+        # degrees of freedom of a sum of mean squares, by matching its first two moments (Satterthwaite 1946)
         return variance, variance**2 / math.fsum(term**2 / degrees for term, degrees in terms)
 
     def _half(self, error: tuple[float, float]) -> float:
@@ -188,7 +191,9 @@ def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
     # In one order of the rows, so that it is tested once per table, whichever row is the baseline.
     order = sorted(range(len(cells)), key=cells.__getitem__)
     if len({*cells}) < len(cells):
+        # rows of one cell have no order of their own but by their numbers
         order.sort(key=lambda row: (cells[row], table[row].tolist()))
+    # as bytes, for the cache: an array has no hash
     ordered = np.ascontiguousarray(table[order])
     return _moves_with_an_axis(ordered.tobytes(), len(order), tuple(cells[row] for row in order))
 
@@ -204,6 +209,7 @@ def _moves_with_an_axis(numbers: bytes, rows: int, cells: tuple[Cell, ...]) -> b
         if len(levels := dict.fromkeys(cell[i] for cell in cells)) > 1
     ]
     rest, rank = _left(centered, columns)
+    # with one axis, or as many parameters as rows, nothing is left that could be an error
     if len(columns) < 2 or rank >= rows:
         return False
     level = MISSING_LEVEL if seeds >= FEW_SEEDS else MISSING_LEVEL_OF_FEW
@@ -247,17 +253,21 @@ def _on_grid(rows: Numbers, places: Sequence[tuple[int, ...]]) -> Numbers:
 
 def _parts(grid: Numbers) -> Iterator[tuple[tuple[int, ...], Numbers]]:
     """Yield each stratum's part, main effects first: differences along its axes, averaged over the others."""
+    # Each axis halves every part so far into its mean along the axis and what is left of it: 2^axes parts,
+    # orthogonal to one another, that add up to the grid.
     found: list[tuple[tuple[int, ...], Numbers]] = [((), grid)]
     for axis in range(grid.ndim - 1):
         halves = [(axes, part, part.mean(axis=axis, keepdims=True)) for axes, part in found]
         found = [(axes, np.broadcast_to(mean, part.shape)) for axes, part, mean in halves]
         found += [((*axes, axis), part - mean) for axes, part, mean in halves]
+    # the first is the mean over all axes: what the seed does to every variant alike, which no comparison sees
     yield from sorted(found[1:], key=lambda one: (len(one[0]), one[0]))
 
 
 def _stratum(
     axes: tuple[int, ...], part: Numbers, freedom: int, rounding: float, places: Sequence[tuple[int, ...]]
 ) -> _Stratum:
+    # levels are counted from 0, so the highest is their number less one
     degrees = math.prod(max(place[axis] for place in places) for axis in axes) * freedom
     square = float((part**2).sum()) / degrees
     return _Stratum(axes, square if square > rounding else 0.0, degrees)
@@ -267,6 +277,8 @@ def _pooled(strata: Sequence[_Stratum], level: float) -> tuple[_Stratum, Sequenc
     """Pool strata from the highest interaction down, as long as they do not vary more than the pool so
     far.
     """
+    # The highest interaction is the last, and always in the pool: nothing is below it that it could be tested
+    # by.
     pool, apart = strata[-1], []
     for order in range(len(pool.axes) - 1, 0, -1):
         total, degrees = pool.square * pool.degrees, pool.degrees

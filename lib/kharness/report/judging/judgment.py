@@ -257,6 +257,8 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
         difference=sum(differences) / len(members) if len(differences) == len(members) else None,
         budgets=budgets,
         budget_unit=unit_of(*budgets, settings.budget_unit),
+        # `first` may have statistics of its own pair: back to their defaults, which dataclasses keep on the
+        # class
         **{name: getattr(Comparison, name) for name in (*_STATISTICS, "p_holm")},
     )
     prepared = _Prepared(comparison, pairing)
@@ -267,6 +269,7 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
             return replace(found, waiting=all(other.due or other.waiting for other in members))
     # The contrast is taken seed by seed over all rows, so the rows need the same columns.
     tables = {one.comparison.seeds for one in members}
+    # after the reasons of its members, which say more
     if len(tables) > 1 or not pairing.paired:
         reason = "its variants were not run on the same seeds"
         return _with(prepared, comparison, Verdict.UNDECIDED, reason)
@@ -351,6 +354,7 @@ def _tables(prepared: Mapping[int, _Prepared]) -> Sequence[Sequence[int]]:
     """Return the indices of comparisons, grouped by the runs of the baseline that they share."""
     found: dict[tuple[object, ...], list[int]] = {}
     for i, one in prepared.items():
+        # two groups without common seeds have no seed x variant table to share: a table of its own
         shared = (one.comparison.baseline, one.comparison.seeds) if one.pairing.paired else (i,)
         found.setdefault(shared, []).append(i)
     return [*found.values()]

@@ -57,6 +57,7 @@ def front(
             beaten_by.setdefault(worse, []).append(better)
     members = [name for name in points if name not in beaten_by]
     # A variant is named as beaten by one of the front, where there is one: the first of them.
+    # False sorts before True, and the sort is stable: those of the front first, in the order of the report.
     first = {name: place for place, name in enumerate(sorted(points, key=beaten_by.__contains__))}
     return Front(
         workload=workload,

@@ -92,11 +92,13 @@ class Rule:
             return _half_widths_of_tables(
                 comparisons, seeds, alpha * self.share, self.own_level, chosen=bool(self.variants)
             )
+        # The degrees of every error here are (seeds - 1) times what the table's shape decides.
         degrees = self.degrees * (seeds - 1) / (self.seeds - 1)
         widths = _reach(self, degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
         # A pooled error has more degrees of freedom than the own pairs, whose test then limits it (`guard`).
         if self.degrees > self.seeds - 1:
             own = guard_of(seeds, self.own_level) * estimated_deviations(seeds - 1, _WIDTHS)
+            # each quantile of the one with each of the other, as if the two estimates were independent
             widths = np.maximum(widths[:, None], own[None, :])
         return np.quantile(widths, _MIDDLES) / math.sqrt(seeds)
 
@@ -184,6 +186,7 @@ class Chances:
         """Return the true differences beyond which simulated seeds have shown them, by each of the looks."""
         looks = (*self.earlier, (self.seeds, self.alpha))
         means, widths, deviations = _walks(tuple(seeds for seeds, _ in looks))
+        # The true deviation is the estimate divided by what an estimate of 1 would have come to (chi).
         true = np.full(_WALKS, self.deviation)
         if self.degrees is not None:
             places = (deviations * _DEVIATIONS).astype(int)
@@ -191,6 +194,7 @@ class Chances:
         found = []
         for (seeds, alpha), mean, width in zip(looks, means, widths, strict=True):
             half_widths = self.rule.half_widths(seeds, alpha)[(width * _WIDTHS).astype(int)]
+            # These seeds show a size where size + their mean error is at least what is just shown.
             found.append(just_shown(true * half_widths, self.weight) - true * mean / math.sqrt(seeds))
         # What one look has shown stays shown.
         return np.minimum.accumulate(found)
@@ -231,6 +235,8 @@ def _walks(looks: tuple[int, ...]) -> tuple[Numbers, Numbers, Numbers]:
     places = rng.permuted(parts, axis=1)
     seeds = np.array(looks, dtype=float)
     freedom = seeds - 1  # an estimate of the deviation has one degree less than it has seeds
+    # Looks share seeds, so their means are sums of the same steps; so are, by their normal scores, their
+    # widths.
     means = _sums(normal_at(places[:number]), seeds)
     return means, normal_below(_sums(normal_at(places[number:-1]), freedom)), places[-1]
 

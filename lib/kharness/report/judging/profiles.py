@@ -186,6 +186,8 @@ def seconds_of_steps(run: RunData) -> Callable[[float], float] | None:
     seconds = np.append(0.0, np.cumsum(np.diff(steps) * np.frombuffer(pace.values)))
 
     def until(step: float) -> float:
+        # `steps` has a 0 in front: `before` is the last record before the step, and the pace of that index
+        # the one that holds after it
         before = min(int(np.searchsorted(steps[1:], step)), len(pace))
         return float(seconds[before] + (step - steps[before]) * pace.values[min(before, len(pace) - 1)])
 
@@ -200,6 +202,7 @@ def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:
     steps = [math.inf if run.step is None else float(run.step) for run in over]
     timed = [run for run in over if run.seconds is not None or not run.reached]
     seconds = [math.inf if run.seconds is None else run.seconds for run in timed]
+    # A run whose pace is unknown would be missing among the fast ones: no median is better than a slow one.
     complete = len(timed) == len(over)
     return VariantTimes(
         variant,

@@ -290,6 +290,8 @@ class LostRanks:
         if self._name(self._rank) in str(error):
             return  # named within
         with suppress(RuntimeError):  # the store is gone with the rank that served it
+            # An empty expected value stands for a key that is not there yet, and the store answers one rank
+            # at a time: of several that fail, one is the first (torch.distributed.Store.compare_set).
             noted = self._store.compare_set("first_error", "", f"{self._rank}\n{first}").decode()
             rank, _, said = noted.partition("\n")
             if isinstance(error, UserError):

@@ -54,7 +54,7 @@ def become(run: Mapping[str, Any], *, log: int, parent: int) -> None:
     if run["cores"]:
         os.sched_setaffinity(0, run["cores"])
     _set_threads(run["threads"])
-    # random reseeds itself after a fork.
+    # Copies of the parent's, from which every child would draw the same; random reseeds itself after a fork.
     np.random.seed()
     torch.default_generator.seed()
     libc.name_process(os.path.basename(sys.executable))  # as exec names a fresh process
@@ -98,6 +98,8 @@ def run_script(program: Sequence[str], code: CodeType | None = None) -> int:
     sys.modules["__main__"] = main
     status = _execute(path, main, code)
     with contextlib.suppress(KeyboardInterrupt):
+        # as at the end of the interpreter: first other threads, then exit functions, which may rely on their
+        # work
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     failed = _flush()
@@ -157,6 +159,7 @@ def _flush() -> int:
 
 def _default_signals() -> None:
     """Handlers and mask as Python has them when it starts; what was ignored for all stays ignored."""
+    # the parent's pipe, which is about to be closed
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

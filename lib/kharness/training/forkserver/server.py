@@ -121,6 +121,8 @@ class ForkServer:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, partial(_ignore_in, os.getpid()))
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # A select goes on after a signal (PEP 475): so that a child's end wakes it, the interpreter writes
+        # each signal's number into this pipe.
         self._wakeup, write_end = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(write_end, False)

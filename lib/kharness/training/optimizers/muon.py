@@ -157,6 +157,9 @@ class BatchedMuon(torch.optim.Muon):
         for weight, direction in directions(group, list(same_shape.values())):
             rows, columns = as_matrix(weight).shape
             matched = group["adjust_lr_fn"] == "match_rms_adamw"
+            # Liu et al. 2025 (arXiv 2502.16982, section 2.2): the root mean square of AdamW's updates is 0.2
+            # to 0.4, that of an orthogonal matrix 1 / sqrt(larger dimension). Else as Jordan et al. 2024
+            # scale it.
             scale = 0.2 * max(rows, columns) ** 0.5 if matched else max(1.0, rows / columns) ** 0.5
             weight.mul_(1 - rate * group["weight_decay"])
             weight.add_(direction if weight.ndim == 2 else direction.view(weight.shape), alpha=-rate * scale)
@@ -202,6 +205,8 @@ class BatchedMuon(torch.optim.Muon):
         assert gradient is not None
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
+        # a moving average, as torch's Muon has it, where SGD's momentum is a sum; of its size nothing is left
+        # anyway
         momentum: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
         return as_matrix(gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum)
 
@@ -259,6 +264,7 @@ def _product(gram: Tensor, coefficients: tuple[float, float, float], steps: int)
     """Return the product of the polynomials of all steps, at least one, for squares (n, rows, rows)."""
     product = factor = _factor(gram, *coefficients)
     for _ in range(steps - 1):
+        # X of the next step is p(G) X, so its X X^T is p(G) G p(G): p(G) is symmetric
         gram = factor @ gram @ factor
         factor = _factor(gram, *coefficients)
         product = factor @ product

@@ -88,6 +88,7 @@ class Pruner:
         if hasattr(method, "remember"):
             self._memory = {name: method.remember(weight) for name, weight in self._weights.items()}
         if hasattr(method, "learn"):
+            # gradients as the optimizer gets them: averaged over the ranks, and clipped
             optimizer.register_step_pre_hook(self._learn)
         self.agree: Callable[[Sequence[Tensor]], None] | None = None
         """Copies rank 0's masks to all ranks, in a training of several processes."""
@@ -184,6 +185,7 @@ class Pruner:
     def _state(self, name: str) -> dict[str, Any]:
         """Return the inputs of a score."""
         weight = self._weights[name]
+        # by identity: `in` would compare the elements of tensors
         group = next(
             group for group in self.optimizer.param_groups if any(weight is one for one in group["params"])
         )
@@ -220,6 +222,7 @@ def least_important(scores: Sequence[Tensor], pruned: Sequence[Tensor], sparsity
         [score.masked_fill(mask, -torch.inf).flatten() for score, mask in zip(scores, pruned, strict=True)]
     )
     chosen = torch.zeros_like(flat, dtype=torch.bool)
+    # by number and not by a threshold: of equal scores, as of zeros, it would take all or none
     chosen[torch.topk(flat, round(sparsity * flat.numel()), largest=False).indices] = True
     parts = torch.split(chosen, [score.numel() for score in scores])
     return [part.view(score.shape) for part, score in zip(parts, scores, strict=True)]

@@ -56,6 +56,7 @@ def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
         _on_all_ranks(lambda: temporary.mkdir(parents=True, exist_ok=True))
         _write_parts(temporary, parts)
         rank = dist.get_rank()
+        # torch.distributed.checkpoint names the files of a rank __RANK_N.distcp
         own = _on_all_ranks(lambda: _sums(sorted(temporary.glob(f"__{rank}_*.distcp"))))
         sums = {name: value for of_rank in own for name, value in of_rank.items()}
         [path, *_] = _on_all_ranks(
@@ -93,22 +94,23 @@ def with_values(state: Mapping[str, Any], layout: Callable[[Keys], Tensor | None
     `layout` gives the tensor that the one at a path is laid out like. All ranks call it where one is sharded.
     ValueError where a shape differs from that tensor's.
     """
-    without_values: dict[str, Tensor] = {}
+    to_read: dict[str, Tensor] = {}
 
     def placed(path: Keys, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         like = layout(path)
+        # sharded when it was saved: the state has its shape alone (`_complete`)
         if leaf.is_meta:
-            without_values[_key(path)] = found = _empty(path, leaf, like)
+            to_read[_key(path)] = found = _empty(path, leaf, like)
             return found
         if like is not None and is_sharded(like) and leaf.shape == like.shape:
             return part(leaf, like)
         return leaf
 
     found: dict[str, Any] = _mapped(state, (), placed)
-    if without_values:
-        _read_parts(Path(state["folder"]), without_values)
+    if to_read:
+        _read_parts(Path(state["folder"]), to_read)
     return found
 
 

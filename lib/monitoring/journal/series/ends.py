@@ -121,6 +121,8 @@ def _newest_first(journal: Path | str) -> Iterator[Record]:
                 chosen = lines[::-1]
                 break
             chosen.append(line)
+        # Metrics of steps come in few patterns (each step, each tenth …), which differ in number: as many
+        # colons are taken as the same fields, of which only the newest line is parsed.
         elif (number := line.count(b":")) not in fields:
             fields.add(number)
             chosen.append(line)

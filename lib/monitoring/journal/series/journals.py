@@ -136,6 +136,7 @@ class TrainingJournal:
         while True:
             lines = file.readlines(BATCH)
             while self._attempt is not None and lines and file.tell() > size:
+                # lines of the next attempt, of which a batch may have read some
                 file.seek(-len(lines.pop()), os.SEEK_CUR)
             if lines and not lines[-1].endswith(b"\n"):  # torn, or being written
                 lines.pop()
@@ -165,6 +166,7 @@ class TrainingJournal:
         """Take a record that is no step: of a start record what a later attempt does again."""
         if gone := self.state.update(record):
             self._gone.append(gone)
+            # before the cut: afterwards the tables know no record behind it
             behind = [table.offset_from(gone.stop) for table in self.tables.values()]
             del self.nonfinite[bisect_left(self.nonfinite, gone.start) :]
             for table in self.tables.values():
@@ -217,6 +219,8 @@ class TrainingJournal:
             return rows
         lines = text.splitlines(keepends=True)
         offsets = list(accumulate(map(len, lines), initial=begins))
+        # Parsing takes most of the time, so only lines that name the event somewhere are parsed; what stood
+        # in another field is left out afterwards.
         named = f'"{event}"'.encode()
         chosen = [row for row, line in enumerate(lines) if named in line]
         read = parsed([lines[row] for row in chosen])
@@ -236,10 +240,11 @@ class TrainingJournal:
         step, last = 0, size - LAST_BYTES
         if hasattr(os, "posix_fadvise"):  # the kernel would read 128 kB at each place
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        # no nearer than a stretch is long, so that none reads a record twice
         for place in [*range(0, last, max(STRETCH, size // places)), last]:
             text = os.pread(file.fileno(), LAST_BYTES if place == last else STRETCH, place)
             lines = text.splitlines(keepends=True)
-            ends = list(accumulate(map(len, lines), initial=place))
+            offsets = list(accumulate(map(len, lines), initial=place))
             if lines and not lines[-1].endswith(b"\n"):
                 lines.pop()
             # the first is the rest of a line
@@ -248,7 +253,7 @@ class TrainingJournal:
                 record = parse(lines[row]) or _DAMAGED
                 event = str(record.get("event"))
                 if event in MEASURING:
-                    found.setdefault(event, []).append((record, ends[row]))
+                    found.setdefault(event, []).append((record, offsets[row]))
                     step = _step_of(record) or step
                 elif event == "start" and place == 0:
                     self.state.start, self.began = record, as_number(record.get("time"))
@@ -279,6 +284,8 @@ class SampleJournal:
         newest = inode_and_size(self.path)
         if newest == self._newest:
             return False
+        # another file under this name is mostly the next one of a rotation, which counts on; one that counts
+        # from the beginning is a journal that was written anew
         if newest[0] != self._newest[0] and seq_of(last_record(self.path) or {}) < self._seq:
             self.tables, self._seq = {}, 0
             self.generation += 1
@@ -362,6 +369,7 @@ def _with_steps(
 def _rising(read: Sequence[tuple[Record, int]]) -> list[tuple[Record, int]]:
     """Sampled records that no later one does again, as after a resume; exact to within their distance."""
     kept: list[tuple[Record, int]] = []
+    # from the end: a later record at the same step, or at an earlier one, is that of the resume
     for record, offset in reversed(read):
         later = kept[-1][0] if kept else None
         if later is None or (_step_of(record), seq_of(record)) < (_step_of(later), seq_of(later)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from array import array
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -183,8 +184,8 @@ class RunSeries:
         asked = Stretch("times" if x == "time" else "steps", low, high, max(1, buckets), zero, log_x, until)
         found = window_of(column.table, column.name, asked)
         if factor != 1.0 or zero:
-            found.x = type(found.x)("d", [(value - zero) * factor for value in found.x])
-            found.x_last = type(found.x)("d", [(value - zero) * factor for value in found.x_last])
+            found.x = array("d", [(value - zero) * factor for value in found.x])
+            found.x_last = array("d", [(value - zero) * factor for value in found.x_last])
         return found
 
     def value_at(self, time: float, *, key: Key | None = None) -> Mapping[str, float]:

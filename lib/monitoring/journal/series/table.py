@@ -207,6 +207,7 @@ class SeriesTable:
         """Forget the records from a `seq` on: a later attempt does them again."""
         keep = bisect_left(self.rows.seqs, seq)
         self.rows.cut(keep)
+        # the `seq` is among the newest rows, so that all blocks are before it
         if keep or not self.num_blocks:
             return
         first = bisect_left(self.seqs, seq)
@@ -228,6 +229,8 @@ class SeriesTable:
 
     def blocks(self, first: int, end: int) -> Rows:
         """The rows of the blocks from one number up to another."""
+        # taken out and put in again: a dict is in the order of insertion, so the first is the one not used
+        # for longest
         found = self._decoded.pop((first, end), None)
         if found is None:
             found = self._read(self, first, end)
@@ -258,6 +261,8 @@ class SeriesTable:
             if columns[0]:
                 self.levels.setdefault(name, Levels()).add(before, columns)
         for span, column in ((self.steps, rows.steps), (self.times, rows.times)):
+            # the n-th rows of all blocks as a column each: `min` over 32 columns is that of every block,
+            # without a loop over rows in Python
             parts = [column[place:size:BLOCK] for place in range(BLOCK)]
             span.low.extend(map(min, *parts))
             span.high.extend(map(max, *parts))
@@ -297,4 +302,5 @@ def _note(span: BlockAxis, column: array[int] | array[float], before: int) -> No
     """Whether the rows still rise."""
     if span.is_rising:
         new = column[max(0, before - 1) :]
+        # `new` begins with the row before the new ones; where that was folded, its block knows the highest
         span.is_rising = list(new) == sorted(new) and (before > 0 or not span.high or new[0] >= span.high[-1])

@@ -122,6 +122,8 @@ def window_of(table: SeriesTable, name: str, asked: Stretch) -> Window:
     found = _Filling(table, name, asked, Window(coarse=table.sample is not None))
     places = _places(levels.blocks, blocks)
     num_tail = sum(found.count(rows) for rows in tails)
+    # Whether each record has a bucket of its own. Counted no further than to a no: of a wide window that
+    # takes a few blocks, and of a narrow one the blocks at its edges, which are then decoded already.
     num = num_tail
     for block, place in zip(blocks, places, strict=True):
         if num > asked.buckets:
@@ -258,6 +260,7 @@ def _by_edges(found: _Filling, levels: Levels, span: BlockAxis, blocks: Sequence
     for edge in found.edges:
         if first >= end:
             break
+        # the last bucket has its upper end too, every other one begins where the one before it ends
         after = end if edge == found.edges[-1] else bisect_left(span.low, edge, first, end)
         if after > first:
             last = after - 1
@@ -287,6 +290,7 @@ def _in_order(
     """Blocks on an axis that goes back: as many records to each bucket, in the order of the journal."""
     asked = found._asked
     total = sum(levels.count[place] for place in places) + num_tail
+    # The x of such an axis says nothing about the order, so that buckets are made by number of records.
     found.records_each = max(1, math.ceil(total / asked.buckets))
     for block, place in zip(blocks, places, strict=True):
         if _is_inside(found._table, span, block, asked) and found.records_each >= BLOCK:
@@ -316,6 +320,7 @@ def _edges(asked: Stretch, low: float, high: float) -> list[float]:
     """Return the upper ends of buckets of equal width on the axis, or on its logarithm."""
     num = asked.buckets
     if asked.log and high > asked.zero:
+        # a logarithm needs a begin above zero: the first step, or a millionth of the run's time
         least = max(low - asked.zero, 1.0 if asked.axis == "steps" else (high - asked.zero) * 1e-6)
         factor = (high - asked.zero) / least
         if factor > 1:
@@ -325,6 +330,7 @@ def _edges(asked: Stretch, low: float, high: float) -> list[float]:
 
 def _places(numbers: Sequence[int], chosen: Sequence[int]) -> Sequence[int]:
     """Return where some blocks stand among those that have a metric."""
+    # Numbers without a gap stand without one: nearly always, and without a search for each.
     if chosen and chosen[-1] - chosen[0] == len(chosen) - 1:
         first = bisect_left(numbers, chosen[0])
         return range(first, first + len(chosen))
