@@ -76,7 +76,7 @@ def evaluate(training: Training[data.TextSplits]) -> dict[str, float]:
     indices = torch.arange(wanted) * blocks // wanted
     total = 0.0
     parts = indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE)
-    for part, counted in training.turns(parts):
+    for part, counted in training.own_chunks(parts):
         tokens, targets = splits.validation.batch(part)
         total += cross_entropy(model(tokens), targets).item() * counted
     model.train()

@@ -36,13 +36,13 @@ def main(argv: Sequence[str]) -> int:
     batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
     """
     with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
-        splits, turns = training.data, training.world.turns
+        splits, own = training.data, training.world.own_chunks
         for indices in training.steps():
             images, labels = training.batch(splits.train, indices)
             loss = F.cross_entropy(training.model(images), labels)
             training.update(loss)
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training, splits.validation.chunks(1000, turns)))
+                training.evaluated("val", **evaluate(training, splits.validation.chunks(1000, own)))
         shown = infer(
             training.model,
             splits.test,
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
             predictions=training.options.LENET5_PREDICTIONS,
         )
         training.inferred(*shown)
-        return training.finish(**evaluate(training, splits.test.chunks(1000, turns)))
+        return training.finish(**evaluate(training, splits.test.chunks(1000, own)))
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.Splits]:

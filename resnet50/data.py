@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabeledImages, Turns, entropy, evenly_spaced
+from kharness.training.data import Batches, LabeledImages, OwnChunks, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._pictures import Bytes, PictureSet
 from kharness.training.datasets.imagefolder import FolderPart, PictureFolder
@@ -37,7 +37,7 @@ class PictureSplit(Protocol):
     def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
         """Pictures (n, 3, size, size), normalized, and their labels."""
 
-    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, own: OwnChunks = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, as an evaluation sees them: the middle of each picture."""
 
 
@@ -89,9 +89,9 @@ class HeldPictures(LabeledImages):
         pictures, labels = super().batch(indices)
         return self.view.of_step(pictures), labels
 
-    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, own: OwnChunks = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """Without copying the bytes."""
-        for pictures, labels in super().chunks(size, turns):
+        for pictures, labels in super().chunks(size, own):
             yield self.view.middle(pictures), labels
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from kharness.training.data import Batches, Turns
+from kharness.training.data import Batches, OwnChunks
 from kharness.training.datasets.imagefolder import FolderPart
 from kharness.training.errors import DatasetError
 from monitoring.host.libc import ending_with
@@ -114,9 +114,9 @@ class FolderPictures:
         pictures, labels = self._on_device(self._next(indices))
         return self._view.of_step(pictures), labels
 
-    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, own: OwnChunks = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, read ahead by workers of their own."""
-        for found in self._read((0, part) for part in turns(torch.arange(len(self)).split(size))):
+        for found in self._read((0, part) for part in own(torch.arange(len(self)).split(size))):
             pictures, labels = self._on_device(found)
             yield self._view.middle(pictures), labels
 

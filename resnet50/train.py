@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     batch of an evaluation), and for `make inspect-batch` (one step sample by sample, without an update).
     """
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
-        splits, options, turns = training.data, training.options, training.world.turns
+        splits, options, own = training.data, training.options, training.world.own_chunks
         smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.MICRO_BATCH_SIZE or options.BATCH_SIZE
         for indices in training.steps():
             for part, share in training.micro_batches(indices):
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
                 training.accumulate(loss, share=share)
             training.update()
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training, splits.validation.chunks(chunk, turns)))
+                training.evaluated("val", **evaluate(training, splits.validation.chunks(chunk, own)))
         shown = infer(
             training.model,
             splits.test,
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
             predictions=options.RESNET50_PREDICTIONS,
         )
         training.inferred(*shown)
-        return training.finish(**evaluate(training, splits.test.chunks(chunk, turns)))
+        return training.finish(**evaluate(training, splits.test.chunks(chunk, own)))
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.PictureSplits]:

@@ -65,7 +65,7 @@ class Options:
         """Return the options that the training still has to choose by trials, of CHOSEN_FOR."""
         return [name for name, switch in CHOSEN_FOR.items() if self.values.get(switch)]
 
-    def automatic(self) -> dict[str, tuple[str, str]]:
+    def own_choices(self) -> dict[str, tuple[str, str]]:
         """Return the training's own choices, of this or an earlier attempt: the value and its reason."""
         return _chosen(self._asked(), self.values)
 
@@ -112,7 +112,7 @@ class ConfiguredOptions(Options):
     def notes(self) -> Sequence[str]:
         return ()
 
-    def automatic(self) -> dict[str, tuple[str, str]]:
+    def own_choices(self) -> dict[str, tuple[str, str]]:
         return _chosen(read_record(self._directory).asked, self.values)
 
     def _asked(self) -> Layer:

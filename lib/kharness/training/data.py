@@ -14,8 +14,8 @@ from kharness.training.distributed.world import ALONE, World
 from kharness.training.needs import check_batch, held_out, steps_per_epoch
 from kharness.training.seeds import derived_seed
 
-Turns = Callable[[Iterable[Any]], Iterator[Any]]
-"""Which chunks this process looks at, of those that all look at together (World.turns)."""
+OwnChunks = Callable[[Iterable[Any]], Iterator[Any]]
+"""Which chunks this process looks at, of those that all look at together (World.own_chunks)."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class LabeledImages:
         """Images and labels of the given indices."""
         return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
-    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images in order, without copying them; of several processes each has its `turns`."""
-        return turns(zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True))
+    def chunks(self, size: int, own: OwnChunks = iter) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images in order, without copying them; of several processes each has its `own`."""
+        return own(zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True))
 
 
 def entropy(drawn: Tensor) -> float:

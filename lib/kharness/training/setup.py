@@ -222,7 +222,7 @@ class Setup(Generic[DataT]):
         """Return what run.json has about an attempt, besides what it has about every run."""
         found = {
             name: {"value": value, "provenance": AUTO, "reason": reason}
-            for name, (value, reason) in self.options.automatic().items()
+            for name, (value, reason) in self.options.own_choices().items()
         }
         chosen = {"automatic": found} if found else {}
         return {"seed": self.options.SEED, **self.data_identity(), "device": str(self.device), **chosen}

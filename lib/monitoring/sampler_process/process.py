@@ -112,6 +112,8 @@ class SamplerProcess:
             self._page = mmap.mmap(page, NOTE_BYTES)
             self._pid = spawned(
                 [SERVER, str(root), str(os.getpid()), str(simulated), *map(str, left_out)],
+                # Standard input is the socket, and what a driver prints goes where our errors go: in the
+                # socket it would be an answer.
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                 (os.POSIX_SPAWN_DUP2, 2, 1),
                 (os.POSIX_SPAWN_DUP2, page, 3),
@@ -159,6 +161,7 @@ class SamplerProcess:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not ending.wait(min(left, LOOK_EVERY)):
             try:
+                # a look at what waits: nothing of an answer is taken, and an end is that of the child
                 is_gone = not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             except BlockingIOError:
                 continue
@@ -266,6 +269,7 @@ class Restarts:
             self._quick_deaths = 0
             self._hung.clear()
         if isinstance(error, SamplerHangs):
+            # the time it hung was a pause already
             return self._after_hanging(error, max(0.0, delay - error.seconds))
         if not isinstance(error, SamplerDied):
             kind = "" if isinstance(error, SamplerError) else f"{type(error).__name__}: "

@@ -108,6 +108,7 @@ class Dashboard:
                 self.handle(event)
             is_new = False
             if time.monotonic() >= due:
+                # looks that a slow terminal or disk has missed are not made up for
                 due = max(due + self._interval, time.monotonic())
                 is_new = self.tick()
             # samples bring the next picture; without them there is one each interval

@@ -113,6 +113,7 @@ def _share_out(view: View, grid: Grid) -> _Rows:
     rows = _Rows(gpus=0 if not has_gpus else min(3, grid.rows))
     num_processes = max(1, len(view.processes.processes)) if has_gpus else 0
     strips = (1 if view.width >= WIDE else 2) if has_gpus else 0
+    # A part may come several times: with few rows while others have none, with more once all have some.
     wishes = [
         ("state", 1 if run or view.watched else 0),
         ("host", 1 if view.host else 0),

@@ -36,7 +36,7 @@ def main() -> None:
         found: list[object] = []
         for count in (37, 8):  # of the latter rank 1 and rank 2 have no chunk
             for evaluate in (lenet5.train.evaluate, resnet50.train.evaluate):
-                seen: list[tuple[Tensor, Tensor]] = list(pictures(count).chunks(8, world.turns))
+                seen: list[tuple[Tensor, Tensor]] = list(pictures(count).chunks(8, world.own_chunks))
                 found.append([evaluate(training, seen), len(seen)])
         if world.is_main:
             print(json.dumps(found))

@@ -99,7 +99,10 @@ class TaskRequest:
         for name in ("time_limit", "partition", "account", "qos"):
             if value := getattr(asked, name):
                 found.append(f"--{name.removesuffix('_limit')}={value}")
+        # B: to the job's script alone, which is our program; it passes the request on to its trainings
+        # (sbatch(1))
         found.append(f"--signal=B:{LEAVE.name.removeprefix('SIG')}@{asked.signal_seconds}")
+        # a job that is started again must not empty the log, as the default of some sites would
         return [*found, "--requeue", "--open-mode=append", *shlex.split(asked.sbatch)]
 
 
@@ -189,6 +192,7 @@ class Array:
         """The arguments of sbatch for the tasks from `first` to `last`; `at_once` is 0 for all."""
         throttle = f"%{at_once}" if at_once else ""
         log = str(self.folder.absolute() / f"{self.name}_%a.log")
+        # a % of the path itself would begin a pattern of sbatch
         pattern = log.replace("%", "%%").replace("%%a.log", "%a.log")
         return [
             f"--array={first}-{last}{throttle}",

@@ -161,6 +161,7 @@ class Looking:
         live = self._jobs.live()
         if len(live) > FILES_AT_ONCE:
             begun = self._turn = self._turn % len(live)
+            # twice, so that a part that begins near the end goes on at the beginning
             live = [*live, *live][begun : begun + FILES_AT_ONCE]
             self._turn += FILES_AT_ONCE
         for job in live:

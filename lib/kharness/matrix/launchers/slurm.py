@@ -240,6 +240,7 @@ class Slurm:
     def _claim(self, names: Mapping[str, Launch], pairs: Sequence[tuple[Launch, Job]]) -> dict[TaskKey, Row]:
         """Take back submissions that never came to an end, and look whether one has arrived meanwhile."""
         for name, launch in names.items():
+            # first: a task that begins between this and the look finds it, and does nothing
             make_void(folder_of(launch), name)
         rows = squeue(list(names))
         begun = {name_and_index(job.id) for launch, job in pairs if read_starts(launch.directory, job.id)}
@@ -265,7 +266,7 @@ class Slurm:
                 continue
             self._jobs.read_file(known)
             runs = bool(known.starts) and known.starts[-1].end is None
-            # `scancel --signal` of a job that waits tries on for a minute and a half.
+            # `scancel --signal` of a job that waits keeps trying for a minute and a half.
             options: tuple[str, ...] = (TO_STOP, ("--signal=KILL", "--full"))[kill] if runs else ()
             job = known.starts[-1].job if runs else known.slurm_id
             if job:
@@ -381,8 +382,12 @@ class Submission:
     def _submit_waves(self) -> None:
         while self._waves:
             wave = self._waves[0]
+            # sbatch may have been taken although its answer never came: submitted again, each cell would be
+            # there twice
             if wave.in_doubt and self._has_arrived(wave):
                 continue
+            # JOBS= is the throttle (%N) of one array; over several it holds because each waits for the one
+            # before
             after = self._arrays[-1] if self._options.jobs and self._arrays else ""
             excluded = self._jobs.bad_nodes
             arguments = wave.array.arguments(wave.first, wave.last, at_once=self._options.jobs, after=after)
@@ -393,6 +398,7 @@ class Submission:
                 self._waves.pop(0)
                 self._refused(wave, said)
             elif answer is Answer.FULL and wave.last > wave.first:
+                # limits of a queue count the tasks of an array one by one, so half of them may have room
                 middle = (wave.first + wave.last) // 2
                 self._waves[0:1] = [
                     Wave(wave.array, wave.first, middle),

@@ -29,6 +29,7 @@ def kind_of(asked: Mapping[str, object], affects: Affects) -> Kind:
     """Return the key of cells that need the same memory: every option that shapes a training except seeds and
     fractions.
     """
+    # sizes and numbers of layers are whole numbers; a learning rate or a share of dropout changes no memory
     names = affects.names(asked, "results", "speed")
     return tuple(
         sorted(
@@ -142,6 +143,8 @@ class GpuPlaces:
             pid = pids.get(id(held.slot))
             found = memory[held.words[0]]
             by_driver = found.by_pid.get(pid, 0.0) if found and pid else 0.0
+            # the most exact that is known: the driver's number of this process, torch's with an allowance,
+            # the difference to before
             self._note(held, by_driver or held.journal.footprint_mb or self._difference(held, found))
             if held.journal.settled and held.kind in self._needs:
                 self._settled.add(held.kind)

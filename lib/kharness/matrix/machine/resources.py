@@ -129,6 +129,8 @@ class MachineResources:
 
     def _on_cores(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
         asked, all_cores = whole(launch.asked, "NUM_THREADS"), len(self.cores)
+        # The number of threads decides in which parts sums are added up, and so the last bits of results: a
+        # cell keeps what the matrix was planned with, whatever would fit better by now.
         planned = 0 if asked else launch.threads
         if planned:
             self._say_what_was_planned(planned)

@@ -363,6 +363,8 @@ class CellsOfJob:
         _wait_for_agents([one.directory for one in self._again], AGENT_BEFORE_START)
         refused = _ask_for_start()
         if refused is None:
+            # Slurm is about to end this process. One that returned first would be a job that has ended by
+            # itself.
             time.sleep(REQUEUE_PATIENCE)
             return
         for one in self._again:
@@ -400,6 +402,8 @@ def left_for(asked: Sequence[int], signal_seconds: float) -> tuple[str, str] | N
     if state == "CANCELLED":
         return CANCELLED, f"its job {_job()} was cancelled"
     is_preempted = state == "PREEMPTED" or facts.get("PreemptTime", "None") not in ("None", "Unknown")
+    # Slurm may send the signal up to 60 seconds early (sbatch(1), --signal), and the question takes its time,
+    # too: with more left than that it is no time limit but a preemption.
     if not is_preempted and (
         state == "TIMEOUT" or (asked[0] == LEAVE and left is not None and left < signal_seconds + 90)
     ):

@@ -209,9 +209,9 @@ def decided(options: Options, world: World, *, run_directory: Path | None) -> Se
 
 def agreed(options: Options, world: World) -> Options:
     """The same on all ranks: what rank 0 has chosen, and the smallest of their micro-batches."""
-    if world.size == 1 or not options.automatic():
+    if world.size == 1 or not options.own_choices():
         return options
-    for name, (value, reason) in world.of_main(options.automatic()).items():
+    for name, (value, reason) in world.of_main(options.own_choices()).items():
         if name == "MICRO_BATCH_SIZE":
             [least] = world.highest(-options.MICRO_BATCH_SIZE)
             reason = reason if -least == int(value) else f"the least of {world.size} processes"

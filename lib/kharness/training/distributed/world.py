@@ -111,13 +111,14 @@ class World:
             found.append(mean.view_as(tensor).to(tensor.dtype))
         return found
 
-    def turns(self, chunks: Iterable[ValueT]) -> Iterator[ValueT]:
+    def own_chunks(self, chunks: Iterable[ValueT]) -> Iterator[ValueT]:
         """This rank's chunks of what all ranks together look at once, as an evaluation."""
         return islice(chunks, self.rank, None, self.size)
 
     def rounds(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-        """Yield like `turns`, equally often on each rank: a rank without a chunk gets another's, of which no
-        sample counts.
+        """Yield like `own_chunks`, equally often on each rank.
+
+        A rank without a chunk gets another's, of which no sample counts.
         """
         given = list(chunks)
         for first in range(0, len(given), self.size):

@@ -434,7 +434,7 @@ class Training(Generic[DataT]):
         # Each rank has its own statistics of batch norm until a step begins; rank 0's are evaluated.
         self._setup.world.overwrite([b for model in self.models.values() for b in model.buffers()])
 
-    def turns(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    def own_chunks(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
         """This process's chunks of an evaluation, each with how many of its samples count.
 
         Processes that share the model (PARALLEL=fsdp) call it equally often: one for which no chunk is left
@@ -442,7 +442,7 @@ class Training(Generic[DataT]):
         """
         if self._is_shared:
             return self.world.rounds(chunks)
-        return ((chunk, len(chunk)) for chunk in self.world.turns(chunks))
+        return ((chunk, len(chunk)) for chunk in self.world.own_chunks(chunks))
 
     def evaluated(self, split: str, **metrics: float) -> None:
         """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best.

@@ -174,7 +174,7 @@ def test_muon_takes_bfloat16_where_the_cpu_has_instructions_for_it(
     with pytest.raises(StopIteration) as end:
         next(decided(begun(root, *MUON), ALONE, run_directory=None))
     options: Options = end.value.value
-    assert options.automatic() == {"OPTIMIZER_MUON_BF16": (value, reason)}
+    assert options.own_choices() == {"OPTIMIZER_MUON_BF16": (value, reason)}
     assert options.OPTIMIZER_MUON_BF16 is (value == "y")
 
 
@@ -201,7 +201,7 @@ def test_the_precision_of_a_gpu_is_timed_with_everything_else_chosen(root: Path)
     ]
     with pytest.raises(StopIteration) as end:
         search.send(Recorded([replace(step, part_seconds=0.5)] * 7))
-    assert end.value.value.automatic() == {
+    assert end.value.value.own_choices() == {
         "AMP": ("none", "bf16 2 s a step, none 1 s; all 9 steps with the first 18 s and 9 s")
     }
     assert end.value.value.undecided() == ["COMPILE", "MICRO_BATCH_SIZE"]
