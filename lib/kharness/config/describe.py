@@ -98,6 +98,7 @@ def _option(tree: Tree, symbol: Any, *, here: bool = False) -> Option:
     if members:
         value_of = {member: value for value, member in members.items()}
         defaults = [(value_of[d.name], c) for n in choice.nodes for d, c in n.orig_defaults]
+        # a choice none of whose defaults holds takes its first member (kconfig-language.rst)
         defaults.append((value_of[choice.syms[0].name], tree.kconf.y))
     else:
         # An entry without a prompt adds defaults to the one that has it.

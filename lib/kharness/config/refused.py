@@ -332,6 +332,7 @@ def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
             if lib.expr_value(term):
                 continue
             negated = isinstance(term, tuple) and term[0] is lib.NOT
+            # a symbol without a prompt is nothing that one can set: what selects it is
             selecting = _selectors(lib, term[1] if negated else term)
             if selecting:
                 chosen = [one.name for one in selecting if one.str_value == "y" or not negated]

@@ -74,6 +74,7 @@ class KnownOutcomes:
 
     def _has_default(self, name: str) -> bool:
         symbol = self._symbols[name]
+        # by what kconfiglib's own minimal configuration goes by
         return bool(symbol.str_value == symbol._str_default())
 
 
@@ -130,6 +131,7 @@ class _Alike(Resolved):
 
     def _replaced(self, text: str) -> str:
         for old, new in self._lines:
+            # with the line break before it, for another symbol's line may end in the same words
             text = text.replace(f"\n{old}", f"\n{new}", 1)
         return text
 
@@ -176,6 +178,8 @@ def free_symbols(kconf: Any, lib: Any) -> frozenset[str]:
         for symbol in kconf.unique_defined_syms
         if symbol.orig_type is not lib.BOOL
         and has_prompt(symbol)
+        # what kconfiglib would compute anew when this one changes: symbols and choices that its value is part
+        # of
         and not symbol._dependents
         and symbol not in looked_at
     )

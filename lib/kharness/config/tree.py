@@ -121,6 +121,7 @@ class Tree(KnownOptions):
         shown = self.shown(directory / CONFIG)
         text = dotconfig.read_text(directory / CONFIG, shown)
         record = read_record(directory)
+        # nobody has edited it: what was asked then gives this very file
         if record.written and self._gives(record.asked, text):
             return record.asked
         untouched: list[Assignment] = []
@@ -185,6 +186,7 @@ class Tree(KnownOptions):
         values = {
             s.name: self._typed(s)
             for s in self.kconf.unique_defined_syms
+            # out of reach a bool is n; a number or a text has no line in .config, and so no value
             if s.orig_type is self._lib.BOOL or s.config_string
         }
         if self.kconf.warnings:

@@ -115,6 +115,7 @@ def with_more_seeds(
     longer, write = _of_command(plan, axes, had, added) if tree is None else _of_tree(tree, plan, axes)
     known = {cell.name for cell in plan.cells}
     places = {cell.name: place for place, cell in enumerate(longer.cells) if cell.name not in known}
+    # each cell of before must be among those of the longer plan, by its name
     if len(longer.cells) - len(places) < len(known):
         raise _is_another(directory, "its cells would get other names, or be others")
     if not places:

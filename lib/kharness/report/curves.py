@@ -212,6 +212,7 @@ def _binned(series: Series, scale: float, size: int) -> dict[int, Bin]:
     import numpy as np
 
     steps, values = np.frombuffer(series.steps, dtype=np.int64), np.frombuffer(series.values)
+    # steps are counted from 1, so that the first bin has as many as the others
     keys, bins, counts = np.unique((steps - 1) // size, return_inverse=True, return_counts=True)
     if len(keys) > 1 and 2 * counts[-1] < counts[-2]:
         bins[bins == len(keys) - 1] -= 1

@@ -82,6 +82,7 @@ class SharedPort:
                 file = self._folder / name
                 with contextlib.suppress(OSError):
                     run = Path(os.fsdecode(_read(file)))
+                    # one whose name is not that of what is in it was not written by `add`
                     if self._file(run) == file:
                         yield run
 

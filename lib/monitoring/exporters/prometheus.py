@@ -193,7 +193,7 @@ class PrometheusFollower:
             self._exporter = found
             write_atomically(self._run.directory / PROMETHEUS_JSON, _targets(found), durable=False)
         elif found is not None and found.state == "yields":
-            about_server(host, port, path=YIELD_PATH)
+            about_server(host, port, path=YIELD_PATH)  # it lets the port go: the next try may have it
         elif found is not None and found.state == "shows":
             if not found.shows(self._run.directory, self._shared_port):
                 self._forget()

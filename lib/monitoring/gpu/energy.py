@@ -112,6 +112,7 @@ def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) ->
     counter, power = sample.energy_counter_joules, sample.power_draw_watts
     by_power = 0.0
     if gpu.power is not None and power is not None and not is_gap:
+        # the trapezoidal rule: power is taken to move evenly from sample to sample
         by_power = (gpu.power + power) / 2 * seconds
     if counter is not None and counter != gpu.counter:
         gpu.still_seconds = gpu.still_joules = 0.0

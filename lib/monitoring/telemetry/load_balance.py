@@ -222,6 +222,7 @@ def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
     if len(each) < 2:
         return False
     lags: list[float] = [own[place] - (sum(own) - own[place]) / (len(own) - 1) for own in each]
+    # paired by step, so that what makes a step long for all ranks is in no lag
     return fmean(lags) > STANDARD_ERRORS * stdev(lags) / math.sqrt(len(lags))
 
 

@@ -143,6 +143,7 @@ class DevicePhases:
         self._is_waiting = False
 
     def end(self, phase: str) -> None:
+        # own work up to a wait belongs to the phase whose name is known only now
         self._step = [(phase if name == _OWN_WORK else name, event) for name, event in self._step]
         self._step.append((COLLECTIVE if self._is_waiting else phase, self._line.recorded()))
         self._is_waiting = False

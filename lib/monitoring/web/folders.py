@@ -215,6 +215,7 @@ class RunIndex:
         turn = folder.turn
         folder.at = (directory, time.monotonic())
         try:
+            # before the row: what changes while that is read is seen at the next look
             now = signature(directory, [name for judge in self._judges for name in judge.status_files])
             known = self.rows.get(run_id)
             if self._signatures.get(run_id) == now and known is not None and not known.is_running:

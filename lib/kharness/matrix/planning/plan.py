@@ -96,6 +96,7 @@ def draft(
             f"MATRIX_EXCLUDE leaves out all {counted(len(excluded), 'cell')}",
             hint="remove a group of it, or a word",
         )
+    # MATRIX_INCLUDE may bring back what MATRIX_EXCLUDE has left out
     excluded = [name for name in excluded if name not in {one.name for one in found}]
     axes = [grid, *groups]
     symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))

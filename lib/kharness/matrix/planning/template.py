@@ -172,6 +172,7 @@ def _filled(text: str, values: Mapping[str, str], *, later: Collection[str] = ()
             return match[0]
         if not match[2]:
             said = values[match[1]]
+            # the text is filled once more, when a brace of a value would be a placeholder's
             return said.replace("{", "{{").replace("}", "}}") if later else said
         said = values[match[1]]
         gone = gone or said in ("n", "false", "False", "0", "")

@@ -111,6 +111,7 @@ class Leaderboard:
 
     @property
     def budgets_differ(self) -> bool:
+        # two besides the unknown one, which is empty; or seeds of one row that had different ones
         return len({row.budget for row in self.rows} | {()}) > 2 or any(len(r.budget) > 1 for r in self.rows)
 
     @property

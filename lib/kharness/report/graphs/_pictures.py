@@ -96,6 +96,7 @@ def figure_of(
     left, right = max(map(_left, pictures)), max(map(_right, pictures))
     # Of many small ones the words beside the last frame are those of all.
     beside, right = (right, 0.1) if small else (0.0, right)
+    # All in inches; matplotlib wants shares of the figure, whose size is known only once all is added up.
     share = {1: 1.0, 2: 0.75, 4: 0.45}[columns]
     wide, tall = share * _WIDTH, share * _HEIGHT
     across = left + wide + right
@@ -230,6 +231,7 @@ def _draw_strand(axes: Axes, one: Strand, x: Scale, y: Scale) -> None:
         offset, *dashes = stripes(one.turn)
         look |= {"ls": (offset, dashes), "dash_capstyle": "butt"}
     axes.plot(xs, ys, **look)
+    # A value between two gaps has a line to neither side: without a dot it would not be seen.
     known = [value == value for value in [float("nan"), *one.ys, float("nan")]]
     alone = [i for i in range(len(ys)) if known[i : i + 3] == [False, True, False]]
     if not one.titles and (shown := range(len(ys)) if one.dots else alone):
@@ -264,6 +266,7 @@ def _draw_rows(axes: Axes, picture: RowPlot) -> None:
                 end, marker = (0.0, "<") if side == "left" else (100.0, ">")
                 axes.plot([end] * len(ys), ys, marker=marker, ms=7, **dots)
     axes.set_yticks(range(len(picture.rows)), [row.name for row in picture.rows])
+    # downwards: the first row is on top
     axes.set_ylim(len(picture.rows) - 0.4, -0.6)
     # Names of rows need no ticks, no grid and no axis.
     axes.tick_params(axis="y", length=0, labelcolor=INK)

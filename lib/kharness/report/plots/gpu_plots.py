@@ -276,6 +276,7 @@ def waiting(history: GpuRecording, ranks: RankBalance, most: int = MOST_ROWS) ->
     shown = list(ranks.ranks)
     if len(shown) > most:
         shown = sorted(shown, key=lambda rank: rank.seconds, reverse=True)[:most]
+    # in milliseconds, with a fiftieth of room behind the longest
     axis = Scale("linear", 0.0, 1020 * max(rank.seconds for rank in ranks.ranks) or 1.0)
     rows = []
     for rank in shown:

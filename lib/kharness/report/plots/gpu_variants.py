@@ -299,6 +299,7 @@ def _lines(
     ]
     strands = behind[:_MOST_IN_GRAY]
     for label in colors:
+        # False sorts first: a complete run, where there is one, has the bold line
         first, *others = sorted(drawn.get(label, []), key=lambda line: line.kind != "mean")[:_MOST_RUNS]
         strands += [
             *(replace(one, kind="run", lows=(), highs=()) if one.kind == "mean" else one for one in others),

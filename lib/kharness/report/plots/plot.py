@@ -210,6 +210,7 @@ def _ends(lines: Sequence[Strand], y: Scale) -> list[tuple[float, str, int]]:
     placed: list[tuple[float, str, int]] = []
     for at, label, color in wanted:
         placed.append((max(at, placed[-1][0] + _LABEL_GAP) if placed else at, label, color))
+    # Labels have only been moved down; all go up again as far as the last one has left the frame.
     beyond = max(0.0, placed[-1][0] - 100) if placed else 0.0
     return [(round(at - beyond, 1), label, color) for at, label, color in placed]
 

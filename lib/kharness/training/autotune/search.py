@@ -129,6 +129,7 @@ def quicker(
 
 def _pair(one: Steps, two: Steps, *, is_turned: bool) -> tuple[TrialStep, TrialStep]:
     """A step of each, one after the other."""
+    # each is first in half of the pairs, and finds in the caches what the other has left
     if is_turned:
         late = two.step()
         return one.step(), late

@@ -160,6 +160,7 @@ def begin_trial() -> BegunTrial | OwnTrial:
         return BegunTrial(pid, ours, folder)
     end_with_us()
     ours.close()
+    # a collection would write to the headers of all objects, and so copy the pages that the training shares
     gc.freeze()
     _silence()
     return OwnTrial(theirs, folder)
@@ -213,6 +214,8 @@ class Room:
         """
         taken, hard = bytes_in(_STATUS, "VmData"), resource.getrlimit(resource.RLIMIT_DATA)[1]
         if self._free is not None and taken is not None:
+            # VmData counts what this limit counts: the heap, and private mappings that can be written
+            # (setrlimit(2))
             resource.setrlimit(resource.RLIMIT_DATA, (taken + self._free, hard))
 
     def free(self, device: torch.device) -> int | None:
