@@ -230,7 +230,7 @@ def folded(line: str, columns: int) -> list[str]:
 
 def _is_command(text: str) -> bool:
     """Whether all of it is typed: not a sentence that begins with a command."""
-    typed = _shell_words(text.partition("  # ")[0])
+    typed = _shell_words(text)
     name, *words = typed[typed.index("&&") + 1 :] if "&&" in typed else typed or [""]
     if len(words) < 2 or any(word.endswith((",", ";")) for word in words):
         return False
@@ -243,7 +243,7 @@ def _is_command(text: str) -> bool:
 
 
 def command_lines(line: str, columns: int) -> list[str]:
-    """Return `command  # what it does` in lines of at most `columns` that a shell takes as one.
+    """Return a command in lines of at most `columns` that a shell takes as one.
 
     Words stay whole, quoted ones too; what controls a terminal is written out, in `$'…'`. With 0 columns
     there is one line.
@@ -254,9 +254,8 @@ def command_lines(line: str, columns: int) -> list[str]:
         line = re.sub(r"""'[^']*'|"[^"]*\"""", _without_controls, line)
     if len(line) <= columns or not columns:
         return [line]
-    command, mark, note = line.partition("  # ")
-    start = command[: len(command) - len(command.lstrip())]
-    first, *words = [*_shell_words(command), *([f" # {note}"] if mark else [])]
+    start = line[: len(line) - len(line.lstrip())]
+    first, *words = _shell_words(line)
     lines = [start + first]
     for place, word in enumerate(words, start=1):
         rest = 0 if place == len(words) else len(" \\")
@@ -264,7 +263,7 @@ def command_lines(line: str, columns: int) -> list[str]:
             lines[-1] += f" {word}"
         else:
             lines[-1] += " \\"
-            lines.append(f"{start}    {word.lstrip()}")
+            lines.append(f"{start}    {word}")
     return lines
 
 

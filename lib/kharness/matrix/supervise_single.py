@@ -114,16 +114,17 @@ def next_lines(launch: Launch, before: Path | None, launched: Mapping[str, Seque
     if isinstance(launch, CommandLaunch):
         commands |= _seeds_of_program(launch, launched)
     elif before is not None and _is_comparable(before, launch.model):
-        commands[typed_comparison(shown(before), run)] = ""
+        commands[typed_comparison(shown(before), run)] = "which is better, it or the run before"
     else:
-        commands[seeds_of_run(launch.directory, 5)] = "several seeds: how far they spread"
+        commands[seeds_of_run(launch.directory, 5)] = "several seeds, which show how far they spread"
     if launch.asked.get("ENABLE_TRACKIO"):
         commands[typed_make("trackio-view")] = "its dashboard"
-    lines = [
-        f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
-        for place, (command, what) in enumerate(commands.items())
-    ]
-    return [whole for line in lines for whole in command_lines(line, 0)]
+    return [line for command, what in commands.items() for line in _next(what, command)]
+
+
+def _next(what: str, command: str) -> list[str]:
+    """The command has lines of its own: behind a `#` not every shell takes the rest for a comment."""
+    return [f"next: {what}:", *command_lines(f"  {command}", 0)]
 
 
 def _seeds_of_program(launch: CommandLaunch, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -147,7 +148,9 @@ def _seeds_of_program(launch: CommandLaunch, options: Mapping[str, Sequence[str]
     )
     if root != Path.cwd():
         again = f"cd {shlex.quote(str(root))} && {again}"
-    return {again: f"several seeds{'' if takes_seed else ', if it takes --seed'}: how far they spread"}
+    return {
+        again: f"several seeds{'' if takes_seed else ' (if it takes --seed)'}, which show how far they spread"
+    }
 
 
 def _is_comparable(run: Path, model: str) -> bool:
@@ -166,8 +169,11 @@ def tell_detached(directory: Path, left: Detached) -> None:
     run = shown(directory)
     us = typed_setting("make", "kharness")
     say(f"detached: the scheduler has {counted(len(left.names), 'run')}, and goes on without {us}")
-    say(f"next: {typed('status', run)}")
-    say(f"      {typed('continue', run)}  # watch on, and report at the end")
+    for line in [
+        *_next("how far it is", typed("status", run)),
+        *_next("watch on, and report at the end", typed("continue", run)),
+    ]:
+        say(line)
 
 
 def _exit_code(outcome: Outcome) -> int:

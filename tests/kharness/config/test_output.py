@@ -62,12 +62,8 @@ def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
             ["one run alone:", "  make train CONFIG_A=b \\", "      'CONFIG_C=1:2 3' CONFIG_D=e"],
         ),
         (
-            "      make train 'CONFIG_A=b c d e f g h i j k l m n o p q'  # why",
-            [
-                "      make train \\",
-                "          'CONFIG_A=b c d e f g h i j k l m n o p q' \\",
-                "          # why",
-            ],
+            "      make train 'CONFIG_A=b c d e f g h i j k l m n o p q'",
+            ["      make train \\", "          'CONFIG_A=b c d e f g h i j k l m n o p q'"],
         ),
         (
             "next: cd /a/b && kharness matrix -a seed=1..5 -- python t.py",
@@ -103,13 +99,13 @@ def test_command_that_ends_a_line_can_be_copied(line: str, parts: list[str]) -> 
 
 COMMAND = (
     "      make test_matrix CONFIG_LENET5_QUICK=y 'CONFIG_MATRIX_AXES=A=1|2 SEED=1..5' "
-    "CONFIG_NOTE='it'\"'\"'s on'  # better?"
+    "CONFIG_NOTE='it'\"'\"'s on'"
 )
 
 IN_48 = """\
       make test_matrix CONFIG_LENET5_QUICK=y \\
           'CONFIG_MATRIX_AXES=A=1|2 SEED=1..5' \\
-          CONFIG_NOTE='it'"'"'s on'  # better?"""
+          CONFIG_NOTE='it'"'"'s on'"""
 
 
 def test_a_command_is_wrapped_so_that_a_shell_takes_it() -> None:

@@ -304,9 +304,10 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
         "run: results/mine",
         f"training with sgd 0.1 in {checkout.root}",
         "page: results/mine/report.html",
-        "next: make report RUN=results/latest  # its graphs and tables as files",
-        "      make test_matrix CONFIG_BEHAVIOR=good CONFIG_MATRIX_AXES=SEED=1..5"
-        "  # several seeds: how far they spread",
+        "next: its graphs and tables as files:",
+        "  make report RUN=results/latest",
+        "next: several seeds, which show how far they spread:",
+        "  make test_matrix CONFIG_BEHAVIOR=good CONFIG_MATRIX_AXES=SEED=1..5",
     ]
     assert resumed(run) == [None, 1]
     assert attempts(run, "cause") == [("stopped",), (None,)]

@@ -22,9 +22,10 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
         "configuration: pretender, preset default; NUM_STEPS=5",
         f"training with sgd 0.1 in {checkout.root}",
         "page: results/mine/report.html",
-        "next: make report RUN=results/latest  # its graphs and tables as files",
-        "      make test_matrix CONFIG_NUM_STEPS=5 CONFIG_MATRIX_AXES=SEED=1..5"
-        "  # several seeds: how far they spread",
+        "next: its graphs and tables as files:",
+        "  make report RUN=results/latest",
+        "next: several seeds, which show how far they spread:",
+        "  make test_matrix CONFIG_NUM_STEPS=5 CONFIG_MATRIX_AXES=SEED=1..5",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())
     assert status["status"] == "complete"
@@ -93,7 +94,7 @@ def test_a_training_that_is_refused_late_leaves_nothing(checkout: Checkout) -> N
 def test_a_second_training_is_compared_with_the_first(checkout: Checkout) -> None:
     for name in ("first", "second"):
         _, output = checkout.run("train", f"CONFIG_TRACKER_RUN_NAME={name}", "CONFIG_OPTIMIZER=adam")
-    assert output.splitlines()[-1] == "      make compare A=results/first B=results/latest"
+    assert output.splitlines()[-1] == "  make compare A=results/first B=results/latest"
     assert "configuration: pretender, preset default; OPTIMIZER=adam" in output.splitlines()
 
 

@@ -32,8 +32,8 @@ def typed(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("seed", "received", "note"),
     [
-        (["--seed", "7", "trainer.seed=7"], ["--seed", "{0}", "trainer.seed={0}"], "several seeds"),
-        ([], ["--seed", "{0}"], "several seeds, if it takes --seed"),
+        (["--seed", "7", "trainer.seed=7"], ["--seed", "{0}", "trainer.seed={0}"], "several seeds,"),
+        ([], ["--seed", "{0}"], "several seeds (if it takes --seed),"),
     ],
 )
 def test_several_seeds_of_a_run_are_typed_as_it_says(
@@ -45,10 +45,10 @@ def test_several_seeds_of_a_run_are_typed_as_it_says(
     program = [sys.executable, "tells.py", *HOSTILE, "{my.yaml}", *seed]
     ended = kharness(folder, "run", *options, "--", *program)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    report, seeds = ended.stdout.splitlines()[-2:]
-    assert report.startswith("next: ")
-    assert typed(report.removeprefix("next: ")) == ["report", "my results/latest"]
-    assert seeds.endswith(f"  # {note}: how far they spread")
+    graphs, report, spread, seeds = ended.stdout.splitlines()[-4:]
+    assert graphs == "next: its graphs and tables as files:"
+    assert typed(report) == ["report", "my results/latest"]
+    assert spread == f"next: {note} which show how far they spread:"
     again = kharness(folder, *typed(seeds))
     assert again.returncode == 0, again.stdout + again.stderr
     matrix = (folder / "my results" / "latest").resolve()
@@ -73,5 +73,5 @@ def test_seeds_of_a_run_are_typed_in_the_folder_of_its_program(folder: Path, kha
     ended = kharness(folder, "continue", here / "results" / "latest")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     seeds = ended.stdout.splitlines()[-1]
-    told = typed(f'{seeds.partition("#")[0]}; kharness "$PWD"')
+    told = typed(f'{seeds}; kharness "$PWD"')
     assert told == ["matrix", "-a", "seed=1..5", "--", sys.executable, "p.py", "--seed", "{seed}", str(here)]

@@ -298,10 +298,12 @@ def test_a_single_training_is_a_job(
     asked = ["CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_LAUNCHER_SLURM_PARTITION=closed"]
     code, output = checkout.run("train", *ON_SLURM, *asked, "DETACH=y", environment=on_slurm)
     assert code == 0, output
-    assert output.splitlines()[-3:] == [
+    assert output.splitlines()[-5:] == [
         "detached: the scheduler has 1 run, and goes on without make",
-        "next: make status RUN=results/mine",
-        "      make continue RUN=results/mine  # watch on, and report at the end",
+        "next: how far it is:",
+        "  make status RUN=results/mine",
+        "next: watch on, and report at the end:",
+        "  make continue RUN=results/mine",
     ]
     code, output = checkout.run("status", environment=on_slurm)
     assert "run results/mine: 1 run in the hands of the scheduler, 1 of them waiting" in output
@@ -314,7 +316,10 @@ def test_a_single_training_is_a_job(
     assert watcher.returncode == 0, output
     node = status(run)["attempts"][0]["job"]["host"]
     assert f"queued: PartitionDown\nstarted on {node}\ntraining with sgd 0.1 in {checkout.root}\n" in output
-    assert output.splitlines()[-2] == "next: make report RUN=results/latest  # its graphs and tables as files"
+    assert output.splitlines()[-4:-2] == [
+        "next: its graphs and tables as files:",
+        "  make report RUN=results/latest",
+    ]
     assert len(starts(run)) == len(attempts(run)) == 1
     config = checkout.root / ".config"
     others = [line for line in config.read_text().splitlines() if "CONFIG_LAUNCHER_" not in line]
