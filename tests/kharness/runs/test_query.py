@@ -269,6 +269,33 @@ def test_a_long_command_leaves_room_for_the_result(tmp_path: Path) -> None:
     ]
 
 
+def test_long_names_leave_room_for_a_result(tmp_path: Path) -> None:
+    """And for what is asked for; they are cut where they still differ, or else are whole."""
+    for at, matrix in enumerate(("test_matrix_20261129T052331Z", "test_matrix_20261129T052339Z")):
+        write(tmp_path / matrix / "optimizer-adamw_seed-1", {"lr": 0.1 + at}, [0.5 + at])
+    found = kharness.runs(tmp_path)
+    first, second = (f"test_matrix_20261129T0523{end}/optimizer-adamw_seed-1" for end in ("31Z", "39Z"))
+    assert Listing(found, width=80).lines()[2:] == [
+        f"{first}  complete     1       0.5",
+        f"{second}  complete     1       1.5",
+        "",
+        "2 runs; no room for lr, loss: --columns NAME,NAME",
+    ]
+    assert Listing(found, width=70).lines()[2:] == [
+        "test_matrix_20…52331Z/optimizer-adamw_seed-1  complete     1       0.5",
+        "test_matrix_20…52339Z/optimizer-adamw_seed-1  complete     1       1.5",
+        "",
+        "2 runs; names are cut, --json has them whole; no room for lr, loss: --columns NAME,NAME",
+    ]
+    assert Listing(found, ["lr"], width=54).lines()[2:] == [
+        "test_matrix_2026…9T052331Z/optimizer-adamw_seed-1  0.1",
+        "test_matrix_2026…9T052339Z/optimizer-adamw_seed-1  1.1",
+        "",
+        "2 runs; names are cut, --json has them whole",
+    ]
+    assert Listing(found, width=30).lines()[2].startswith(first)
+
+
 def test_runs_of_the_tree_are_told_apart_by_what_was_chosen(root: Path) -> None:
     """Not by each symbol of a choice, nor by names; one without run.json has what its start record says."""
     found = kharness.runs(root / "tests/data/recorded_matrix", where="optimizer=sgd or test_accuracy>0.8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ MOST_WITH_BEST = 100
 ABSENT = "-"
 _GAP = 2
 _LEADING = ("run", "status", "step")
+_SHORTEST_NAME = 16
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Listing:
         total = len(self.runs)
         some = "" if total == self.runs.num_all else f"{total} of "
         lines += ["", some + counted(self.runs.num_all, "run")]
+        if columns[0].cells != [_shown(run.name) for run in self.runs]:
+            lines[-1] += "; names are cut, --json has them whole"
         if left:
             lines[-1] += f"; no room for {', '.join(left)}: --columns NAME,NAME"
         return lines
@@ -67,10 +71,16 @@ class Listing:
                 raise MatrixError(
                     f"no run has {column.name}", hint="kharness ls --json has all that there is"
                 )
-        return [_ListedColumn("run", [run.name for run in self.runs]), *columns]
+        return [self._names(columns), *columns]
+
+    def _names(self, others: Sequence[_ListedColumn]) -> _ListedColumn:
+        """The column of the runs, their names cut where a line has no room for them and the others."""
+        names = [run.name for run in self.runs]
+        room = max(_SHORTEST_NAME, (self.width or sys.maxsize) - _width(others) - _GAP)
+        return _ListedColumn("run", _shortened(names, room))
 
     def _fitting(self) -> tuple[list[_ListedColumn], list[str]]:
-        """The columns that a line has room for: options that differ first, then results."""
+        """The columns that a line has room for: options that differ first, then results, one at least."""
         leading = [_ListedColumn(name, [FACTS[name](run) for run in self.runs]) for name in _LEADING]
         options = [
             *self._commands(),
@@ -79,9 +89,12 @@ class Listing:
         metrics = self._metrics()
         asked = {ALSO.get(name, name) for name in map(_field, self.asked)}
         options += self._besides(asked, [*leading, *options, *metrics])
+        needed = [one for one in (*options, *metrics) if _field(one.name) in asked]
+        needed += metrics[:1] if not {*needed} & {*metrics} else []
+        leading[0] = self._names([*leading[1:], *needed])
         left: tuple[list[str], list[str]] = ([], [])
         while self.width is not None and _width([*leading, *options, *metrics]) > self.width:
-            spare = [[one for one in of if _field(one.name) not in asked] for of in (options, metrics)]
+            spare = [[one for one in of if one not in needed] for of in (options, metrics)]
             if not any(spare):
                 break
             of_metrics = not spare[0] or (bool(spare[1]) and len(metrics) >= len(options))
@@ -195,6 +208,18 @@ def _is_shown(name: str) -> bool:
         and not name.startswith("best_")
         and (row.better != "neither" or row.unit == UNKNOWN_UNIT)
     )
+
+
+def _shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names cut in their middle to `most` characters; whole where no cut tells them apart."""
+    for head in (most // 2, most // 3, 2 * most // 3, 0, most - 1):
+        cut = [
+            name if len(name) <= most else f"{name[:head]}…{name[len(name) - most + head + 1 :]}"
+            for name in names
+        ]
+        if len({*cut}) == len({*names}):
+            return cut
+    return list(names)
 
 
 def _line(cells: Sequence[str], columns: Sequence[_ListedColumn]) -> str:
