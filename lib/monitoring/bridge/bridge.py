@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         bridge.look()
         if time.monotonic() >= tell_at:
             tell_at, is_told = math.inf, bridge.has_found
-            _tell_found(bridge, options)
+            _tell_found(bridge, options, is_ended=False)
     code = script.exit_code()
     if code == 0 and not script.has_rest():
         end_whole_line(watched.directory / OUTPUT_LOG)
@@ -119,7 +119,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
         say("note: what the program had left running is ended")
     guard.dismiss()
     if not is_told and (bridge.has_found or code == 0):  # a program that failed has said why
-        _tell_found(bridge, options)
+        _tell_found(bridge, options, is_ended=True)
     for line in bridge.uploads():
         say(line)
     _finish(run, code, script.stopped_by, said, bridge.done())
@@ -128,12 +128,12 @@ def _run(options: argparse.Namespace, command: Sequence[str], guard: Guard) -> i
     return 128 - code if code < 0 else code
 
 
-def _tell_found(bridge: Bridge, options: argparse.Namespace) -> None:
+def _tell_found(bridge: Bridge, options: argparse.Namespace, *, is_ended: bool) -> None:
     """Say what was found, and which of that decides nothing."""
     from monitoring.journal.journal import say  # now that the program runs
 
     better = str(json.loads(options.config).get("REPORT_BETTER") or "")
-    for line in filter(None, (bridge.described(), bridge.undirected(better))):
+    for line in filter(None, (bridge.described(is_ended=is_ended), bridge.undirected(better))):
         say(line)
 
 

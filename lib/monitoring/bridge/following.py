@@ -205,8 +205,8 @@ class Bridge:
                 self.recorder.take(progress, Reported(source.of_test, progress.read_to), time.time())
                 self.recorder.record(time.time(), all_of_it=True)
 
-    def described(self) -> str:
-        """Return one line on what was found, or on the lines that were seen last."""
+    def described(self, *, is_ended: bool) -> str:
+        """Return one line on what was found, or on the lines that were seen last; the program may go on."""
         of_kind: dict[str, list[tuple[MetricSource, Followed]]] = {}
         left_out: dict[str, None] = {}
         for source, progress in self._readers:
@@ -228,7 +228,8 @@ class Bridge:
             return written_out(f"recorded from {'; '.join([*(found or ['nothing']), *left_out])}")
         line = last_line(self.watched.directory / OUTPUT_LOG)
         seen = f"; its last line is {line!r}" if line else ""
-        return f"no metrics were found yet{seen}; --pattern REGEX or --follow FILE names them"
+        yet = "" if is_ended else " yet"
+        return f"no metrics were found{yet}{seen}; --pattern REGEX or --follow FILE names them"
 
     def undirected(self, better: str) -> str:
         """Return a line on metrics that decide nothing, beside the user's `better`; empty without any."""
