@@ -15,7 +15,7 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -380,38 +380,27 @@ def bound(false: int, of: int) -> str:
     return f"{100 * bdtri(false, of, 0.05):.1f}%" if of > false else "100.0%"
 
 
-def table(scores: Mapping[str, Score], healthy: Sequence[Recording]) -> list[str]:
-    """The lines of docs/alerts.md; of healthy trainings by rule those with a false alarm, and the bound."""
-    lines = [
-        "| rule | faults | recall | precision | false alarms | in healthy trainings | at most |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    of_healthy = judge(healthy)
-    for rule, score in scores.items():
+def table(recordings: Sequence[Recording], *, verbose: bool = False) -> list[str]:
+    """The lines of docs/alerts.md: by rule its faults and false alarms, and by model the faults found."""
+    by_model = {name: [one for one in recordings if one["model"] == model] for model, name in MODELS.items()}
+    scores = [judge(found) for found in by_model.values()]
+    names = ["rule", "faults", "recall", "precision", "false alarms", *by_model]
+    lines = [line(names), line(["---"] * len(names))]
+    for rule, score in judge(recordings, verbose=verbose).items():
         recall = f"{100 * score.found / score.faults:.0f}%" if score.faults else ""
         alerts = score.found + score.false
         precision = f"{100 * score.found / alerts:.0f}%" if alerts else ""
-        false, of = of_healthy[rule].false, of_healthy[rule].healthy
-        lines.append(
-            f"| `{rule}` | {score.faults} | {recall} | {precision} | {score.false} of {score.healthy} "
-            f"| {false} of {of} | {bound(false, of)} |"
-        )
-    return lines
+        models = [f"{one[rule].found} of {one[rule].faults}" if one[rule].faults else "" for one in scores]
+        false = f"{score.false} of {score.healthy}"
+        lines.append(line([f"`{rule}`", f"{score.faults}", recall, precision, false, *models]))
+    healthy = [[one for one in found if is_healthy(one)] for found in (recordings, *by_model.values())]
+    cells = [f"{len(alarmed(found))} of {len(found)}" for found in healthy]
+    return [*lines, line(["healthy, with a false alarm", "", "", "", *cells])]
 
 
-def table_of_models(recordings: Sequence[Recording]) -> list[str]:
-    """Healthy trainings with a false alarm, and by rule the faults found and the false alarms."""
-    by_model = {name: [one for one in recordings if one["model"] == model] for model, name in MODELS.items()}
-    healthy = {name: [one for one in found if is_healthy(one)] for name, found in by_model.items()}
-    lines = [f"| | {' | '.join(by_model)} |", f"| --- |{' --- |' * len(by_model)}"]
-    cells = [f"{len(alarmed(found))} of {len(found)}" for found in healthy.values()]
-    lines.append(f"| healthy, with a false alarm | {' | '.join(cells)} |")
-    scores = [judge(found) for found in by_model.values()]
-    for rule in RULES:
-        of_rule = [score[rule] for score in scores]
-        cells = [f"{one.found} of {one.faults}, {one.false} false" for one in of_rule]
-        lines.append(f"| `{rule}` | {' | '.join(cells)} |")
-    return lines
+def line(cells: Sequence[str]) -> str:
+    """A line of the table."""
+    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
 
 
 def alarmed(recordings: Sequence[Recording]) -> list[Recording]:
@@ -430,8 +419,7 @@ def main(argv: Sequence[str]) -> int:
         f"{part}: {len(recordings)} trainings, of which {of} are healthy: {false} of these have a false alarm"
     )
     print(f"at most {bound(false, of)} (95%); {others} with good settings have not gone well")
-    print("\n".join(table(judge(recordings, verbose="-v" in argv), healthy)))
-    print("\n".join(table_of_models(recordings)))
+    print("\n".join(table(recordings, verbose="-v" in argv)))
     return 0
 
 
