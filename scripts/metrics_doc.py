@@ -75,7 +75,8 @@ def cells(row: FieldRow, place: str) -> Sequence[str]:
     """The cells of a field's line after its name."""
     unit, about = UNITS.get(row.unit, row.unit), row.about[place]
     if place == SCRAPE:
-        return [row.prometheus_type, f"`{row.dcgm}`" if row.dcgm else "", about]
+        field = f"[`{row.name}`](metrics.md#system)" if SYSTEM in row.about else about
+        return [row.prometheus_type, f"`{row.dcgm}`" if row.dcgm else "", field]
     if place in UNJUDGED:
         return [unit, about]
     better = row.better if row.better != "neither" else ""
