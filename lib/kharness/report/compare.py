@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,9 +41,11 @@ from kharness.runs.latest import compared_place
 from kharness.runs.matrix_plan import read_matrix_json
 from kharness.runs.rundir import has_plan
 from monitoring.counts import counted
+from monitoring.errors import RunDirectoryError
 from monitoring.journal import bit_equal
 from monitoring.journal.fields import row_of
 from monitoring.journal.fields.directions import MOST_NAMED, without_direction
+from monitoring.journal.run_json import read_run_json
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -283,9 +286,9 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _differences(a: Variant, b: Variant) -> Sequence[str]:
-    """`LEARNING_RATE 0.05 -> 0.003`, from the start records of the first run of each that has one."""
+    """`LEARNING_RATE 0.05 -> 0.003`, from what the first run of each that began was started with."""
     words = _other_words(_command(a), _command(b))
-    first, second = a.start, b.start
+    first, second = _started_with(a), _started_with(b)
     if not first or not second:
         return words
     affects = affects_of([a, b])
@@ -296,6 +299,18 @@ def _differences(a: Variant, b: Variant) -> Sequence[str]:
         if ours.get(name) != theirs.get(name)
     ]
     return [*words, *options]
+
+
+def _started_with(variant: Variant) -> Mapping[str, object]:
+    """Return the start record; of runs without one, for a program need not write it, run.json has it."""
+    if variant.start:
+        return variant.start
+    for cell in variant.cells:
+        with suppress(RunDirectoryError):
+            run = read_run_json(cell.run.directory)
+            newest = run["attempts"][-1]
+            return {"config": run["config"], "git": newest.get("git"), "versions": newest.get("versions")}
+    return {}
 
 
 def _command(variant: Variant) -> Sequence[str]:

@@ -18,6 +18,7 @@ from kharness.report.overview.headline import human_title
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_csv, as_markdown
+from monitoring import Run
 
 from ...warm_python import WarmPython
 from .conftest import Make, written_json
@@ -188,6 +189,14 @@ def test_two_runs_of_a_program_are_the_title_of_their_page(tmp_path: Path, make:
         make.journal(tmp_path / name, make.training([2.0, 1.0], [0.5], 0.5))
     found = compare(str(tmp_path / "old"), str(tmp_path / "new"))
     assert human_title(summary_of(found)) == "old, new"
+
+
+def test_runs_that_wrote_no_start_record_differ_in_what_they_were_opened_with(tmp_path: Path) -> None:
+    for name, rate in (("old", 0.1), ("new", 0.2)):
+        with Run(tmp_path / name, config={"lr": rate, "width": 64}) as run:
+            run.log_step(1, train_loss=1.0)
+    lines = compare_lines(compare(str(tmp_path / "old"), str(tmp_path / "new")))
+    assert [line for line in lines if line.startswith("configuration")] == ["configuration: lr 0.1 -> 0.2"]
 
 
 def with_steps(make: Make, place: Path, losses: list[float], seeds: tuple[str, ...] = ("1",)) -> Path:
