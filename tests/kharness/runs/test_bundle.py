@@ -167,6 +167,17 @@ def test_another_bundle_does_not_replace_what_was_unpacked(run: Path, tmp_path: 
     assert not (unpacked / "note.md").exists()
 
 
+def test_a_bundle_is_not_replaced_by_what_was_read_from_it(run: Path, tmp_path: Path) -> None:
+    assert cli.main(["bundle", "results/one", "--weights"]) == 0
+    archive = tmp_path / "one.kharness.zip"
+    sent = archive.read_bytes()
+    with pytest.raises(MatrixError, match=r"one\.kharness\.zip is the bundle that this was read from"):
+        cli.main(["bundle", "one.kharness.zip"])
+    assert archive.read_bytes() == sent
+    assert cli.main(["bundle", "one.kharness.zip", "-o", "mine.kharness.zip"]) == 0
+    assert cli.main(["bundle", "results/one"]) == 0  # one's own may be written again
+
+
 def test_the_difference_of_a_dirty_tree_is_kept(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@l", *words], cwd=tmp_path, check=True)

@@ -48,11 +48,14 @@ class WrittenBundle:
 def write_bundle(directory: Path, target: Path | None = None, *, weights: bool = False) -> WrittenBundle:
     """Write a run or a matrix into one archive, DIRECTORY.kharness.zip without a target.
 
-    MatrixError where the archive cannot be written, or lies in the directory itself.
+    MatrixError where the archive cannot be written, lies in the directory itself, or is the one that this was
+    unpacked from: that may have weights, and what was done here since is none of what somebody sent.
     """
     path = target or Path(f"{directory.name}{BUNDLE}")
     if path.resolve().is_relative_to(directory.resolve()):
         raise MatrixError(f"{path} lies in what it is to hold", hint="-o FILE names a place elsewhere")
+    if path.exists() and _folder_of(path.resolve()) == directory.resolve().parent:
+        raise MatrixError(f"{path} is the bundle that this was read from", hint="-o FILE names another file")
     content, left_out = {}, 0
     try:
         with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -142,7 +145,7 @@ def unpacked(path: Path) -> Path:
     One that was unpacked before is taken as it is. MatrixError for an archive that is no bundle, is damaged,
     or would write anywhere else, links, devices or more than its size allows.
     """
-    folder = path.with_name(path.name.removesuffix(BUNDLE) + UNPACKED)
+    folder = _folder_of(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -170,6 +173,11 @@ def unpacked(path: Path) -> Path:
             hint="copy it into a folder that you can write to",
         ) from error
     return folder / name
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder next to a bundle that it is unpacked into."""
+    return path.with_name(path.name.removesuffix(BUNDLE) + UNPACKED)
 
 
 def _refused(path: Path, reason: str) -> MatrixError:
