@@ -455,13 +455,13 @@ def ls(options: argparse.Namespace, words: Sequence[str]) -> int:
     condition = " ".join(where)
     found = select(folder, where=condition)
     if options.sort:
-        found = in_order(found, options.sort)
+        found = in_order(found, options.sort, reverse=options.reverse)
     if options.json:
         for line in json_lines(found, best=options.best):
             say(line)
         return 0
     width = shutil.get_terminal_size((WIDTH_OF_A_LOG, 0)).columns
-    columns = [name for name in options.columns.split(",") if name]
+    columns = [name.strip() for name in options.columns.split(",") if name.strip()]
     asked = {*parse_where(condition).fields, *filter(None, [options.sort])}
     *table, last = Listing(found, columns, width, options.best, asked).lines()
     say("\n".join([*table, *folded(last, width)]))

@@ -136,6 +136,7 @@ def _takes_condition(parser: argparse.ArgumentParser) -> None:
         "--columns", default="", metavar="NAME,NAME", help="options, last.METRIC, best.METRIC"
     )
     parser.add_argument("--sort", default="", metavar="NAME", help="by an option, best.METRIC, status …")
+    parser.add_argument("--reverse", action="store_true", help="with --sort, the highest first")
     parser.add_argument(
         "--best", action="store_true", help="best values of however many runs; reads all of each"
     )

@@ -10,7 +10,7 @@ such as `status`, `step` or `seconds`. Letters' case does not matter, nor whethe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import itemgetter
@@ -55,10 +55,7 @@ class Where:
 
     def check(self, known: Collection[str]) -> None:
         """Raise WhereError for a field that no run has."""
-        for field in sorted(self.fields.difference(known)):
-            near = get_close_matches(field, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "options, metrics and facts of the runs have names"
-            raise WhereError(f"no run has {field}", hint=hint)
+        check_known(self.fields, known)
 
     def why_none(self, values: Callable[[str], Collection[object]]) -> str:
         """Return why no run matches: a value that no run has; empty if all values exist.
@@ -67,6 +64,8 @@ class Where:
         """
         for field, wanted in self._equal:
             known = list(dict.fromkeys(map(str, values(field))))
+            if not known:
+                return f"no run has {field}"
             if any(_compared(field, "=", wanted)({field: value}.get) for value in known):
                 continue
             small = {name.lower(): name for name in known}
@@ -76,6 +75,15 @@ class Where:
             more = " …" if not near and len(known) > MOST_NAMED else ""
             return f"no run has {field}={wanted}: {hint}{more}"
         return ""
+
+
+def check_known(fields: Iterable[str], known: Collection[str]) -> None:
+    """Raise WhereError for the first of these fields that is not known, with what is near."""
+    for field in sorted({*fields}.difference(known)):
+        near = get_close_matches(field, known, n=1)
+        more = " …" if len(known) > MOST_NAMED else ""
+        there = f"there are {', '.join(sorted(known)[:MOST_NAMED])}{more}"
+        raise WhereError(f"no run has {field}", hint=f"did you mean {near[0]}?" if near else there)
 
 
 def parse_where(text: str) -> Where:

@@ -176,6 +176,11 @@ def test_ls_shows_what_differs_then_results(
         "high     1            0.5",
         "low      1            0.7",
     ]
+    assert ls(capfd, "--sort", "val_loss", "--reverse", "--columns", "lr, val_loss")[2:5] == [
+        "lr/high    0.01       0.9",
+        "lr/low   0.0001       0.7",
+        "other       0.1       nan",
+    ]
     assert ls(capfd, "lr<1e-2", "results/lr")[2:] == [
         "low  complete     3       0.7   0.8",
         "",
@@ -222,6 +227,8 @@ def test_ls_has_room_for_what_the_condition_and_the_order_are_of(
         ("model=gtp2", "; no run has model=gtp2: did you mean gpt2?"),
         ("name=oter", "; no run has name=oter: did you mean other?"),
         ("model=gpt2 lr=0.02", "; no run has lr=0.02: it is 0.01, 0.0001, 0.1"),
+        ("tags=good", "; no run has tags"),
+        ("tags~good", ""),
     ],
 )
 def test_ls_names_what_is_near_where_no_run_has_a_value(
@@ -236,6 +243,7 @@ def test_ls_names_what_is_near_where_no_run_has_a_value(
         (["nope"], "nope is not a folder"),
         (["empty"], "no run lies in empty"),
         ([".", "--columns", "foo"], "no run has foo"),
+        ([".", "--sort", "val_los"], "no run has val_los"),
         ([".", "lr>"], "a value after > is missing at the end"),
     ],
 )

@@ -13,8 +13,7 @@ from itertools import zip_longest
 from kharness.config.config_py import read_affects
 from kharness.config.errors import ConfigError
 from kharness.runs.causes import EXPANDED
-from kharness.runs.errors import MatrixError
-from kharness.runs.query.selection import RunSelection
+from kharness.runs.query.selection import RunSelection, check_fields
 from kharness.runs.query.stored_run import ALSO, FACTS, StoredRun
 from monitoring.counts import counted
 from monitoring.journal.fields import is_result, row_of
@@ -63,14 +62,10 @@ class Listing:
         return lines
 
     def _named(self) -> list[_ListedColumn]:
+        check_fields(map(field_name, self.columns), self.runs)
         columns = [
             _ListedColumn(name, [run.lookup(field_name(name)) for run in self.runs]) for name in self.columns
         ]
-        for column in columns:
-            if all(value is None for value in column.values):
-                raise MatrixError(
-                    f"no run has {column.name}", hint="kharness ls --json has all that there is"
-                )
         return [self._names(columns), *columns]
 
     def _names(self, others: Sequence[_ListedColumn]) -> _ListedColumn:
@@ -180,15 +175,25 @@ def json_lines(runs: RunSelection, *, best: bool) -> Iterator[str]:
         yield json.dumps(finite, allow_nan=False)
 
 
-def in_order(runs: RunSelection, name: str) -> RunSelection:
-    """Return runs by a field, the lowest first; those without it come last."""
+def in_order(runs: RunSelection, name: str, *, reverse: bool = False) -> RunSelection:
+    """Return runs by a field, the lowest first, or the highest; those without it come last.
 
-    def key(run: StoredRun) -> tuple[bool, bool, float, str]:
+    WhereError for a field that no run has.
+    """
+    check_fields([field_name(name)], runs)
+
+    def key(run: StoredRun) -> tuple[bool, float, str]:
         value = run.lookup(field_name(name))
-        is_number = isinstance(value, (int, float)) and not math.isnan(value)
-        return value is None, not is_number, float(value) if is_number else 0.0, str(value)  # type: ignore[arg-type]
+        is_number = isinstance(value, (int, float))
+        return not is_number, float(value) if is_number else 0.0, str(value)  # type: ignore[arg-type]
 
-    return RunSelection(sorted(runs, key=key), runs.num_all)
+    known = [run for run in runs if not _is_nothing(run.lookup(field_name(name)))]
+    unknown = [run for run in runs if _is_nothing(run.lookup(field_name(name)))]
+    return RunSelection([*sorted(known, key=key, reverse=reverse), *unknown], runs.num_all)
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _field(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args, overload
@@ -13,7 +13,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.query.stored_run import FACTS, StoredRun, read_run
 from kharness.runs.status import Status
 from monitoring.journal.files import JOURNAL, RUN_JSON
-from monitoring.where import Where, field_name, parse_where
+from monitoring.where import check_known, field_name, parse_where
 
 # Folders in each other that are looked into: a matrix in a folder of a project in a folder of results.
 DEPTH = 5
@@ -106,14 +106,15 @@ def select(folder: Path | str = "results", *, where: str = "") -> RunSelection:
     """
     root, condition = opened(Path(folder).absolute()), parse_where(where)
     if not root.is_dir():
-        raise MatrixError(f"{folder} is not a folder", hint="name one that holds run directories: results")
+        hint = "name a folder of run directories; kharness run and Run write them, into results by themselves"
+        raise MatrixError(f"{folder} is not a folder", hint=hint)
     found = [read_run(Path(path), name) for path, name in sorted(_directories(root))]
     if not found:
         raise MatrixError(f"no run lies in {folder}", hint="name a folder of run directories, or one of them")
     chosen = [run for run in found if condition(run.lookup)]
     if chosen:
         return RunSelection(chosen, len(found))
-    _check_fields(condition, found)
+    check_fields(condition.fields, found)
     return RunSelection(chosen, len(found), condition.why_none(partial(_values, found)))
 
 
@@ -142,12 +143,12 @@ def _values(runs: Sequence[StoredRun], field: str) -> Collection[object]:
     return [value for run in runs if (value := run.lookup(field)) is not None]
 
 
-def _check_fields(condition: Where, runs: Sequence[StoredRun]) -> None:
-    """WhereError for a field that no run has."""
-    missing = [field for field in condition.fields if all(run.lookup(field) is None for run in runs)]
+def check_fields(fields: Iterable[str], runs: Sequence[StoredRun]) -> None:
+    """WhereError for an option or a metric that no run has; a fact may be without a value in all of them."""
+    missing = {field for field in fields if all(run.lookup(field) is None for run in runs)}.difference(FACTS)
     if missing:
-        names = {name for run in runs for name in (*run.config, *run.last)}
-        condition.check({field_name(name) for name in names} | {*FACTS, *condition.fields} - {*missing})
+        names = {field_name(name) for run in runs for name in (*run.config, *run.last)}
+        check_known(missing, {*names, *FACTS} - missing)
 
 
 def _directories(root: Path) -> Iterator[tuple[str, str]]:
