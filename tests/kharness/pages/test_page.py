@@ -154,6 +154,8 @@ def test_a_sweep_has_its_best_its_history_and_what_mattered(page: Browser) -> No
         "[...document.querySelectorAll('.sweep circle')].map(one => Number(one.getAttribute('cy')))"
     )
     assert max(heights) - min(heights[:5]) > 80
+    ends = "[...document.querySelectorAll('.sweep .axis')].map(one => one.textContent)"
+    assert page.value(f"{ends}.filter(one => /[≤≥]/.test(one))") == ["≥ 1.4"] * 2  # it is beyond both axes
     click = "new MouseEvent('click', {bubbles: true, cancelable: true})"
     page.value(f"document.querySelector('.sweep svg a').dispatchEvent({click})")
     page.until("document.querySelector('h1')?.innerText === 'trial-0001'")

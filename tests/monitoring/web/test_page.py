@@ -384,6 +384,8 @@ def test_a_run_is_given_tags_and_a_note(page: Browser, folder: Path) -> None:
     page.until(f"{NAMES}.join() === 'spiky'")
     heads = page.value("[...document.querySelectorAll('.runs thead th')].map(one => one.innerText)")
     assert heads[:3] == ["name", "status", "tags"]
+    height, line = "document.querySelector('.runs .pill.tag').offsetHeight", 20
+    assert page.value(height) == line
     write_notes(folder / "spiky", Notes())
     page.until(f"{NAMES}.length === 0")
 

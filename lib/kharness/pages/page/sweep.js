@@ -66,7 +66,8 @@ export class SweepParts {
         if (isBetter) { line += `${line ? `H${x(trial.at)}V` : `M${x(trial.at)},`}${y(trial.value)}`; best = trial.value; }
       }
       if (line) line += `H${width - right}`;
-      const ticks = [low, (low + high) / 2, high].map((value) => [svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }), svg("text", { class: "axis", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, number(value, 3))]);
+      const ends = endsOf(known.map((trial) => trial.value), [low, high]);
+      const ticks = [[low, ends[0]], [(low + high) / 2, ""], [high, ends[1]]].map(([value, end]) => [svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }), svg("text", { class: "axis", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, `${end}${number(value, 3)}`)]);
       const points = known.map((trial) => this.link(trial, svg("circle", { class: trial.value === best ? "point best" : "point", cx: x(trial.at), cy: y(trial.value), r: trial.value === best ? 5 : 3.5 }, titled(`trial ${trial.at + 1}: ${metric} ${number(trial.value, 6)}${trial.value > high || trial.value < low ? ", beyond the axis" : ""}\n${words(trial.values)}`))));
       const failed = trials.map((trial, at) => ({ ...trial, at })).filter((trial) => trial.state === "failed").map((trial) => svg("text", { class: "cross", x: x(trial.at), y: height - bottom - 2, "text-anchor": "middle" }, "✕", titled(`trial ${trial.at + 1}: ${trial.reason}`)));
       replace(place, svg("svg", { width, height, role: "group", "aria-label": `${metric} of ${trials.length} trials in their order; the best is ${best === null ? "unknown" : number(best, 6)}` }, ticks, svg("path", { class: "running-best", d: line || null }), points, failed,
@@ -104,7 +105,8 @@ export class SweepParts {
     const every = Math.max(1, Math.ceil(sorted.length / MOST_LINES));
     const trials = sorted.filter((_, at) => at % every === 0);
     const place = h("div", { class: "picture parallel" });
-    const axes = [...symbols.map((name) => axisOf(name, trials.map((trial) => trial.values[name]))), { ...numbersAxis(metric, middle(trials.map((trial) => trial.value), isDown)), isObjective: true }];
+    const found = trials.map((trial) => trial.value);
+    const axes = [...symbols.map((name) => axisOf(name, trials.map((trial) => trial.values[name]))), { ...numbersAxis(metric, middle(found, isDown), found), isObjective: true }];
     const draw = (room) => {
       const width = Math.max(room, 96 * axes.length), height = 280, top = 40, bottom = 14, side = 54;
       const x = (place) => side + ((width - 2 * side) * place) / Math.max(1, axes.length - 1);
@@ -157,8 +159,12 @@ function middle(values, isDown) {
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 
-function numbersAxis(name, [low, high]) {
-  return { name, place: (value) => (Math.min(high, Math.max(low, value)) - low) / (high - low || 1), ticks: [[0, number(low, 3)], [0.5, number((low + high) / 2, 3)], [1, number(high, 3)]] };
+// What stands before the ends of an axis: values beyond it are drawn there.
+const endsOf = (values, [low, high]) => [values.some((value) => value < low) ? "≤ " : "", values.some((value) => value > high) ? "≥ " : ""];
+
+function numbersAxis(name, [low, high], values = []) {
+  const [below, above] = endsOf(values, [low, high]);
+  return { name, place: (value) => (Math.min(high, Math.max(low, value)) - low) / (high - low || 1), ticks: [[0, `${below}${number(low, 3)}`], [0.5, number((low + high) / 2, 3)], [1, `${above}${number(high, 3)}`]] };
 }
 
 // Numbers by size, by order of magnitude where they span more than one, everything else as names.
