@@ -19,14 +19,18 @@ class Log(Protocol):
 STEP_NAMES = {
     "loss": "train_loss",
     "train/loss": "train_loss",
+    "loss/train": "train_loss",
+    "Loss/train": "train_loss",
     "train_loss_step": "train_loss",
     "learning_rate": "lr",
     "gradient_norm": "grad_norm",
 }
 # Names that are kept taken apart: a program has a handful.
 MOST_NAMES = 4096
-# Beginning of a measurement's name -> the split that it was measured on.
+# Beginning of a measurement's name, or its end after a slash -> the split that it was measured on.
 SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "test": "test"}
+# Metrics that we know, also where a script writes them with a capital, as PyTorch's tutorials do.
+KNOWN = frozenset({"loss", "accuracy", "perplexity"})
 # Names that frameworks add to all that they log; alone they make no record of a step.
 COUNTS = frozenset({"epoch", "num_input_tokens_seen", "logged_step"})
 
@@ -86,17 +90,23 @@ def _log_eval(run: Log, step: int, split: str, found: Mapping[str, object]) -> N
 
 @functools.lru_cache(maxsize=MOST_NAMES)
 def measured(name: str) -> tuple[str | None, str]:
-    """The split that a metric was measured on, and its name without that: `valid/loss` is ("val", "loss")."""
+    """The split that a metric was measured on, and its name without that.
+
+    `valid/loss`, `val_loss` and `Loss/val` are ("val", "loss"); `max_val` is a value.
+    """
     for mark in ("/", "_"):
         prefix, found, rest = name.partition(mark)
         if found and rest and prefix in SPLITS:
             return SPLITS[prefix], rest
+    short, _, last = name.rpartition("/")
+    if short and last in SPLITS:
+        return SPLITS[last], short.lower() if short.lower() in KNOWN else short
     return None, name
 
 
 def recorded_name(name: str) -> str:
     """Return the name under which a metric is recorded that a framework or script calls so: `loss` is
-    `train_loss`, `valid/acc` is `val_acc`.
+    `train_loss`, `valid/acc` and `acc/valid` are `val_acc`.
     """
     split, short = measured(name)
     return STEP_NAMES.get(name, name) if split is None else f"{split}_{short}"

@@ -124,6 +124,24 @@ def test_event_files(run_dir: Path, bridged: Bridged) -> None:
     assert "; single precision, as event files have it)" in ended.stderr
 
 
+def test_scalars_that_name_their_split_last_are_evaluations(run_dir: Path, bridged: Bridged) -> None:
+    """PyTorch's tutorial of TensorBoard has them, and add_scalars writes its curves so."""
+    program = (
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "with SummaryWriter() as writer:\n"
+        "    writer.add_scalar('Loss/train', 1.5, 1)\n"
+        "    writer.add_scalar('Loss/val', 1.75, 1)\n"
+        "    writer.add_scalars('f1', {'val': 0.5}, 1)\n"
+    )
+    assert bridged(run_dir, sys.executable, "-c", program).returncode == 0
+    assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 1.5}]
+    evaluations = sorted(records(run_dir, "eval"), key=lambda one: "val_loss" in one)
+    assert evaluations == [
+        {"global_step": 1, "split": "val", "val_f1": 0.5},
+        {"global_step": 1, "split": "val", "val_loss": 1.75},
+    ]
+
+
 def test_mlflow(run_dir: Path, bridged: Bridged) -> None:
     assert bridged(run_dir, *ours("mlflow")).returncode == 0
     assert records(run_dir, "step") == steps(LOSSES)
