@@ -20,6 +20,8 @@ GROUPS = "; "
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _RANGE = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
+# What a sweep draws from: a program would get it as it stands.
+_OF_SWEEP = re.compile(r"(log:)?-?\d*\.?\d+(e[+-]?\d+)?\.\.-?\d*\.?\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_axis(text: str, option: str = "-a") -> Axis:
@@ -110,6 +112,11 @@ def _conditions(axes: Sequence[Axis], text: str, option: str = "--exclude") -> l
 def _written_out(value: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(value)
     if not match:
+        if _OF_SWEEP.fullmatch(value):
+            raise MatrixError(
+                f"{text}: {value} is a range to search in, not values",
+                hint="list the values that a matrix has, or search: kharness sweep",
+            )
         return [value]
     first, last = int(match[1]), int(match[2])
     if not 0 <= last - first < LONGEST_RANGE:

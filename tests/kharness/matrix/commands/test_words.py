@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -27,6 +28,15 @@ def test_axes() -> None:
     assert parse_axis("lr=1e-3,3e-4,8..9").symbol == "LR"
     with pytest.raises(MatrixError, match=r"5\.\.1 has no values"):
         parse_axis("seed=5..1")
+    assert parse_axis("data=../a,b..c,1.5").values == ["../a", "b..c", "1.5"]
+
+
+@pytest.mark.parametrize("text", ["0.1..0.3", "log:1e-5..1e-2", "-1..1", "1..2.5", "1e-3..1e-1"])
+def test_a_range_to_search_in_is_no_value_of_a_matrix(text: str) -> None:
+    with pytest.raises(
+        MatrixError, match=f"^-a lr={re.escape(text)}: {re.escape(text)} is a range to search in"
+    ):
+        parse_axis(f"lr={text}")
 
 
 def test_groups_leave_out_and_add_runs() -> None:
