@@ -50,8 +50,8 @@ class Dashboard:
     ) -> None:
         """`gpu` None: the samples that the run records, if any, else all GPUs of this machine.
 
-        `metric` is that of the second graph; None: throughput. `source` is those of this machine, where they
-        are sampled already.
+        `metric` is that of the second graph; None: the usual one. `source` is those of this machine, where
+        they are sampled already.
         """
         self.ended = False
         self.theme = theme or default_theme(os.environ)
@@ -147,10 +147,10 @@ class Dashboard:
         source, run, now = self._source, self._run, time.time()
         panel = None
         if run is not None:
-            from monitoring.terminal.panels.run_panel import SPEED, RunPanel
+            from monitoring.terminal.panels.run_panel import RunPanel
 
             place = self._runs.place() if self._runs is not None else None
-            panel = RunPanel(run, now, width, place, self._log_loss, self._metric or SPEED)
+            panel = RunPanel(run, now, width, place, self._log_loss, self._metric or run.usual_metric())
         return View(
             width=width,
             height=height,

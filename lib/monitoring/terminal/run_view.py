@@ -36,6 +36,9 @@ LOOK_AGAIN = 2.0
 # A look takes milliseconds in a matrix of a thousand cells; this share of the time goes into looks at most.
 SHARE = 0.005
 
+SPEED = "samples_per_sec"
+"""Throughput, which trainings of ours and the callbacks record."""
+
 # Runs whose journals were written within so many seconds of the newest one train at the same time.
 LATELY = 60.0
 
@@ -108,6 +111,13 @@ class RunView:
     def metrics(self) -> list[str]:
         """Return what the second graph can show: every metric that the run has recorded but the loss."""
         return [name for name in self._series.metrics if name != "train_loss"]
+
+    def usual_metric(self) -> str:
+        """Return the second graph of a person who chose none: throughput, else a validation, a norm."""
+        names = self.metrics()
+        validations = [name for name in names if name.startswith("val_")]
+        usual = [SPEED, "val_loss", *validations, "grad_norm", "lr"]
+        return next((name for name in usual if name in names), SPEED)
 
     def reset(self) -> None:
         """Begin the graphs anew at the next step."""

@@ -12,7 +12,7 @@ from monitoring.journal.series import Window
 from monitoring.terminal.display.cells import Line, Span, apart, cell_len, middle, outside
 from monitoring.terminal.display.graphs import axis, beside, graph, is_log_better, logarithms
 from monitoring.terminal.display.numbers import duration, figure
-from monitoring.terminal.run_view import RunView
+from monitoring.terminal.run_view import SPEED, RunView
 from monitoring.terminal.timeline import columns
 
 NUMBERS = {
@@ -21,10 +21,6 @@ NUMBERS = {
     "val loss": "validation_loss",
     "val accuracy": "validation_accuracy",
 }
-
-
-SPEED = "samples_per_sec"
-"""The metric of the second graph, unless a person has chosen another one."""
 
 
 @dataclass(frozen=True)
