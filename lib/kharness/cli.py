@@ -146,7 +146,7 @@ def _as_typed(words: Sequence[str]) -> str:
 
 def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a program once, recorded."""
-    from kharness.matrix.commands.command_line import given_of, settings_of_job
+    from kharness.matrix.commands.command_line import given_of, judging_of, settings_of_job
     from kharness.matrix.commands.early import EarlyBridge
 
     settings = settings_of_job(options)
@@ -155,7 +155,7 @@ def run(options: argparse.Namespace, words: Sequence[str]) -> int:
     from kharness.runs.latest import shown
     from kharness.runs.lock import RunnerLock
 
-    given = given_of(options, words, settings)
+    given = given_of(options, words, settings, judging_of(options))
     if options.dry_run:
         return dry_run(preview_run(given))
     if bridge is None:

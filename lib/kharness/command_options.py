@@ -18,9 +18,11 @@ OF_RUN = (
     *("--detach", "--env", "--follow", "--gpu-monitor", "--hook", "--launcher", "--launcher-option"),
     *("--machine-monitor", "--offline", "--pattern", "--project", "--render", "--resume-with", "--tracker"),
 )
+OF_DECIDING = ("--better", "--metric")
 OF_MATRIX = (
-    *("--axis", "--baseline", "--better", "--budget", "--early-stopping", "--gpus-per-cell", "--jobs"),
-    *("--keep-going", "--metric", "--quarantine", "--retries", "--timeout"),
+    *OF_DECIDING,
+    *("--axis", "--baseline", "--budget", "--early-stopping", "--gpus-per-cell", "--jobs", "--keep-going"),
+    *("--quarantine", "--retries", "--timeout"),
 )
 MOST_TRIALS = 100_000
 MOST_DIGITS = 9
@@ -28,7 +30,7 @@ MOST_DIGITS = 9
 JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
-    "run": OF_RUN,
+    "run": (*OF_RUN, *OF_DECIDING),
     "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include"),
     "sweep": (*OF_RUN, *OF_MATRIX, *OF_SWEEP),
 }
@@ -188,6 +190,12 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run and write nothing")
 
 
+def _takes_run(parser: argparse.ArgumentParser) -> None:
+    _takes_command(parser)
+    _takes_deciding(parser)
+    parser.set_defaults(baseline="", budget="")
+
+
 def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
     _several(parser, "-a", "--axis", metavar="NAME=V,V",
@@ -213,11 +221,15 @@ def _takes_running(parser: argparse.ArgumentParser, jobs: str, timeout: str, ret
                         help="names of runs that are known to fail, each with # and why")  # fmt: skip
 
 
+def _takes_deciding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--metric", default="", metavar="NAME", help="what decides")
+    _several(parser, "--better", metavar="METRIC=up|down", help="which way a metric of your own is better")
+
+
 def _takes_judging(parser: argparse.ArgumentParser) -> None:
     from kharness.runs.budget import COUNTS  # a single run has none of it
 
-    parser.add_argument("--metric", default="", metavar="NAME", help="what decides")
-    _several(parser, "--better", metavar="METRIC=up|down", help="which way a metric of your own is better")
+    _takes_deciding(parser)
     parser.add_argument("--baseline", default="", metavar="NAME",
                         help="the variant that others are compared with; default: the first")  # fmt: skip
     parser.add_argument(
@@ -281,7 +293,7 @@ def _trials(text: str) -> int:
 
 
 _TAKES: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
-    "run": _takes_command,
+    "run": _takes_run,
     "matrix": _takes_grid,
     "sweep": _takes_sweep,
     "ls": _takes_condition,

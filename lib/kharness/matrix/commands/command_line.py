@@ -26,7 +26,10 @@ def settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
 
 
 def given_of(
-    options: argparse.Namespace, words: Sequence[str], settings: Mapping[str, Value] | None = None
+    options: argparse.Namespace,
+    words: Sequence[str],
+    settings: Mapping[str, Value] | None = None,
+    judging: Mapping[str, str] | None = None,
 ) -> Given:
     from kharness.matrix.commands.given import Given
     from kharness.matrix.planning.template import Template
@@ -65,6 +68,7 @@ def given_of(
         else ["machine-monitor"] * options.machine_monitor,
         render=[str(path) for path in options.render],
         settings=settings or {},
+        judging=judging or {},
     )
 
 

@@ -41,6 +41,8 @@ class Given:
     """The paths of the template's files as they were given."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run."""
+    judging: Mapping[str, str] = field(default_factory=dict)
+    """Settings that judge a single run, kept among its values; a matrix has them for all of its runs."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any], results: Path) -> Given:
@@ -97,7 +99,7 @@ class Given:
         return Command(
             words,
             str(self.cwd),
-            {symbol: typed(value) for symbol, value in values.items()},
+            {**{symbol: typed(value) for symbol, value in values.items()}, **self.judging},
             project=self.project or self.cwd.name or "runs",
             environment=environment,
             follow=[self.template.filled_in(path, known) for path in self.follow],

@@ -122,7 +122,10 @@ class Listing:
         return [_ListedColumn("command", ends)]
 
     def _telling(self) -> list[str]:
-        """The options that differ and that people set: no names made of others, no symbols of a choice."""
+        """The options that differ and that people set: no names made of others, no symbols of a choice.
+
+        Nor what a report is to judge by, which tells no trainings apart.
+        """
         differing = self.runs.differing
         members: frozenset[str] = frozenset()
         for run in self.runs if differing else ():
@@ -130,7 +133,8 @@ class Listing:
                 if members := read_affects(run.directory).members:
                     break
         chosen = {f"{name}_{str(run.config.get(name)).upper()}" for run in self.runs for name in differing}
-        return [name for name in differing if name not in EXPANDED | members | chosen]
+        left_out = EXPANDED | members | chosen
+        return [name for name in differing if name not in left_out and not name.startswith("REPORT_")]
 
     def _metrics(self) -> list[_ListedColumn]:
         """The last value of each result and, next to it, the best; evaluations before steps."""

@@ -130,6 +130,20 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
     assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
 
 
+def test_run_is_judged_by_what_the_toml_file_says(folder: Path, kharness: Command) -> None:
+    """The line at the end of a program advises it where nothing says which way a metric is better."""
+    prints = "print('step 1: val loss 0.5, val acc 0.75')"
+    advised = 'in kharness.toml metric = "val_acc" and, below [better], "val_acc" = "up"'
+    assert advised in kharness(folder, "run", "--", sys.executable, "-c", prints).stdout
+    (folder / "kharness.toml").write_text('metric = "val_acc"\n[better]\n"val_acc" = "up"\n')
+    ended = kharness(folder, "run", "--", sys.executable, "-c", prints)
+    assert ended.returncode == 0, ended.stderr
+    reported = kharness(folder, "report").stdout
+    assert [line.split()[-1] for line in reported.splitlines() if "complete" in line] == ["0.7500"]
+    assert "decides nothing" not in ended.stdout + reported
+    assert "REPORT" not in kharness(folder, "ls", "--columns", "val_acc,best.val_acc").stdout
+
+
 @pytest.mark.parametrize(
     ("content", "typed", "said", "hint"),
     [
