@@ -397,14 +397,12 @@ def _folder(words: Sequence[str]) -> list[str]:
 
 def import_(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Import the metrics another tracker has stored as a new run."""
-    from kharness.config.output import printable
+    from kharness.matrix.commands.command_line import checked_name
     from kharness.runs.latest import shown
     from monitoring.bridge.importing import import_run, place_for
     from monitoring.counts import counted
 
-    results = options.results.absolute()
-    if "/" in (name := options.name) or name in (".", "..") or not name.isprintable() or len(name) > 200:
-        raise MatrixError(f"--name {printable(name)} is no name of a run", hint="--name baseline")
+    results, name = options.results.absolute(), checked_name(options.name)
     directory = results / name if name else place_for(options.source, results)
     count = import_run(options.source, directory, project=Path.cwd().name or "runs")
     print(f"{counted(count, 'record')} imported into {shown(directory)}")

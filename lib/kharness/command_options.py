@@ -178,7 +178,7 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--render", type=Path, action="append", default=[], metavar="FILE",
                         help="a file with placeholders: each run has a copy, {NAME} is its path")  # fmt: skip
     parser.add_argument("--resume-with", default="", metavar="WORDS",
-                        help="of later attempts: '--resume {run_dir}/ckpt.pt'")  # fmt: skip
+                        help="words of later attempts alone: '--resume {run_dir}/ckpt.pt'")  # fmt: skip
     parser.add_argument("--offline", action="store_true", help="W&B keeps the program's runs on this disk")
     parser.add_argument("--hook", action="store_true",
                         help="record calls of wandb, trackio and others in the program")  # fmt: skip
@@ -191,6 +191,9 @@ def _takes_command(parser: argparse.ArgumentParser) -> None:
 
 
 def _takes_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--name", default="", help="of the run, and of its directory; default: the program's and the time"
+    )
     _takes_command(parser)
     _takes_deciding(parser)
     parser.set_defaults(baseline="", budget="")
@@ -200,7 +203,7 @@ def _takes_matrix(parser: argparse.ArgumentParser) -> None:
     _takes_command(parser)
     _several(parser, "-a", "--axis", metavar="NAME=V,V",
              help="an axis and its values; {NAME} in the command stands for one")  # fmt: skip
-    _takes_running(parser, "1, in a queue all", "none", "1", "its own choice")
+    _takes_running(parser, "1, or all of a cluster's queue", "none", "1", "its own choice")
     _takes_judging(parser)
 
 

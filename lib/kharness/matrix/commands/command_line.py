@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING
 
 from kharness.config.output import printable
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import LATEST
+from monitoring.errors import refusal
+
+# A name of a file has room for no more than 255 bytes, and the tools that write one add to it.
+LONGEST_NAME = 200
 
 if TYPE_CHECKING:  # each function imports what it needs: a program is to start at once
     from kharness.config.values import Value
@@ -23,6 +28,13 @@ def settings_of_job(options: argparse.Namespace) -> dict[str, Value]:
     from kharness.matrix.commands.planned import launcher_settings
 
     return launcher_settings(options.launcher, options.launcher_option, detach=options.detach)
+
+
+def checked_name(name: str) -> str:
+    """Return what a run is to be called, if anything; MatrixError for what is no name of a directory."""
+    if "/" in name or name[:1] == "." or name == LATEST or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise MatrixError(f"--name {printable(name)} is no name of a run", hint="--name baseline")
+    return name
 
 
 def given_of(
@@ -69,6 +81,7 @@ def given_of(
         render=[str(path) for path in options.render],
         settings=settings or {},
         judging=judging or {},
+        name=checked_name(getattr(options, "name", "")),
     )
 
 
@@ -106,9 +119,13 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
             found[path.name] = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise MatrixError(
-                f"--render {path}: it cannot be read: {error}", hint="give a text file"
+                f"--render {path}: it cannot be read: {_why(error)}", hint="give a text file"
             ) from error
     return found
+
+
+def _why(error: OSError | ValueError) -> str:
+    return refusal(error) if isinstance(error, OSError) else str(error)
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ class Given:
     """The paths of the template's files as they were given."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Those of the launcher of a single run."""
+    name: str = ""
+    """Name of a single run; empty for its program and the time."""
     judging: Mapping[str, str] = field(default_factory=dict)
     """Settings that judge a single run, kept among its values; a matrix has them for all of its runs."""
 
@@ -154,12 +157,13 @@ class _Cased(dict[str, str]):
 
 
 def prepare_run(given: Given, *, durable: bool = True) -> CommandLaunch:
-    """Make the directory of a single run: RESULTS/NAME_TIME. MatrixError before anything is written.
+    """Make the directory of a single run: RESULTS/NAME, or RESULTS/PROGRAM_TIME.
 
-    One that is not `durable` is for a caller who flushes the folder, once the program has begun.
+    MatrixError before anything is written. One that is not `durable` is for a caller who flushes the folder,
+    once the program has begun.
     """
     given.check(())
-    planning = Planning.begin_numbered(given.results, f"{given.program}_{stamp()}")
+    planning = _begun(given)
     command = given.command(planning.place.name, planning.place, {})
     with planning:
         given.write_run(command, planning.directory, {})
@@ -167,10 +171,24 @@ def prepare_run(given: Given, *, durable: bool = True) -> CommandLaunch:
     return command_launch(planning.place, command, root=given.cwd)
 
 
+def _begun(given: Given) -> Planning:
+    """Begin the directory of a single run; MatrixError where another one is called so."""
+    if not given.name:
+        return Planning.begin_numbered(given.results, f"{given.program}_{stamp()}")
+    planning = Planning.begin(given.results, given.name)
+    if planning is None:
+        from kharness.runs.latest import shown  # a program that is started does not wait for it
+
+        place = shown(given.results / given.name)
+        hint = f"give another --name, or: kharness continue {shlex.quote(place)}"
+        raise MatrixError(f"{place} exists already", hint=hint)
+    return planning
+
+
 def preview_run(given: Given) -> list[CommandLaunch]:
     """Return the run that `prepare_run` would make, and write nothing."""
     given.check(())
-    directory = given.results / f"{given.program}_{stamp()}"
+    directory = given.results / (given.name or f"{given.program}_{stamp()}")
     return [command_launch(directory, given.command(directory.name, directory, {}), root=given.cwd)]
 
 

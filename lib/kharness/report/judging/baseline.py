@@ -178,7 +178,7 @@ def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
 
 def _variants_hint(summary: Collection) -> str:
     axes = [f"{symbol}={'|'.join(summary.axes[symbol])}" for symbol in summary.variant_axes]
-    return f"choose of {' '.join(axes)}" if axes else "name the directory of a run or a matrix"
+    return f"choose one of {' '.join(axes)}" if axes else "name the directory of a run or a matrix"
 
 
 def _has(variant: Variant, values: Mapping[str, str]) -> bool:

@@ -35,6 +35,9 @@ TRUE = ["--", "true", "{x}"]
         (["import", "m.csv", "--name", "../m"], "--name ../m is no name of a run"),
         (["import", "m.csv", "--name", "a\nb"], r"--name 'a\nb' is no name of a run"),
         (["import", "m.csv", "--name", "n" * 300], "--name nnn"),
+        (["run", "--name", ".m", *TRUE], "--name .m is no name of a run"),
+        (["run", "--name", "latest", *TRUE], "--name latest is no name of a run"),
+        ([*MATRIX, "--render", "nope.yaml", *TRUE], "--render nope.yaml: it cannot be read: no such file"),
         (["import", "\x1b[31m.csv"], r"\x1b[31m.csv does not exist"),
     ],
 )

@@ -130,6 +130,21 @@ def test_what_stands_in_the_toml_file_holds_unless_something_else_is_typed(
     assert f"{TRAINS} --lr 2.5 --seed 7" in planned.stdout
 
 
+def test_run_has_the_name_that_it_is_given(folder: Path, kharness: Command) -> None:
+    words = ["run", "--name", "first try", "--", sys.executable, "-c", "print('step 1 loss 0.5')"]
+    assert "run: results/first try" in kharness(folder, *words).stdout
+    assert json.loads((folder / "results/first try/run.json").read_text())["tracking"]["name"] == "first try"
+    assert (folder / "results/latest").resolve().name == "first try"
+    again = kharness(folder, *words)
+    assert (again.returncode, again.stderr.splitlines()) == (
+        2,
+        [
+            "error: results/first try exists already",
+            "hint: give another --name, or: kharness continue 'results/first try'",
+        ],
+    )
+
+
 def test_run_is_judged_by_what_the_toml_file_says(folder: Path, kharness: Command) -> None:
     """The line at the end of a program advises it where nothing says which way a metric is better."""
     prints = "print('step 1: val loss 0.5, val acc 0.75')"
