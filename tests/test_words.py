@@ -20,8 +20,10 @@ LEANING = re.compile(r'^ *r?"""(?:Of|As|By|From|So|That|What)\b.*', re.MULTILINE
 ENDINGS = "e[drs]?|ing|ations?|ers?"
 BRITISH = re.compile(
     rf"\b\w*(?:optimis|initialis|normalis|orthogonalis|tokenis|quantis|summaris|recognis|synchronis|serialis"
-    rf"|parallelis|regularis|visualis)(?:{ENDINGS})\b|\b\w+metres?\b"
-    r"|\b(?:artefact|behaviour|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b",
+    rf"|parallelis|regularis|visualis|emphasis|organis|minimis|maximis|utilis|customis|generalis|prioritis"
+    rf"|characteris)(?:{ENDINGS})\b|\b\w+metres?\b"
+    r"|\b(?:artefact|behaviour|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b"
+    r"|flavour|honour|labour",
     re.IGNORECASE,
 )
 

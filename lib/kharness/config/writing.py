@@ -93,7 +93,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 # What neither XML 1.0 nor a terminal's reader can use, the eight-bit controls too; tabs and line ends stay.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
-# What has a meaning within a line of GitHub-flavoured Markdown (CommonMark 0.31.2, section 6; tables,
+# What has a meaning within a line of GitHub Flavored Markdown (CommonMark 0.31.2, section 6; tables,
 # strikethrough and formulas are GitHub's). An underscore within a word has none, nor has a lone `&`.
 _INLINE = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|#(?=#*\s*$)")
 # What makes a line a quote, a heading, a rule or a list (sections 4 and 5).
@@ -177,7 +177,7 @@ class Table:
         )
 
     def markdown(self) -> str:
-        """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""
+        """A table of GitHub Flavored Markdown; every cell is shown letter for letter."""
         rule = [":---" if i < self.text_columns else "---:" for i in range(len(self.header))]
         header, *rows = [[in_markdown(text) for text in row] for row in (self.header, *self.rows)]
         return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))

@@ -183,6 +183,7 @@ class Installer:
         reader, writer = _terminal_like_ours() if terminal else os.pipe()
         environment = {**self._for_installer(), "PIP_NO_INPUT": "1"}
         with subprocess.Popen(command, stdout=writer, stderr=writer, env=environment) as running:
+            # the installer has the only one left, so that reading ends when it does
             os.close(writer)
             state, since = "", time.monotonic()
             for line in _parts(reader):
@@ -196,6 +197,7 @@ class Installer:
                     continue
                 if line.startswith(RETRIES):
                     state = f"{NO_ANSWER}; trying again"
+                    # of tries in a row the last one says all, and the lines are few that are shown in the end
                     if last and last[-1].startswith(RETRIES):
                         last.pop()
                 last.append(f"{line}\n")

@@ -183,6 +183,7 @@ def link_library(venv: Path) -> None:
 
 def fingerprint(parts: Sequence[str]) -> str:
     """SHA-256 over what the parts pin, the project file and this Python."""
+    # an environment is of one Python, and finds one checkout's lib/
     digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
     locks = [lock_of(part) for part in (*parts, *(["torch"] if RUN in parts else []))]
     for path in [*locks, ROOT / "pyproject.toml", ROOT / VERSION]:

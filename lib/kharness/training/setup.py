@@ -152,6 +152,7 @@ class Setup(Generic[DataT]):
         self.numerics = Numerics.of(device)
         if options.DETERMINISTIC:
             self.numerics.check()
+        # after the weights, which all ranks have drawn alike: from here on each draws for its own samples
         if world.rank:
             seed_rank(options.SEED, world.rank)
         self.weights = weights_of(model, self.optimizer)

@@ -79,6 +79,7 @@ class DriverCalls:
     def note(self, name: str) -> int:
         """Return the note of a function that is called for the GPU that calls are now about."""
         number = self.number(name)
+        # both in one word, whose store is one step: a process that dies has noted both, or none
         return number and number | self.words[GPU] << GPU_SHIFT
 
     def noted(

@@ -81,11 +81,13 @@ class Channel:
         if self._pipe == -1 and not self._start():
             self._drop_oldest()
             return
+        # what the pipe has not taken may begin in the middle of a line, so it goes first
         if not self._rest:
             events, self.events[:] = self.events[:], []
             if self._lost:
                 events.insert(0, ("lost", now, self._lost))
                 self._lost = 0
+            # what makes UTC of a time of perf_counter, which counts from nowhere
             self._rest = self._encoded(events, time.time() - now)
         try:
             self._rest = self._rest[os.write(self._pipe, self._rest) :] if self._rest else b""

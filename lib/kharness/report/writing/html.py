@@ -194,7 +194,7 @@ def page_template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["emphasised"] = _emphasised
+    environment.filters["emphasized"] = _emphasized
     environment.filters["breakable"] = _breakable
     return environment.get_template("report.html.jinja")
 
@@ -209,7 +209,7 @@ def _notes(plots: Sequence[Plot]) -> Sequence[str]:
     return list(dict.fromkeys(said for plot in plots for said in plot.said))
 
 
-def _emphasised(text: str) -> str:
+def _emphasized(text: str) -> str:
     """Escaped, with what conclusions write as **bold** and *emphasis* for a page in Markdown."""
     from markupsafe import Markup, escape
 

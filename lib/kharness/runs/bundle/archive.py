@@ -105,6 +105,7 @@ def _add(archive: zipfile.ZipFile, path: Path, name: str) -> dict[str, object]:
     digest, left = hashlib.sha256(), path.stat().st_size
     size, info = 0, zipfile.ZipInfo(name, time.gmtime()[:6])
     info.compress_type = zipfile.ZIP_DEFLATED
+    # zip64 whatever its size: a header that was written for less than 2 GiB cannot take more any more
     with path.open("rb") as source, archive.open(info, "w", force_zip64=True) as to:
         while left > 0 and (part := source.read(min(CHUNK, left))):
             digest.update(part)
@@ -202,6 +203,7 @@ def _checked(path: Path, members: Sequence[zipfile.ZipInfo]) -> str:
         )
         if bad or member.filename.startswith("/") or "//" in member.filename or len(parts) < 2:
             raise _refused(path, f"{shown!r} is not a path inside of it")
+        # the upper half is the mode of Unix; 0 where the archive was made elsewhere
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG) or member.is_dir():
             raise _refused(path, f"{shown} is not a plain file")

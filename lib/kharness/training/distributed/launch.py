@@ -96,6 +96,8 @@ class _PassedOn:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if len(self._ranks) < self._size:
             self._early.append(number)
+        # one that does not wait for requests yet would be ended by the signal, and the others would wait for
+        # it
         elif all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
             for rank in self._ranks:
                 rank.send_signal(number)

@@ -55,6 +55,7 @@ def share_model(model: nn.Module, world: World, device: torch.device, *, bf16: b
         precision = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
         )
+    # from the inside out: each call takes the weights that no call before has taken (torch's fully_shard)
     for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
         for layer in layers:
             fully_shard(layer, mesh=mesh, mp_policy=precision)

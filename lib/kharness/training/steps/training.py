@@ -225,6 +225,8 @@ class Training(Generic[DataT]):
             most = math.ceil(math.ceil(len(self._batch) / self.world.size) / size)
             parts += [(indices[:1], 0.0)] * (most - len(parts))
         *others, last = parts
+        # gradients add up on each rank, and are averaged over all by the last part's backward alone (DDP's
+        # no_sync)
         with unsynchronized(self.model) if others else nullcontext():
             for part, self._share in others:
                 yield part, self._share
@@ -295,6 +297,7 @@ class Training(Generic[DataT]):
                 "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
                 hint="train with PARALLEL=ddp",
             )
+        # ranks whose parts of the batch differ in size count by that size (World.part)
         scaled = loss if self._factor == 1 else loss * self._factor
         own = torch.autograd.grad(
             scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True

@@ -222,6 +222,7 @@ class _SplitWriter:
         if self._ended == shards:
             return
         self._tokens = shards[-1].tokens
+        # a hash cannot be kept half-way, so what is there goes through it once more
         self._file = (self._folder / self._name).open("r+b")
         left = self._tokens * TOKEN_BYTES
         while left and (block := self._file.read(min(left, _BLOCK))):
@@ -234,6 +235,7 @@ class _SplitWriter:
         self._file.truncate()
 
     def add(self, tokens: npt.NDArray[np.uint16], *more: int) -> None:
+        # one byte order on every machine: the files are copied, and known by their hash
         data = tokens.astype("<u2").tobytes() + b"".join(token.to_bytes(2, "little") for token in more)
         if self._file is None:
             # Whatever has this name is of a process that was killed after its last save.

@@ -81,6 +81,8 @@ def middle(name: str, width: int) -> str:
 
 
 def _width(sign: str) -> int:
+    # as terminals count (Unicode's annex 11): marks and format controls take no cell, wide East Asian signs
+    # two
     if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1

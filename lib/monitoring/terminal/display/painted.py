@@ -102,6 +102,7 @@ class PaintedTerminal:
             parts.append("\x1b[2J")
         for y, line in enumerate(lines):
             if y >= len(self._shown) or line != self._shown[y]:
+                # to the line, which is counted from 1, and clear it (ECMA-48: CUP, EL)
                 parts.append(f"\x1b[{y + 1};1H\x1b[2K{line}")
         self._shown = lines
         if parts:
