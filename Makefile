@@ -80,17 +80,13 @@ tests: variables
 train: $(setup)			##* train what .config says (plain `make` does this)
 	@$(python) scripts/train.py
 
-.PHONY: test_matrix test-matrix
+.PHONY: test_matrix
 test_matrix: $(setup)		##* train every cell of MATRIX_AXES, compare them, draw the graphs
 	@$(python) scripts/test_matrix.py
 
-test-matrix: test_matrix	## the same as test_matrix
-
-.PHONY: test_matrix_dry_run test-matrix-dry-run
+.PHONY: test_matrix_dry_run
 test_matrix_dry_run: $(setup)	##* print what test_matrix would run, and for how long
 	@$(python) scripts/test_matrix_dry_run.py
-
-test-matrix-dry-run: test_matrix_dry_run	## the same as test_matrix_dry_run
 
 .PHONY: sweep
 sweep: $(setup)			## train over ranges of hyperparameters, with a leaderboard: RANGE_CONFIG=file
@@ -100,11 +96,9 @@ sweep: $(setup)			## train over ranges of hyperparameters, with a leaderboard: R
 continue: $(setup)		##* finish what was interrupted, or add seeds: RUN=dir (default: the newest) CONFIG_SEED=1..10 FILTER=… JOBS=n
 	@$(python) scripts/continue.py
 
-.PHONY: test_rerun test-rerun
+.PHONY: test_rerun
 test_rerun: $(setup)		## run cells again from scratch: TARGET=dir FILTER=… (default: those that failed)
 	@$(python) scripts/test_rerun.py
-
-test-rerun: test_rerun		## the same as test_rerun
 
 .PHONY: status
 status: $(setup)		##* report how far a matrix or a run is: RUN=dir (default: the newest)

@@ -71,7 +71,7 @@ def _check_runs(target: str, name: str, variables: Mapping[str, str]) -> None:
     elif target == "dashboard":
         asked_folders(variables.get("RUN", ""))
     elif variables.get(name) or target not in ("gputop", "prometheus", "watch"):
-        if not variables.get(name) and target in ("continue", "test-rerun", "test_rerun"):
+        if not variables.get(name) and target in ("continue", "test_rerun"):
             from kharness.matrix.planning.begin import refuse_unplanned
 
             refuse_unplanned(latest_link(variables, output))

@@ -43,7 +43,7 @@ PAGES = [
 COMMANDS = list(dict.fromkeys(command for page in PAGES for command in commands_in(page)))
 # A small configuration of each model, in which a general command is typed.
 OF_MODEL = {"lenet5": "default", "gpt2": "gpt2-tiny", "resnet50": "resnet50-digits"}
-MATRICES = {"continue", "test_matrix", "test-matrix", "test_matrix_dry_run", "test-matrix-dry-run"}
+MATRICES = {"continue", "test_matrix", "test_matrix_dry_run"}
 # What a page shows as a mistake.
 REFUSED = {
     "configuration.md: make test_matrix SEEDS=1..5",

@@ -97,8 +97,8 @@ class Follower(Protocol):
 
         Those of one journal come in its order, those of several about in that of their times; the records
         of the agent have the events in OF_AGENT, samples of another host `gpu@HOST` and `system@HOST`. One of
-        delivery.CONTENT_ERRORS says that a record's content is refused, and that nothing of these records was
-        taken: they come again in smaller parts.
+        refused_records.CONTENT_ERRORS says that a record's content is refused, and that nothing of these
+        records was taken: they come again in smaller parts.
         """
 
     def flush(self) -> None:

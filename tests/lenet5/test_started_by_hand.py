@@ -61,7 +61,7 @@ def test_why_it_failed_is_the_last_that_output_log_has(train_few: Train, root: P
     assert (done.directory / "output.log").read_text() == done.out + done.err
     first, _, line, *_ = status(done.directory, root)  # and the alerts that the agent has judged by now
     name = done.directory.name
-    assert first == "run RUN: ended; retry the failed runs with: make test-rerun TARGET=RUN"
+    assert first == "run RUN: ended; retry the failed runs with: make test_rerun TARGET=RUN"
     assert line == f"  {name}: failed: NonFiniteError: {done.err.splitlines()[0].removeprefix('error: ')}"
 
 

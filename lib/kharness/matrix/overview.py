@@ -254,7 +254,7 @@ def _headline(overview: Overview, shown: str) -> str:
             begun = f"{counted(len(alive), 'run')} in the hands of the scheduler{waiting}"
             return f"{what}: {begun}; watch on with: {typed('continue', shown)}"
         return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
-    return f"{what}: ended; retry the failed runs with: {typed('test-rerun', shown, 'TARGET')}"
+    return f"{what}: ended; retry the failed runs with: {typed('test_rerun', shown, 'TARGET')}"
 
 
 def _counts(cells: Sequence[CellState]) -> str:

@@ -115,7 +115,7 @@ def _continue_run(
         raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
     for _, reason in left.left:
         say(f"{where} would only fail again: {reason}")
-        say(f"hint: to try it all the same: {typed('test-rerun', where, 'TARGET')}")
+        say(f"hint: to try it all the same: {typed('test_rerun', where, 'TARGET')}")
         return EXIT_FAILED
     adopted = left.adopted[0][1] if left.adopted else None
     if adopted is not None:
@@ -181,6 +181,6 @@ def _tell_left(found: SelectedRuns, left: Remaining) -> None:
     for name, reason in left.left:
         say(f"left: {name} would only fail again: {reason}")
     if left.left:
-        say(f"hint: to try them all the same: {typed('test-rerun', shown(found.directory), 'TARGET')}")
+        say(f"hint: to try them all the same: {typed('test_rerun', shown(found.directory), 'TARGET')}")
     for name, process in left.alive:
         say(f"left: {name} still runs without its runner, as {process}")

@@ -43,7 +43,7 @@ RETRYABLE = frozenset({DEVICE, LAUNCH_FAILED, NODE_FAILED, OUT_OF_MEMORY, RUNNER
 FREE = frozenset({PREEMPTED, TIMED_OUT})
 # What a scheduler did to a job; whether the training was complete then, its journal knows.
 BY_SCHEDULER = FREE | {CANCELLED, NODE_FAILED}
-# What the same values end in every time: `make continue` leaves it, `make test-rerun` tries it again.
+# What the same values end in every time: `make continue` leaves it, `make test_rerun` tries it again.
 DETERMINISTIC = frozenset({NON_FINITE, OTHER_VALUES})
 
 # What the scheduler's own process prints to the log of a job that it kills for its memory.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
 from monitoring.agent.journal_tails import JournalTails
 from monitoring.agent.progress import DeliveryProgress
+from monitoring.agent.refused_records import RefusedRecords, deliver_apart
 from monitoring.agent.sampling.journal_sampling import Awaited
 from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
@@ -24,8 +25,8 @@ from monitoring.follower import (
 )
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import FOLLOWERS_JSON, JOURNAL, sample_event
-from monitoring.journal.records import PICTURES, Record, attempt_of, kind_of, last_record, points
+from monitoring.journal.files import JOURNAL, sample_event
+from monitoring.journal.records import PICTURES, Record, attempt_of, kind_of, last_record
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
 BATCH = 1000
@@ -92,11 +93,9 @@ class Delivery:
         self._pending = 0  # records taken and not flushed
         self._pending_alerts = 0  # those of them that are alerts
         self._flushed_at = 0.0
-        self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery skipped
-        self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has reported
+        self._refused = RefusedRecords(name, alerts)
         self._apart = None if self._live else apart
-        self._backoff, self._failed_at = Backoff(), 0.0
-        self._allowed = self._last_tries = last_tries
+        self._tries = _Tries(last_tries)
         self._batch = BATCH
 
     def follow(
@@ -260,20 +259,9 @@ class Delivery:
         self.progress = self._where().holding(held)
 
     def _put_aside(self, record: Record, error: Exception) -> None:
-        """Count a record that the sink refuses, and report each kind of refusal once."""
-        which = record.get("event"), record.get("seq")
-        if which in self._refused:  # read again, because the sink holds nothing after it yet
-            return
-        self._refused.add(which)
-        reason = reason_of(record, error)
-        self.progress = replace(self.progress, refused=self.progress.refused + 1, refusal=reason)
-        if type(error) not in self._refusals:
-            self._refusals.add(type(error))
-            self._alerts.add(
-                "follower",
-                "warning",
-                f"{self.name}: refuses {reason}; it is skipped, {FOLLOWERS_JSON} counts",
-            )
+        """Count a record that the sink refuses."""
+        if reason := self._refused.note(record, error):
+            self.progress = replace(self.progress, refused=self.progress.refused + 1, refusal=reason)
 
     def _note_gone(self, journal: str, records: int) -> None:
         if records:
@@ -328,22 +316,44 @@ class Delivery:
                 follower.close(None)
             except BaseException as closing:  # noqa: BLE001 - a follower is called here; it has failed already
                 self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
-        if last_pass:  # what the user has to fix does not fix itself by waiting
-            self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
-        if stop.is_set() or self._last_tries < 0:
+        if not self._tries.are_left_after(error, last_pass=last_pass) or stop.is_set():
             rest = "" if self._live else ", `make sync` delivers the rest"
             self._alerts.fire("follower", "error", f"{message}; not tried again{rest}", subject=self.name)
             return False
         # No longer wait where the end of a run depends on it, or where the values shown are of now.
-        delay = self._backoff.failed()
-        self._failed_at = time.monotonic()
+        delay = self._tries.delay()
         stop.wait(min(delay, LONGEST_LAST_DELAY) if last_pass or self._live else delay)
         return True
 
     def _note_success(self) -> None:
         self._alerts.resolve("follower", f"{self.name}: takes records again", subject=self.name)
-        if self.error is not None:
-            self.error, self._last_tries = None, self._allowed
+        self.error = None
+        self._tries.succeeded()
+
+
+class _Tries:
+    """How often a follower that fails is tried again, and after how long."""
+
+    def __init__(self, last_tries: int) -> None:
+        """`last_tries` are the further failures that are allowed once no records come any more."""
+        self._allowed = self._left = last_tries
+        self._backoff, self._failed_at = Backoff(), 0.0
+
+    def are_left_after(self, error: Exception, *, last_pass: bool) -> bool:
+        """Note a failure; whether another try may follow."""
+        if last_pass:  # what the user has to fix does not fix itself by waiting
+            self._left -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
+        return self._left >= 0
+
+    def delay(self) -> float:
+        """Return the seconds until the next try; longer each time."""
+        self._failed_at = time.monotonic()
+        return self._backoff.failed()
+
+    def succeeded(self) -> None:
+        """Allow as many failures as before; waits are short again once the last failure is a while ago."""
+        self._left = self._allowed
+        # a sink may come and go
         if time.monotonic() - self._failed_at > STEADY_SECONDS:
             self._backoff.reset()
 
@@ -357,63 +367,3 @@ def parts_with_pictures(batch: list[Record]) -> Iterator[list[Record]]:
             first = end
     if first < len(batch) or not batch:
         yield batch[first:]
-
-
-# Errors that a record's content raises. A sink that is down raises others: an OSError, an error of its
-# database or of its network client, or one of ours, which says what the user can do.
-CONTENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
-def is_refusal(error: Exception) -> bool:
-    """Whether `deliver` failed because of a record's content, not because of the sink."""
-    return isinstance(error, CONTENT_ERRORS) and not isinstance(error, (OSError, MonitoringError))
-
-
-def deliver_apart(
-    deliver: Callable[[Sequence[Record]], None],
-    records: Sequence[Record],
-    put_aside: Callable[[Record, Exception], None],
-) -> None:
-    """Deliver the records that the sink takes, and skip each that it refuses.
-
-    A sink that refuses every record with points is not judged by them: it may be broken itself (a library
-    of another version), and what was skipped would be lost to it. The refusal is then raised, and
-    nothing skipped. Any other error is raised as it comes.
-    """
-    refused: list[tuple[Record, Exception]] = []
-    taken = False
-    parts = [list(records)]
-    try:
-        while parts:
-            part = parts.pop()
-            try:
-                deliver(part)
-            except Exception as error:
-                if not is_refusal(error):
-                    raise
-                if len(part) > 1:
-                    middle = len(part) // 2
-                    # the first half on top, so that records are delivered in their order
-                    parts += [part[middle:], part[:middle]]
-                else:
-                    refused.append((part[0], error))
-            else:
-                taken = taken or any(_has_points(record) for record in part)
-    finally:  # the sink holds later records, so that these are never delivered again
-        for record, reason in refused if taken else ():
-            put_aside(record, reason)
-    if refused and not taken:
-        raise refused[0][1]
-
-
-def reason_of(record: Record, error: Exception) -> str:
-    """Return in words which record was refused, and why."""
-    place = f" at step {step}" if (step := record.get("global_step")) is not None else ""
-    return f"record {record.get('seq')} ({record.get('event')}{place}): {type(error).__name__}: {error}"
-
-
-def _has_points(record: Record) -> bool:
-    try:
-        return bool(points(record))
-    except CONTENT_ERRORS:  # a record of GPU samples that is none
-        return False

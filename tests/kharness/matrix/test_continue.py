@@ -1,4 +1,4 @@
-"""`make continue` and `make test-rerun` from outside, with a model that only pretends to train."""
+"""`make continue` and `make test_rerun` from outside, with a model that only pretends to train."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_would_only_fail_again_is_left(checkout: Checkout) -> None:
     assert f"matrix: nothing is left to run of 3 runs in {where}\n" in output
     assert (
         "left: seed-2 would only fail again: exit code 65: NonFiniteError: step 2: loss nan\n"
-        f"hint: to try them all the same: make test-rerun TARGET={where}\n"
+        f"hint: to try them all the same: make test_rerun TARGET={where}\n"
     ) in output
     assert len(status(checkout.latest / "seed-2")["attempts"]) == 1
 
@@ -327,7 +327,7 @@ def test_a_training_that_diverged_is_left(checkout: Checkout) -> None:
         3,
         [
             "results/mine would only fail again: exit code 65: NonFiniteError: step 2: loss nan",
-            "hint: to try it all the same: make test-rerun TARGET=results/mine",
+            "hint: to try it all the same: make test_rerun TARGET=results/mine",
         ],
     )
 

@@ -96,7 +96,7 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
     assert (code, output.splitlines()) == (
         0,
         [
-            f"matrix {where}: ended; retry the failed runs with: make test-rerun TARGET={where}",
+            f"matrix {where}: ended; retry the failed runs with: make test_rerun TARGET={where}",
             "2 runs: 1 complete, 1 failed (non_finite)",
             "  behavior-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  error: nonfinite: train_loss is not a finite number (1 of 2 runs: "

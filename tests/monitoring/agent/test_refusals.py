@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.agent.delivery import deliver_apart, is_refusal, reason_of
+from monitoring.agent.refused_records import deliver_apart, is_refusal, reason_of
 from monitoring.errors import MissingPackage
 from monitoring.journal.records import Record
 

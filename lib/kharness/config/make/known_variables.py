@@ -89,18 +89,14 @@ _ALL = Reads(symbols=("",))
 _NONE = Reads()
 _TREE = Reads(of_tree=True)
 _MATRIX = Reads((*_JUDGED, "FILTER"), symbols=("",), but=_SWEEP_ONLY)
-_RERUN = Reads((*_JUDGED, "FILTER", "TARGET"), symbols=("",))
 
 TARGETS: dict[str, Reads] = {
     "train": Reads(symbols=("",), but=_NOT_OF_ONE, still=("MATRIX_DETACH", "MATRIX_GPUS_PER_CELL")),
     "test_matrix": _MATRIX,
-    "test-matrix": _MATRIX,
     "test_matrix_dry_run": _MATRIX,
-    "test-matrix-dry-run": _MATRIX,
     "sweep": Reads(("RANGE_CONFIG",), symbols=("",), but=("MATRIX_AXES", "MATRIX_EXCLUDE", "MATRIX_INCLUDE")),
     "continue": Reads((*_JUDGED, "FILTER", "RUN"), symbols=("",)),
-    "test_rerun": _RERUN,
-    "test-rerun": _RERUN,
+    "test_rerun": Reads((*_JUDGED, "FILTER", "TARGET"), symbols=("",)),
     "status": Reads(("FILTER", "RUN"), _NEWEST),
     "control": Reads(("CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "RUN", "STOP"), _NEWEST),
     "inspect-batch": Reads(("RUN", "STEP"), _NEWEST),

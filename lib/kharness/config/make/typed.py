@@ -23,7 +23,7 @@ def typed(target: str, place: object, variable: str = "RUN") -> str:
     """Return the command of a target on a run or matrix; `make` takes its place by that variable."""
     place = shlex.quote(str(place))
     if _front == "kharness":
-        return f"kharness {'report' if ' ' in target else target} {place}"
+        return f"kharness {'report' if ' ' in target else target.replace('_', '-')} {place}"
     return typed_make(f"{target} {variable}={place}")
 
 
