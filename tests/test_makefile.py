@@ -1,4 +1,4 @@
-"""The Makefile: one command a recipe, every target phony, nothing of the user's reaches a shell."""
+"""The Makefile: one command per recipe, every target phony, nothing of the user's reaches a shell."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_rank_that_is_always_slow_is_named(tmp_path: Path) -> None:
     found, why_not = rank_balance(tmp_path)
     assert found is not None
     assert why_not == ""
-    # Own work: 4 and 8 s a step; mean 6, longest 8.
+    # Own work: 4 and 8 s per step; mean 6, longest 8.
     assert found.wasted_share == pytest.approx(0.25)
     assert found.lasting_share == pytest.approx(0.25)
     assert found.num_steps == 2

@@ -122,7 +122,7 @@ def quicker(
     is_other = totals[1] < totals[0]
     return Choice(
         names[is_other],
-        f"{names[0]} {seconds[0]:.3g} s a step, {names[1]} {seconds[1]:.3g} s; "
+        f"{names[0]} {seconds[0]:.3g} s per step, {names[1]} {seconds[1]:.3g} s; "
         f"all {steps:,.0f} steps with the first {totals[0]:.3g} s and {totals[1]:.3g} s",
     )
 

@@ -40,7 +40,7 @@ def run(
     cause: str | None = None,
     nonfinite: int = 0,
 ) -> RunData:
-    """A run with validation results and recorded seconds a step."""
+    """A run with validation results and recorded seconds per step."""
     series = {
         ("eval", "val_accuracy"): Series(
             array("q", [s for s, _ in validations]), array("d", [v for _, v in validations])

@@ -202,7 +202,7 @@ def test_the_precision_of_a_gpu_is_timed_with_everything_else_chosen(root: Path)
     with pytest.raises(StopIteration) as end:
         search.send(Recorded([replace(step, part_seconds=0.5)] * 7))
     assert end.value.value.own_choices() == {
-        "AMP": ("none", "bf16 2 s a step, none 1 s; all 9 steps with the first 18 s and 9 s")
+        "AMP": ("none", "bf16 2 s per step, none 1 s; all 9 steps with the first 18 s and 9 s")
     }
     assert end.value.value.undecided() == ["COMPILE", "MICRO_BATCH_SIZE"]
 

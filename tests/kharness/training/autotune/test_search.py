@@ -116,18 +116,18 @@ def test_a_compilation_that_pays_off_over_the_planned_steps_is_taken() -> None:
     """The median ignores one slow step among five."""
     found = compared(timed(1.5, [1.0] * 6), timed(41.0, [0.5, 0.5, 9.0, 0.5, 0.5, 0.5]))
     # 100 x 2.5 + 2 x 0.5 against 100 x 1.5 + 2 x 40.5
-    assert found == Choice("y", "n 2.5 s a step, y 1.5 s; all 100 steps with the first 251 s and 231 s")
+    assert found == Choice("y", "n 2.5 s per step, y 1.5 s; all 100 steps with the first 251 s and 231 s")
 
 
 def test_one_that_does_not_is_left() -> None:
     found = compared(timed(1.5, [1.0] * 6), timed(61.0, [0.5] * 6))
-    assert found == Choice("n", "n 2.5 s a step, y 1.5 s; all 100 steps with the first 251 s and 271 s")
+    assert found == Choice("n", "n 2.5 s per step, y 1.5 s; all 100 steps with the first 251 s and 271 s")
 
 
 def test_a_budget_of_time_counts_as_planned_steps() -> None:
     one, two = timed(1.0, [1.0] * 6), timed(11.0, [0.5] * 6)
     found = compared(one, two, most_seconds=25)
-    assert found == Choice("n", "n 2.5 s a step, y 1.5 s; all 10 steps with the first 25 s and 36 s")
+    assert found == Choice("n", "n 2.5 s per step, y 1.5 s; all 10 steps with the first 25 s and 36 s")
     assert two.limits[0] == 25, "a compilation is not waited for longer than the training would take"
 
 
