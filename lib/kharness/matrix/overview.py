@@ -194,6 +194,8 @@ def _with_living(found: SelectedRuns, cells: Sequence[CellState]) -> list[CellSt
         place: (cell.member.launch, Job(**cell.last.job))
         for place, cell in enumerate(cells)
         if cell.status.status in (RUNNING, SILENT, QUEUED) and cell.last is not None and cell.last.job
+        # A job of a scheduler has no process of this host; whether a local one lives, its files have already
+        # said.
         if cell.last.job.get("pid") is None
     }
     if not pairs:

@@ -70,6 +70,7 @@ def estimated_memory(model: nn.Module, optimizer: str, symbols: Mapping[str, Any
             group["fused"] = False  # such steps are not on the meta device; their state is the same
         for weight in _trained(meta):
             weight.grad = torch.empty_like(weight)
+        # A schedule-free optimizer refuses to step while its average is in the model.
         weights_of(meta, stepping).to_train()
         stepping.step()
         state = state_bytes(stepping)
@@ -105,11 +106,15 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     count; `root` has `proc` and what is mounted.
     """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
+        # What torch keeps for later tensors is taken to the driver, and free to this training.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     free = [bytes_in(root / "proc/meminfo", "MemAvailable")]
     total = bytes_in(root / "proc/meminfo", "MemTotal")
     if total is not None and (limit := CgroupLimits(root).memory(total)) is not None:
         free.append(max(0, limit.total - limit.used))
+    # What each limit counts has its line in /proc/self/status: all mappings, or (since Linux 4.7) those that
+    # are private and can be written.
     for number, taken in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         most, used = resource.getrlimit(number)[0], bytes_in(root / "proc/self/status", taken)
         if most != resource.RLIM_INFINITY and used is not None:
@@ -217,6 +222,7 @@ class ModelCheck(MeasuredPhases):
     def end(self, phase: str) -> None:
         """A phase ends; with the last of them the step."""
         super().end(phase)
+        # After the first micro-batch: the next ones keep the same bytes again, once these are free.
         if phase in (PHASES[1], PARTS[1]):
             self._counting.close()
         if phase == PHASES[-1]:
@@ -241,6 +247,7 @@ class ModelCheck(MeasuredPhases):
         ]
         step_seconds = None
         if phases := min(self._steps, key=lambda step: sum(step.values()), default=None):  # the quickest
+            # The optimizer steps once per batch; every other phase grows with the samples.
             once = phases.get(PHASES[-1], 0.0)
             step_seconds = (sum(phases.values()) - once) * of_rank / self._samples + once
             num_parts = math.ceil(of_rank / self._samples)

@@ -102,6 +102,8 @@ class Clients:
             for engine, busy in usage.busy.items():
                 worked = busy - before.busy.get(engine, busy)
                 if engine in usage.total:
+                    # Cycles of a clock whose rate changes: their share is of the cycles that have passed, not
+                    # of time.
                     span = float(usage.total[engine] - before.total.get(engine, usage.total[engine]))
                 else:
                     span = seconds * 1e9
@@ -132,6 +134,8 @@ class Clients:
         usages = []
         for key, fd in list(self._open.items()):
             try:
+                # An open fdinfo is written anew by the kernel for each read from 0, so it need not be opened
+                # again.
                 usage = parse(key[0], os.pread(fd, 65536, 0).decode(errors="replace"))
             except OSError:  # the process has ended, or has closed it
                 usage = None

@@ -153,6 +153,8 @@ class MachineSampler:
         lines = [line.split() for line in text_of(self._proc / "diskstats").splitlines()]
         counted = [fields for fields in lines if len(fields) > 9 and fields[2] in self._disks]
         for fields in counted:
+            # After two numbers of the device and its name: sectors read are the third field, sectors written
+            # the seventh.
             read, written = read + int(fields[5]), written + int(fields[9])
         if counted:
             values["disk_read_bytes"] = read * SECTOR_BYTES
@@ -160,6 +162,7 @@ class MachineSampler:
 
     def _look_at_network(self, values: dict[str, object]) -> None:
         sent = received = 0
+        # Two lines are the heading; then 8 numbers received and 8 sent, the bytes first in each.
         lines = text_of(self._proc / "net/dev").splitlines()[2:]
         for line in lines:
             name, _, numbers = line.partition(":")
@@ -181,6 +184,8 @@ class MachineSampler:
             values["cpu_temperature_celsius"] = max(hottest, default=None)
 
     def _look_at_files(self, values: dict[str, object]) -> None:
+        # Allocated, free (always 0 since Linux 2.6) and the most there can be
+        # (Documentation/admin-guide/sysctl/fs.rst).
         numbers = text_of(self._proc / "sys/fs/file-nr").split()
         if len(numbers) == 3:
             values["open_files"], values["open_files_limit"] = int(numbers[0]), int(numbers[2])
@@ -189,6 +194,7 @@ class MachineSampler:
         """Look at the training's processes; less often where going through all of the machine takes long."""
         begun, cpu = time.monotonic(), time.thread_time()
         if begun >= self._trainer_due and (now := trainer.read()) is not None:
+            # Of this thread's own CPU time: a look that waited for a busy processor has cost nothing.
             self._trainer_due = begun + MOST_EFFORT * (time.thread_time() - cpu)
             found = self._trainer_values
             if not trainer.pids:  # it has not begun, or is gone: what it did last is not what it does
@@ -273,6 +279,7 @@ def _sensors(folder: Path) -> dict[str, Path]:
 
 def _disks(folder: Path) -> frozenset[str]:
     """Whole disks with hardware of their own: no partition, and no device that is made of others."""
+    # Bytes through LVM, RAID or a loop device pass a disk below them too, and would count twice.
     return frozenset(path.name for path in folder.glob("*") if (path / "device").exists())
 
 

@@ -226,6 +226,13 @@ def test_a_model_that_looks_at_values_is_not_estimated() -> None:
     assert ModelWithoutValues(torch.nn.Linear(3, 2)).step([torch.ones(4, 3)]) == (4 * 3 * 4, 2 * 2 * 24)
 
 
+def test_free_memory_of_a_gpu_has_what_torch_only_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (300, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 600)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 500)
+    assert free_memory(torch.device("cuda", 0)) == 400
+
+
 def test_free_memory_is_what_the_system_says(tmp_path: Path) -> None:
     cpu, proc = torch.device("cpu"), tmp_path / "proc"
     assert free_memory(cpu, tmp_path) is None

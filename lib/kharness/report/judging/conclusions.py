@@ -301,6 +301,7 @@ def _target(settings: ReportSettings, variants: Sequence[Variant], metric: Metri
     parts = of_split(metric.name)
     if parts.split == "train":
         return None
+    # A target is reached in mid-training, where only validations are measured; the test comes after it.
     runs = [[cell.run for cell in variant.cells] for variant in variants]
     of_validation = metric_named(parts.on("val") if parts.split else metric.name, settings.better)
     return chosen_target(of_validation, runs)
@@ -314,6 +315,7 @@ def _profiles(summary: Collection, times: Sequence[WorkloadTimes]) -> Sequence[P
     found: dict[str, dict[str, float]] = {}
     for of_workload in times:
         for variant in of_workload.variants:
+            # Where no time is known, the variant would look like one that never arrives.
             if variant.median_seconds is None:
                 return []
             found.setdefault(names[variant.variant], {})[of_workload.workload] = variant.median_seconds
@@ -388,6 +390,7 @@ def _better(
             for cell in variant.complete
             if cell.seed is not None and (number := cell.number(metric)) is not None
         }
+        # Without the runs that ended by themselves, e.g. diverged, the mean of the others would be too good.
         if not any(own_end(cell, metric) for cell in variant.cells)
         else {}
         for variant in variants

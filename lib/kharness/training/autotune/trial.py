@@ -220,7 +220,9 @@ class Room:
 
     def free(self, device: torch.device) -> int | None:
         """Return the bytes a training can use, those it already uses included."""
-        return free_memory(device) if device.type == "cuda" else self._free
+        if device.type == "cuda":
+            return (free_memory(device) or 0) + torch.cuda.memory_allocated(device)
+        return self._free
 
     def taken(self, device: torch.device) -> int:
         """The most that it has had so far."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
 import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +22,7 @@ from kharness.training.datasets._fetch import fetch_files
 from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile, Sources
 from kharness.training.datasets._pictures import Bytes, PictureSet
 from kharness.training.errors import DatasetError
+from monitoring.journal.atomic_file import write_atomically
 
 SHAPE = (3, 32, 32)
 _PICTURE_BYTES = 3 * 32 * 32
@@ -78,15 +77,11 @@ class Cifar:
         """Take the files for Python out of the verified archive, which then goes."""
         archive = folder / self.archive.files[0].name
         wanted = {f"{self.python_folder}/{name}" for name in (*chain(*self.python_files), self.names_file)}
-        with (
-            tempfile.TemporaryDirectory(dir=folder, prefix=".unpacked-") as new,
-            tarfile.open(archive) as tar,
-        ):
-            (Path(new) / self.python_folder).mkdir()
+        (folder / self.python_folder).mkdir(exist_ok=True)
+        with tarfile.open(archive) as tar:
             for member in tar:
                 if member.name in wanted and (content := tar.extractfile(member)) is not None:
-                    (Path(new) / member.name).write_bytes(content.read())
-            os.replace(Path(new) / self.python_folder, folder / self.python_folder)
+                    write_atomically(folder / member.name, content.read())
         archive.unlink()
 
     def check(self, options: DataFolder, root: Path) -> None:
@@ -160,6 +155,7 @@ class Cifar:
         rows = found[:whole].reshape(-1, step)
         # What is left over makes the sizes disagree.
         pictures = np.concatenate([rows[:, self.label_bytes :].reshape(-1), found[whole:]])
+        # CIFAR-100 has the coarse label before the fine one; only the fine one is trained on.
         return pictures, rows[:, self.label_bytes - 1]
 
     def _from_pickle(self, path: Path, content: bytes) -> tuple[Bytes, Bytes]:
@@ -190,6 +186,7 @@ _TAKEN: Mapping[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
+    # Python 3 writes bytes so into a pickle of protocol 2, which knows only text.
     ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
 }
 
@@ -205,6 +202,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def unpickled(path: Path, content: bytes) -> Mapping[Any, Any]:
     """The mapping in a pickle of plain values and byte arrays; DatasetError for any other."""
     try:
+        # As bytes, since the texts of Python 2 in these pickles are the pixels, which no text encoding keeps.
         found = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except (
         pickle.UnpicklingError,

@@ -135,6 +135,8 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     was_begun = part.exists()
     limit = file.size + file.size // 1000 + 1000  # gzip adds that much at most to what does not compress
     _download(url, part, limit=limit)
+    # What an older version of the mirror's file began cannot be continued by a newer one: once more from the
+    # start.
     if not file.matches(content := _content(part, file, is_packed=bool(file.suffix))) and was_begun:
         part.unlink()
         _download(url, part, limit=limit)
@@ -156,6 +158,8 @@ def _download(url: str, part: Path, *, limit: int) -> None:
         try:
             request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                # A server may answer a Range with 200 and the whole file (RFC 9110, 14.2): then it begins at
+                # 0.
                 if _save(response, part, have if response.status == 206 else 0, limit=limit):
                     return
             reason = "the connection broke off"
@@ -163,6 +167,7 @@ def _download(url: str, part: Path, *, limit: int) -> None:
             error.close()
             if error.code != 416:  # 416: nothing beyond what is there
                 raise _SourceError(f"the server answers {error.code} {error.reason}") from error
+            # All of it was already here: a crash came between the last byte and the rename.
             if _total(error.headers) == have:
                 return
             part.unlink()
@@ -186,6 +191,7 @@ def _save(response: http.client.HTTPResponse, part: Path, offset: int, *, limit:
     """Write a response from `offset` on; False if it was cut short."""
     expected = response.length
     received = 0
+    # A new file rather than the old one emptied, which may be a link to somewhere else by now.
     with part.open("r+b") if offset else create(_gone(part)) as out:
         out.seek(offset)
         out.truncate()

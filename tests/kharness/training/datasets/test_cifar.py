@@ -188,6 +188,9 @@ def test_the_official_archive_is_fetched_verified_and_unpacked(
     }
     cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources)
     assert len(said) == 1, "what is there is not fetched again"
+    (folder / "test_batch").unlink()
+    assert cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources) == folder
+    assert len(said) == 2, "a folder without one of its files is completed"
 
 
 def test_an_archive_of_other_content_is_refused_and_leaves_nothing(
