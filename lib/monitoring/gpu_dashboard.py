@@ -40,9 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MonitoringError as error:
         return report_error(error)
     live = None
-    if (
-        given.simulate or given.gpu is not None or given.run is None
-    ):  # a driver takes longest, so it begins first
+    # a driver takes longest, so it begins first
+    if given.simulate or given.gpu is not None or given.run is None:
         indices = None if given.gpu in (None, "all") else given.gpu
         live = LiveGpus(indices, given.interval, simulated=given.simulate)
     from monitoring.terminal.app import Dashboard

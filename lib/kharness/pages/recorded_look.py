@@ -71,6 +71,7 @@ def shown_look(
     def shown(comparison: Mapping[str, Any]) -> dict[str, Any]:
         sides = [str(comparison[side]) for side in ("variant", "baseline")]
         before = set[str].intersection(*(set(variants.get(side, {}).get("seeds", [])) for side in sides))
+        # A comparison is of pairs: only a seed that both sides have completed adds to it.
         now = set[str].intersection(*(complete_now.get(side, set()) for side in sides))
         return {
             **{name: comparison.get(name) for name in _OF_COMPARISON},

@@ -289,6 +289,7 @@ def variant_labels(
             named = of_grid
         label = variant_label(values, named[:_MOST_NAMED] if included else named)
         short.append(f"{label}, …" if included and len(named) > _MOST_NAMED else label)
+    # Two variants may be short for the same; then each varying axis is named, at full length.
     if len(set(short)) == len(short):
         return short
     return [variant_label(values, varying) for values in variants]

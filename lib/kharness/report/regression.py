@@ -74,9 +74,8 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
 
 def _beyond(comparison: Comparison, tolerance: float) -> list[str]:
     sign = 1 if comparison.metric.higher_is_better else -1
-    if sign * (comparison.difference or 0.0) >= -tolerance * (
-        1 + 1e-9
-    ):  # 0.746 - 0.75 is a little under -0.004
+    # In binary 0.746 - 0.75 is a little under -0.004.
+    if sign * (comparison.difference or 0.0) >= -tolerance * (1 + 1e-9):
         return []
     metric, found = comparison.metric, difference_words(comparison)
     return [f"{comparison.variant}: {metric.title} {found}, tolerance {tolerance * metric.scale:g}"]

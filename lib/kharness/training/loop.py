@@ -97,6 +97,8 @@ def open_training(
             sys.exit(launch([sys.executable, script, *argv], options.NUM_GPUS))
         build = partial(Setup, prepare=prepare, optimizers=optimizers)
         with printing(options):
+            # Before the ranks join: a trial is forked from this process, which until then has neither threads
+            # of a process group nor a context on a GPU.
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():
                 options = yield from _with_trials(search, build, root=root)

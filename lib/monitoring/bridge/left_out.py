@@ -111,9 +111,8 @@ class LeftOut:
         """Take a value of a source that is left out."""
         self._kinds[number] = kind
         ahead = self._ahead.setdefault(one.metric, {}).setdefault(number, deque(maxlen=MOST))
-        while (
-            ahead and ahead[-1].step >= one.step
-        ):  # it has gone back, as after a restart inside of an attempt
+        # it has gone back, as after a restart inside of an attempt
+        while ahead and ahead[-1].step >= one.step:
             ahead.pop()
         counting = self._counting.get(one.metric)
         if counting is None or one.step > counting.step:

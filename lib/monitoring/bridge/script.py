@@ -56,6 +56,8 @@ class Script:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                # A terminal's Ctrl-C goes to the whole group in its foreground: the program gets it from us,
+                # and once.
                 start_new_session=True,
                 preexec_fn=before_it_is_executed,
             )
@@ -70,6 +72,8 @@ class Script:
         self.stopped_by: int | None = None
         """The first signal that asked it to stop."""
         self._requests = StopRequests()
+        # Readable once it has ended (pidfd_open(2)): a wait with a limit that leaves its exit status in
+        # place.
         self._ended = os.pidfd_open(self._process.pid)
         for number in PASSED:
             signal.signal(number, self._pass_on)
@@ -80,6 +84,8 @@ class Script:
                 return
             self.stopped_by = self.stopped_by or number
         with contextlib.suppress(ProcessLookupError):
+            # As a terminal does it: Ctrl-C to all of the group, another signal to the program alone, which
+            # ends its own.
             if number == signal.SIGINT:
                 os.killpg(self.group, number)
             else:

@@ -110,11 +110,13 @@ def compare(run: Path, other: Path) -> BitComparison:
     others: dict[str, None] = {}
     for key, record in first.items():
         match = second.get(key)
+        # Somebody asked the first run for it by a request, and nobody asked the second.
         if match is None and key.event == "checkpoint" and record.get("reason"):
             on_request += 1
             continue
         found = f"{_named(key)} is missing in {other.name}" if match is None else ""
         for field, value in record.items():
+            # By their JSON: to Python 1.0, 1 and True are equal.
             if is_result(field) and json.dumps(value) != json.dumps((match or {}).get(field)):
                 others[field] = None
                 values = f"{_text(value)} in {run.name}, {_text((match or {}).get(field))} in {other.name}"

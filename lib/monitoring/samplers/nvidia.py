@@ -167,6 +167,8 @@ class NvidiaSampler:
 
     def sample(self) -> Sequence[GpuSample]:
         now = time.monotonic()
+        # What is not asked for each sample, GPU by GPU in one flat list: a slice with a stride sets one value
+        # of all GPUs.
         others, width = self._others, len(SLOT)
         if now - self._slow_at >= SLOW_EVERY:
             self._slow_at = now

@@ -51,9 +51,8 @@ class Past:
         self._thread.join()
 
     def _read(self) -> None:
-        with contextlib.suppress(
-            OSError, EOFError
-        ):  # removed, or on a disk that fails: what was read is shown
+        # removed, or on a disk that fails: what was read is shown
+        with contextlib.suppress(OSError, EOFError):
             newest = last_record(self._path)
             for file, archive in open_all(self._path):
                 if self._closed.is_set() or not self._take(file, archive, newest or {}):

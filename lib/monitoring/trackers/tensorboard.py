@@ -107,6 +107,7 @@ class TensorboardFollower:
                 out += framed(encoded(record, fields, fields.values_in(record), pictures, step=step))
                 last_seq[journal] = seq_of(record)
         self._write(bytes(out))
+        # Only now that they are written: after an OSError the same records are delivered again.
         self._last_step, self._last_seq = last_step, last_seq
 
     def flush(self) -> None:

@@ -146,6 +146,7 @@ class TrackioFollower:
                 metrics |= {it.name: self._saved(it, log_id, step) for it in pictures}
                 rows.append((_shown_time(record), run_id, name, step, orjson.dumps(metrics), log_id))
         if rows:
+            # Only when all records are read: where one raises, the same records are delivered again.
             self._waiting += rows
             self._last_step = last_step
         if alerts or len(self._waiting) >= MOST_WAITING:

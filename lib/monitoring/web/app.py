@@ -215,6 +215,7 @@ class Answers:
         """Return the rows that changed after a version; all where what is sent of each has changed."""
         index = self.index
         with index.lock:
+            # A page that is older than this server asks with versions that mean nothing here.
             whole = epoch != index.epoch or since > index.version or since <= 0
             rows = [self.row(row) for row in index.rows.values() if whole or row.version > since]
             gone = [] if whole else [run for run, version in index.gone.items() if version > since]
@@ -259,6 +260,8 @@ class Answers:
                     yield b"data: " + dumped(changes) + b"\n\n"
                 elif quiet >= ALIVE_EVERY:
                     quiet = 0.0
+                    # A comment line, as the HTML standard advises: proxies drop connections that are silent
+                    # (html.spec.whatwg.org, server-sent events, authoring notes).
                     yield b": alive\n\n"
                 await asyncio.sleep(LIVE_EVERY)
                 quiet += LIVE_EVERY

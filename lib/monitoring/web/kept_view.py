@@ -171,6 +171,7 @@ class KeptView:
         }
         wanted: dict[str, list[dict[str, Any]]] = {}
         for row in drawn:
+            # Until all is read, for a metric may come with the last records.
             while (about := charts.windows(row, [], buckets=1, **asked))["more"]:
                 pass
             keys = MOST_KEYS if self.run else 1
@@ -180,6 +181,7 @@ class KeptView:
                 for key in one["keys"][:keys]
             ]
         num = sum(map(len, wanted.values())) or 1
+        # Four numbers per bucket: where it is, the last value, the least and the greatest.
         buckets = min(BUCKETS.stop, max(BUCKETS.start, MOST_NUMBERS // (4 * num)))
         found = {}
         for row in drawn:

@@ -82,6 +82,8 @@ def signature(directory: Path, others: Sequence[str] = ()) -> Signature:
     for name in (JOURNAL, RUN_JSON, ALERTS, NOTES_JSON, *others):
         try:
             status = os.stat(directory / name, follow_symlinks=False)
+            # A file that is replaced has another inode, also where it is as long and the clock too coarse for
+            # its time.
             found.append((status.st_ino, status.st_size, status.st_mtime_ns))
         except FileNotFoundError:
             found.append((0, 0, 0))

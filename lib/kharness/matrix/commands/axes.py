@@ -77,6 +77,7 @@ def grid_of(
     cells, excluded = without(_combinations(axes, named, model), rules, source="--exclude")
     names = {cell.name for cell in cells}
     for group in further:
+        # A run that the grid or an earlier group has too is one run.
         added = [cell for cell in _combinations(group, named, model) if cell.name not in names]
         cells += added
         names |= {cell.name for cell in added}

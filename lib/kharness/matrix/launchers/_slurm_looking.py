@@ -192,6 +192,7 @@ class Looking:
         self._ask_accounts([job for job in live if job.over])
         for job in live:
             self._judge(job)
+        # Each question costs all users of the cluster time of its controller (squeue(1), PERFORMANCE).
         jobs.pause = ASK_EVERY if changed else min(1.5 * jobs.pause, ASK_SELDOM)
         jobs.next_question = asked + jobs.pause
 

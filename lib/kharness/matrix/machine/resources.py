@@ -50,6 +50,7 @@ def refuse_too_few_gpus(
     ours = [launch for launch in on_gpus if not isinstance(launch, CommandLaunch)]
     processes = max((whole(launch.asked, "NUM_GPUS", 1) for launch in ours), default=1)
     of_programs = bool(per_cell) and len(ours) < len(on_gpus)
+    # To look for GPUs is to open their driver, so only where the answer matters.
     if max(per_cell, processes) <= 1 and not of_programs:
         return
     with closing(find_gpus(root)) as gpus:

@@ -189,6 +189,8 @@ class Leaderboard:
         if not is_tested:
             further["--metric"] = [self.objective.metric]
         differ = [name for name in first if first[name] != other[name]]
+        # Two values on each of several axes would also train their mixtures; the first is then a group of
+        # --include, whose words can have no blanks.
         both = len(differ) == 1 or any(len(first[name].split()) != 1 for name in differ)
         axes = [
             f"{name.lower()}={value}{f',{first[name]}' if both and name in differ else ''}"

@@ -64,6 +64,7 @@ def _of_workload(pairs: Sequence[tuple[Variant, Variant]]) -> list[MainEffect]:
     groups = crossed(cells)
     for place in (group[0] for group in groups if len(group) == 1):
         levels = {baseline.values.get(axes[place], "") for baseline in baselines.values()}
+        # Baselines at several levels of this axis: it has no one level that the others are compared with.
         if len(levels) > 1:
             continue
         (base,) = levels

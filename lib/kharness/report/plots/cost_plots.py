@@ -139,6 +139,7 @@ def time_to_target(summary: Summary, most: int = MOST_ROWS) -> list[RowPlot]:
         ordered = sorted(one.variants, key=lambda variant: known.get(variant.variant, math.inf))
         shown = ordered[:most]
         highest = max(time for variant in one.variants for time in unit.of_runs(variant))
+        # Right of the last dot there is room for the crosses of runs that did not arrive.
         axis = Scale("linear", 0.0, 1.12 * highest)
         rows = []
         for variant in shown:

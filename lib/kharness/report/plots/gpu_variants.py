@@ -146,6 +146,7 @@ def of_variants(summary: Summary, one: VariantNumber, most: int = MOST_ROWS) -> 
     ordered = sorted(means, key=lambda label: means[label], reverse=True)
     quantity = one.quantity
     if _alike(list(means.values()), one):
+        # Where all are alike, an order by the mean is an order by noise, and would read as a ranking.
         most = MOST_IN_COLOR
         ordered = list(means) if len(means) <= most else ordered
     ends = len(ordered) > most
@@ -244,6 +245,7 @@ def memory_of_each(summary: Summary) -> list[Plot]:
             found.setdefault(label, {})[name] = gpu.spreads["memory"].peak / MIB_PER_GIB
     highest = max((peak for peaks in found.values() for peak in peaks.values()), default=0.0)
     total = max((gpu.total_mb or 0.0 for gpu in of_gpu.values()), default=0.0)
+    # One axis for the plots of all GPUs, which stand side by side.
     end, _ = memory_limit(highest * MIB_PER_GIB, total)
     plots = []
     for label, peaks in found.items():

@@ -158,6 +158,7 @@ def unpacked(path: Path) -> Path:
                     f"{folder} is of another bundle", hint=f"move it away, then read {path.name} again"
                 )
             _check_room(path, members, folder.parent)
+            # Hidden, and named in one step when all of it is verified: half a bundle is never read as a run.
             temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             try:
                 _extract(path, archive, members, temporary)

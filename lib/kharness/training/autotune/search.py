@@ -116,6 +116,7 @@ def quicker(
         statistics.median(step_seconds(step, samples) for step in taken) for taken in zip(*pairs, strict=True)
     ]
     totals = [
+        # What its first step took beyond a usual one (compilation, allocation), and then all of them.
         max(0.0, step_seconds(start, samples) - median) + steps * median
         for start, median in zip((begun[0], first), seconds, strict=True)
     ]

@@ -143,9 +143,8 @@ class OwnTrial:
 
 def begin_trial() -> BegunTrial | OwnTrial:
     """Fork: the trial here, and the process that is to run it there."""
-    torch.optim.SGD(
-        [torch.zeros(1)]
-    )  # imports what the first optimizer of a process does, once for all trials
+    # The first optimizer of a process imports a lot; here it does so once for all trials.
+    torch.optim.SGD([torch.zeros(1)])
     folder = Path(tempfile.mkdtemp(prefix="kharness-trial-"))
     ours, theirs = socket.socketpair()
     for stream in (sys.stdout, sys.stderr):

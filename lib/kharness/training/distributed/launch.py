@@ -101,9 +101,8 @@ class _PassedOn:
         elif all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
             for rank in self._ranks:
                 rank.send_signal(number)
-        elif not self.has_ended_all and all(
-            rank.poll() is None for rank in self._ranks
-        ):  # else one has failed
+        # else one has failed
+        elif not self.has_ended_all and all(rank.poll() is None for rank in self._ranks):
             self.has_ended_all = True
             with suppress(OSError):  # not print, which is not reentrant
                 os.write(2, f"\n{signal.Signals(number).name}: {SAYS_STOPPED}\n".encode())

@@ -122,6 +122,8 @@ def differences(
             if own is None or not known:
                 is_right = own is None and not known
             else:
+                # Power and clocks move: ours, asked between two looks of nvidia-smi, lies between those two,
+                # up to rounding.
                 is_right = min(known) - value.tolerance <= own <= max(known) + value.tolerance
             if not is_right:
                 wrong.append(f"GPU {sample.index} {value.query}: {own}, of nvidia-smi {theirs}")

@@ -194,6 +194,7 @@ def _agents(run: Path) -> list[int]:
 
 def views(folder: Path, device: str) -> str:
     """A scrape of a training's Prometheus exporter, which waits for one after a training that was short."""
+    # Any that is free now; should another process take it meanwhile, this step fails.
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     exporter = ("--prometheus-exporter", "--prometheus-port", port, "--prometheus-linger", 60)

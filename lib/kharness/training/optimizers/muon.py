@@ -81,6 +81,7 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
             rest, lr=options.adamw_rate, betas=options.adamw_betas, eps=options.adamw_eps, fused=True
         )
         for group in part.param_groups:
+            # The schedule has one rate, LEARNING_RATE's; these groups follow it at their own height.
             group["rate_scale"] = options.adamw_rate / options.learning_rate
         parts.append(part)
     return Together(parts)

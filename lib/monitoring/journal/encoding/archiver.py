@@ -83,10 +83,8 @@ class Archiver:
         remove_archived(self._path)
         while waiting := unarchived(self._path):
             full = waiting[0]
-            with (
-                contextlib.suppress(FileNotFoundError),
-                full.open() as lines,
-            ):  # its writer removes the oldest
+            # its writer removes the oldest
+            with contextlib.suppress(FileNotFoundError), full.open() as lines:
                 write_archive(archive_path(self._path, full.first, full.last), _paced(lines, ending))
                 remove_archived(self._path)
                 self._make_room(ending)

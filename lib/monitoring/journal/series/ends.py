@@ -76,6 +76,7 @@ def journal_end(journal: Path | str) -> JournalEnd:
                 elif event == "step" and end.step is None:
                     end.step = whole_step(record.get("global_step"))
             seq = record.get("seq")
+            # Newest first, the start record that does steps again comes before the records of those steps.
             if not any(seq in them for them in gone):
                 _take(record, event, found.setdefault(event, {}))
     end.values = _named(found)
