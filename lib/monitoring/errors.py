@@ -221,6 +221,7 @@ def folded(line: str, columns: int) -> list[str]:
     start = r"(?<=: )(make|kharness|cd|\S*wandb) "
     command = re.search(f"{start}.*$", line)
     is_command = command is not None and _is_command(command[0])
+    # All that is typed may have colons, as host:80 in a value; a command in a sentence follows its last one.
     command = command if is_command else re.search(f"{start}[^:]*$", line)
     before = line[: command.start()].rstrip() if command else ""
     if command and " " in before.lstrip() and (is_command or len(indent + command[0]) <= columns):

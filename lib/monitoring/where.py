@@ -235,6 +235,7 @@ def _compared(field: str, operator: str, wanted: str) -> Condition:
 
     def fulfilled(lookup: Lookup) -> bool:
         value = lookup(field)
+        # What a run does not have fulfills nothing, != neither, as NULL in SQL.
         if value is None:
             return False
         if operator in ("=", "!="):

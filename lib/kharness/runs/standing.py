@@ -116,6 +116,7 @@ def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunSt
             return RunStatus(RUNNING if word == RUNNING else SILENT, [attempt])
     ending = judge_unseen(state, asked)
     if ending.cause == RUNNER_DIED:
+        # There was no runner that could die: what is gone is the training's own process.
         ending = Ending(KILLED, SIGNAL, f"its process is gone {after_step(state)}")
     elif state.end.get("error"):
         ending = replace(ending, reason=str(state.end["error"]))

@@ -78,6 +78,7 @@ class XidEvents:
 
     def take(self) -> list[GpuEvent]:
         """Return the events since the last call."""
+        # As many as there are now: the thread goes on adding.
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def close(self) -> bool:

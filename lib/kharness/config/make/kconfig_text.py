@@ -69,6 +69,8 @@ def read_options(top: Path, root: Path) -> KnownOptions:
             entries.setdefault(rest.strip(), []).append(entry)
     choices = {name: found[0].choice for name, found in entries.items() if found[0].choice}
     options = {name: _option(found, choices) for name, found in entries.items()}
+    # A choice has no name in Kconfig, but an alias, which it has from its members: their help is that of the
+    # choice.
     helps: dict[str, Sequence[_Entry]] = {
         name: next((entries[member] for member in options[name].members.values()), found)
         for name, found in entries.items()

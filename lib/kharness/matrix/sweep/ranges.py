@@ -163,6 +163,7 @@ def _range(tree: Tree, symbol: str, text: str, where: str) -> Range | None:
         if kind and (match := _BETWEEN.fullmatch(text)):
             low, high = Decimal(match[1]), Decimal(match[2])
             return between(symbol, text, low, high, log=bool(match[3]), whole=kind == "int")
+        # A quote that nothing closes belongs to the value, and separates nothing.
         values = [unquoted(value) for value in split_values(text)] if text.count("'") % 2 == 0 else [text]
         members = tree.aliases.get(symbol, {})
         if values == [ALL] and members and ALL not in members:

@@ -60,6 +60,7 @@ def read_starts(directory: Path, submission: str) -> list[JobStart]:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
+    # The last one is empty, or a line that is still being written.
     return starts_of([event for line in lines[:-1] if (event := _parsed(line))], submission)
 
 

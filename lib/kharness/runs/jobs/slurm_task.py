@@ -244,6 +244,7 @@ class CellsOfJob:
             self._requeue()
         if not self._again:
             _wait_for_agents(self._ran, AGENT_PATIENCE)
+        # The cells of a packed job say in their own files how each has ended: the job has no one code.
         return 0 if self._header["packed"] and not self._again else self._code
 
     def _start(self, waiting: deque[Mapping[str, Any]]) -> None:

@@ -92,6 +92,7 @@ class Listing:
             spare = [[one for one in of if one not in needed] for of in (options, metrics)]
             if not any(spare):
                 break
+            # The last column of the kind that has more, so that some of both stay.
             of_metrics = not spare[0] or (bool(spare[1]) and len(metrics) >= len(options))
             last = spare[of_metrics][-1]
             (metrics if of_metrics else options).remove(last)

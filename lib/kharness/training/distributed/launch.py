@@ -101,7 +101,7 @@ class _PassedOn:
         elif all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
             for rank in self._ranks:
                 rank.send_signal(number)
-        # else one has failed
+        # Before that they are ended; but where one has failed, that is how all of it ends.
         elif not self.has_ended_all and all(rank.poll() is None for rank in self._ranks):
             self.has_ended_all = True
             with suppress(OSError):  # not print, which is not reentrant

@@ -80,6 +80,8 @@ def decay_cautiously(optimizer: Optimizer) -> None:
         for group, decay, weights, starts in decaying:
             group["weight_decay"] = decay
             for weight, start in zip(weights, starts, strict=True):
+                # The mask of algorithm 1: the update that is subtracted, here start - weight, times the
+                # weight.
                 shrinks = (start - weight) * start >= 0
                 weight.sub_(start * shrinks, alpha=float(group["lr"]) * decay)
         decaying.clear()
