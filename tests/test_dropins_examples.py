@@ -1,4 +1,7 @@
-"""The examples of docs/extending.md: of each kind one file and one Kconfig entry add one thing that works."""
+"""The examples of docs/extending.md: of each kind one file and one Kconfig entry add one thing that works.
+
+The optimizer stands on the page, the others in examples/dropins, at their places in the tree.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,20 @@ from . import test_dropins, test_layers, test_owners, test_words
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs/extending.md").read_text()
-MODULES = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", TEXT, flags=re.M | re.S))
+DROPINS = ROOT / "examples/dropins"
+MODULES = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", TEXT, flags=re.M | re.S)) | {
+    path.relative_to(DROPINS).as_posix(): path.read_text() for path in sorted(DROPINS.rglob("*.py"))
+}
 if PASTED := [file for file in MODULES if (ROOT / file).exists()]:
     pytest.skip(f"in the tree, and judged with it: {', '.join(PASTED)}", allow_module_level=True)
-ENTRIES = re.findall(r"^```kconfig\n# ([^\n,]+)(, in the choice)?\n(.*?)^```", TEXT, flags=re.M | re.S)
+ENTRY = r"# ([^\n,]+)(, in the choice)?\n(.*)"
+ENTRIES = [
+    re.fullmatch(ENTRY, text, flags=re.S).groups()  # type: ignore[union-attr]
+    for text in (
+        *re.findall(r"^```kconfig\n(.*?)^```", TEXT, flags=re.M | re.S),
+        *(path.read_text() for path in sorted(DROPINS.rglob("Kconfig"))),
+    )
+]
 
 # Kind, name, what turns it on, and an option that is not the default.
 EXAMPLES: list[tuple[DropIns, str, dict[str, str], dict[str, object]]] = [
@@ -199,6 +212,7 @@ def test_the_page_has_an_example_of_every_kind() -> None:
     assert {file.rpartition("/")[0] for file in MODULES} == {
         f"lib/{kind.package.replace('.', '/')}" for kind in kinds
     }
+    assert [file for file in MODULES if file not in TEXT] == []
 
 
 def rules_of_the_tree(root: Path, nodes: Nodes) -> Iterator[tuple[str, Callable[[], None]]]:

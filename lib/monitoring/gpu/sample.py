@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-# simulated: of a demonstration, never of a run
-Vendor = Literal["nvidia", "amd", "intel", "simulated"]
-
 # ok; lost: it was there and does not answer any more; error: it is there and gave nothing this time.
 State = Literal["ok", "lost", "error"]
 
@@ -26,7 +23,8 @@ class GpuSample(NamedTuple):
     uuid: str | None
     """The driver's lasting name of the device; None if it has none."""
     name: str | None
-    vendor: Vendor
+    vendor: str
+    """Name of its sampler; `simulated` in a demonstration, never of a run."""
     state: State
     error: str | None = None
     """Why the state is not `ok`."""
@@ -100,7 +98,7 @@ class DeviceInfo(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     uuid: str | None
     name: str | None
-    vendor: Vendor
+    vendor: str
     pci_bus_id: str | None = None
     """PCI address as in /sys/bus/pci/devices: `0000:3b:00.0`."""
     numa_node: int | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from monitoring.gpu.sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
+from monitoring.gpu.sample import SLOT, DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.small_file import text_of
 
 # Errors of reading a device that was unplugged or has failed for good; any other is about one value.
@@ -173,7 +173,7 @@ def discrete(gpus: Sequence[SysfsGpu]) -> list[SysfsGpu]:
 class SysfsSampler:
     """Samples some cards; their drivers report no events."""
 
-    def __init__(self, vendor: Vendor, gpus: Sequence[SysfsGpu], *, num_devices: int) -> None:
+    def __init__(self, vendor: str, gpus: Sequence[SysfsGpu], *, num_devices: int) -> None:
         self.vendor = vendor
         self.num_devices = num_devices
         self._gpus = gpus
