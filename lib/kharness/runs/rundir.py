@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from kharness.config.make.typed import typed_setting
 from kharness.config.places import asked_path
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import LATEST, MATRIX_JSON
@@ -43,11 +44,12 @@ def create_exclusively(parent: Path, name: str) -> Path | None:
     except FileExistsError:
         if directory.parent.is_dir():
             return None
-        raise MatrixError(f"{parent} is not a directory", hint="set RESULTS_DIR to a folder") from None
+        given = typed_setting("set RESULTS_DIR to", "--results names")
+        raise MatrixError(f"{parent} is not a directory", hint=f"{given} a folder") from None
     except OSError as error:
         raise MatrixError(
-            f"{directory} cannot be made: {refusal(error)}",
-            hint="set RESULTS_DIR to a folder that you can write to",
+            f"no run can be made in {parent}: {refusal(error)}",
+            hint=f"{typed_setting('set RESULTS_DIR to', '--results names')} a folder that you can write to",
         ) from error
     return directory
 

@@ -145,6 +145,19 @@ def test_run_has_the_name_that_it_is_given(folder: Path, kharness: Command) -> N
     )
 
 
+def test_a_folder_of_results_that_cannot_be_made_is_called_as_it_was_typed(
+    folder: Path, kharness: Command
+) -> None:
+    refused = kharness(folder, "run", "--results", "/dev/null/x", "--", "true")
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        [
+            "error: no run can be made in /dev/null/x: not a directory",
+            "hint: --results names a folder that you can write to",
+        ],
+    )
+
+
 def test_run_is_judged_by_what_the_toml_file_says(folder: Path, kharness: Command) -> None:
     """The line at the end of a program advises it where nothing says which way a metric is better."""
     prints = "print('step 1: val loss 0.5, val acc 0.75')"
