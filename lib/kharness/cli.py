@@ -310,7 +310,9 @@ def report(options: argparse.Namespace, words: Sequence[str]) -> int:
     if options.other:
         say(shown(write_comparison(str(options.directory), options.other, given)))
         return 0
-    return told_report(_asked(options), say, given)
+    from kharness.matrix.sweep.leaderboard import told_leaderboard
+
+    return told_report(_asked(options), say, given, of_sweep=told_leaderboard)
 
 
 def _asked(options: argparse.Namespace) -> Path:

@@ -102,18 +102,38 @@ def _write_page(run: Path, given: Mapping[str, str] | None) -> list[Path]:
     return [run / REPORT_HTML]
 
 
-def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str, str] | None = None) -> int:
+def told_report(
+    directory: Path,
+    say: Callable[[str], None],
+    given: Mapping[str, str] | None = None,
+    *,
+    of_sweep: Callable[[Path, Callable[[str], None]], int] | None = None,
+) -> int:
     """Print the conclusions about a directory, then write the full report; returns an exit code.
+
+    A sweep that is judged by nothing else than it was begun with is told by `of_sweep`, if there is one: its
+    trials are ranked by the validation set, and a table of them would show the test set.
 
     With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
     baseline and 2 if that cannot be decided; else it is 0. NotWritten, as `write_all`, once printed.
     A graph or another part that fails is a line `warning: …`, and changes nothing of that.
     """
     summary = collect(directory, given)
+    if of_sweep is not None and summary.is_sweep and not given:
+        code = of_sweep(directory, say)
+        _tell_files(summary, say)
+        return code
     verdict, code = told_regressions(summary, given or {})
     # After a week of training a bug in a statistic must cost neither the table nor the files of the report.
     lines = summary.part("comparison", partial(report_lines, summary), [], raises=ReportError)
     say("\n".join([*lines, *verdict]))
+    _tell_files(summary, say)
+    return code
+
+
+def _tell_files(summary: Summary, say: Callable[[str], None]) -> None:
+    """Write the full report and say where it is, and which parts of it failed."""
+    directory = summary.directory
     try:
         written = write_all(summary)
     finally:
@@ -123,7 +143,6 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
         say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
     named = {"summary": directory / SUMMARY_MD, "page": directory / REPORT_HTML}
     say("\n".join(f"{what}: {shown(path)}" for what, path in named.items() if path in written))
-    return code
 
 
 def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[str], int]:

@@ -44,6 +44,10 @@ def test_sweep_searches_and_names_the_command_that_confirms(folder: Path, kharne
         "next: compare the first with the second, by seeds that the sweep has not used:",
         f"  {shlex.join(again)}",
     ]
+    told = kharness(folder, "report").stdout.splitlines()  # the same, not a table with the test set
+    begins = next(place for place, line in enumerate(lines) if "5 configurations" in line)
+    assert told[1 : len(lines) - begins + 1] == lines[begins:]
+    assert [line.partition(":")[0] for line in told[-3:]] == ["leaderboard", "summary", "page"]
 
 
 def test_best_of_a_program_is_compared_as_it_says(folder: Path, kharness: Command) -> None:
