@@ -158,4 +158,5 @@ def _exit_code(command: list[str], root: Path) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    # As a shell has it: Popen says -n for signal n.
     return 128 - code if code < 0 else code

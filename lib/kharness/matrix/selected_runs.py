@@ -182,6 +182,7 @@ def locate(directory: Path) -> Place:
     if has_plan(directory):
         return Place(directory, is_matrix=True)
     holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
+    # A folder that a plan names is its cell, also before it has begun.
     if has_plan(parent) and (
         not holds_run or any(cell["name"] == directory.name for cell in read_matrix_json(parent)["cells"])
     ):

@@ -108,6 +108,7 @@ def next_lines(launch: Launch, before: Path | None, launched: Mapping[str, Seque
     """Return the suggested next commands after a training; `before` is the run or matrix that was the newest
     then, `launched` the options of a program's launcher.
     """
+    # The short name, results/latest, while it is this run's.
     link = launch.directory.parent / LATEST
     run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
     commands = {typed("report", run): "its graphs and tables as files"}

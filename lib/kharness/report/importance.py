@@ -52,6 +52,7 @@ def _importance(symbol: str, values: Sequence[Mapping[str, str]], objectives: Se
     rises = None
     if as_numbers is not None and share:
         middle = (len(own) + 1) / 2
+        # The sign of Spearman's rank correlation.
         together = float(np.dot(ranks(as_numbers) - middle, ranks(numbers) - middle))
         rises = together > 0 if together else None
     return Importance(symbol, share, rises, len(set(groups)), len(own))
@@ -68,6 +69,7 @@ def epsilon_squared(groups: Sequence[str] | Sequence[float], numbers: Sequence[f
     if not total:
         return None
     between = float((np.bincount(places, weights=less_mean) ** 2 / sizes).sum())
+    # Kruskal-Wallis' H, corrected for ties: of the squares of ranks the part between groups, times n - 1.
     statistic = (n - 1) * between / total
     return max(0.0, (statistic - k + 1) / (n - k))
 

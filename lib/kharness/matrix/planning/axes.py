@@ -7,7 +7,7 @@ whose values begin with `@` is a fragment axis: its name is free, and its values
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,8 +29,6 @@ NAMED_AXES = {
 }
 
 _WORD = re.compile(r"(?:[^\s']|'[^']*')+")
-_VALUE = re.compile(r"(?:[^|']|'[^']*')*")
-_GROUP = re.compile(r"(?:[^;']|'[^']*')*")
 _SYMBOL = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 
@@ -79,13 +77,7 @@ def split_groups(text: str, source: str) -> list[str]:
     _refuse_open_quote(text, source)
     if not text.strip():
         return []
-    groups = []
-    position = 0
-    while position <= len(text):
-        match = _GROUP.match(text, position)
-        assert match is not None
-        groups.append(match[0].strip())
-        position = match.end() + 1
+    groups = [group.strip() for group in _split(text, ";")]
     if groups[-1] == "":
         groups.pop()  # a semicolon after the last one
     if not all(groups):
@@ -99,14 +91,15 @@ def split_words(text: str, source: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def split_values(text: str) -> Iterator[str]:
+def split_values(text: str) -> list[str]:
     """Split at bars, keeping quotes."""
-    position = 0
-    while position <= len(text):
-        match = _VALUE.match(text, position)
-        assert match is not None
-        yield match[0]
-        position = match.end() + 1
+    return _split(text, "|")
+
+
+def _split(text: str, separator: str) -> list[str]:
+    # Each part ends with a separator, the last one with its own: an empty part is one then, too.
+    found: list[str] = re.findall(rf"((?:[^{separator}']|'[^']*')*){re.escape(separator)}", text + separator)
+    return found
 
 
 def unquoted(value: str) -> str:
@@ -142,7 +135,7 @@ def _axis(word: str, source: str) -> Axis:
     symbol = axis_symbol(name)
     if not equals or not is_symbol(symbol):
         raise MatrixError(f"{source}: {word} is not SYMBOL=value|value", hint=EXAMPLE)
-    values = list(split_values(rest))
+    values = split_values(rest)
     if not all(values):
         raise MatrixError(
             f"{source}: {word} has an empty value",

@@ -166,6 +166,8 @@ def _names(cells: Sequence[Mapping[str, Any]], variants: Sequence[str]) -> Mappi
         values = dict(cell["values"])
         seed = values.pop(SEED, "")
         groups.setdefault(tuple(sorted(values.items())), []).append((seed, cell["name"]))
+    # Variants are in the order of their first cells, so that the two lists fit each other; they do not where
+    # two groups train the same.
     if len(groups) != len(variants):
         return {}
     return {

@@ -246,6 +246,7 @@ class Judged:
         self._source.ended(launch, outcome)
         if self._most and outcome.status == COMPLETE:
             if read_validation(launch.directory, self._metric):
+                # One has it, so the metric's name is right, and no later trial is asked.
                 self._most = 0
             self._without += 1
             self._is_over = self._without == self._most

@@ -70,6 +70,7 @@ _SYMBOLS = {
 _JOINT, _BREAK, _TIE = "\u200b", "\u200c", "\u00a0"
 """Marks in text for what keeps two characters apart, lets a line end, and keeps a line together."""
 _LATEX = {
+    # With {}, for a command swallows the blanks that follow its name.
     **{character: rf"\{word}{{}}" for character, word in _WORDS.items()},
     **{character: f"${symbol}$" for character, symbol in _SYMBOLS.items()},
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -168,6 +169,7 @@ def _fitting(lines: Sequence[str]) -> list[str]:
     """Return these, scaled down where they are wider than their column."""
     return [
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        # The % keeps the end of its line from being a blank, which would widen the box.
         *lines[:-1],
         f"{lines[-1]}%",
         "}",
@@ -175,6 +177,7 @@ def _fitting(lines: Sequence[str]) -> list[str]:
 
 
 def _row(cells: Sequence[str], folded: Sequence[bool]) -> str:
+    # Not \\, which \raggedright in the last cell makes the end of a line within it.
     texts = [_cell(text, is_folded) for text, is_folded in zip(cells, folded, strict=True)]
     return " & ".join(texts) + r" \tabularnewline"
 

@@ -122,6 +122,7 @@ def plot_of(
 def _paths(one: Strand, x: Scale, y: Scale) -> list[PlotPath]:
     if one.titles:
         at = zip(one.xs, one.ys, one.titles, strict=True)
+        # A line of no length with round caps is a dot, as wide as the line at any scale (SVG 2, 13.5.4).
         return [PlotPath(one.kind, f"M{x.at(a)} {SIZE - y.at(b)}h0", title=title) for a, b, title in at]
     color = "other" if one.color < 0 else f"c{one.color}"
     found = []

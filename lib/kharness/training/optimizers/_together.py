@@ -32,4 +32,5 @@ class Together(torch.optim.Optimizer):
         groups = iter(self.param_groups)
         for part in self.parts:
             part.param_groups = [next(groups) for _ in part.param_groups]
+            # One state, so that the state_dict of the whole has what each part writes.
             part.state = self.state

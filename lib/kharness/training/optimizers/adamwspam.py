@@ -74,7 +74,9 @@ def _hold_back(optimizer: torch.optim.AdamW, threshold: float, step: int) -> Non
     norm = full(get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None]))
     norms = group["norms"] = group["norms"].to(norm.device)  # a checkpoint is loaded on the CPU
     norms[(step - 1) % _HISTORY] = norm
+    # Until the ring is full only its filled part.
     seen = norms[:step]
     spike = norm - seen.mean() > threshold * seen.std(unbiased=False)
     spike = spike.to(norm.dtype)
+    # Always, by 1 where there is none: to branch on the spike would wait for the GPU.
     scale_moments(optimizer, 1 - 0.5 * spike, 1 - 0.1 * spike)

@@ -314,7 +314,7 @@ class Training(Generic[DataT]):
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         gradients = self._gradients_of(loss, weights)
         norm = get_total_norm(gradients)
-        watch.look(self.step + 1, loss.detach() + 0 * norm, norm)
+        watch.look(self.step + 1, loss.detach(), norm)
         if not watch.skips:
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight.grad = gradient
@@ -386,6 +386,7 @@ class Training(Generic[DataT]):
         if world.size == 1:
             self._control.agreement.exchange(own)
             return own, StepSamples([self._batch])
+        # What follows waits for the slowest rank: it is none of this rank's own time.
         self._phases.own_work_done()
         losses = self._control.agreement.exchange(own)
         self._phases.leave_out()
