@@ -56,7 +56,7 @@ def _conditions(option: Option) -> list[str]:
 def _facts(option: Option, common: Sequence[str], usual: str) -> Iterator[str]:
     """Type, default, effects and condition, where the menu has not said them."""
     if not option.members:
-        yield option.type_text
+        yield re.sub(r"(\d+) to (\d+)", r"\1..\2", option.type_text)
     if option.default_text:
         yield f"default `{option.default_text}`"
     if option.affects_text != usual:
