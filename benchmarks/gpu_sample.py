@@ -306,7 +306,7 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
 
 def written_machine(folder: Path) -> Callable[[], object]:
     """A look at the machine, and at this process as if it trained, with its line in system_stats.jsonl."""
-    from monitoring.agent.sampling.machine_sampling import SystemStats
+    from monitoring.agent.sample_threads.machine_sampling import SystemStats
     from monitoring.host.other_work import MachineWork
     from monitoring.samplers.machine import MachineSampler
 
@@ -319,8 +319,8 @@ def written_machine(folder: Path) -> Callable[[], object]:
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
     """A look with whose GPUs they are, aggregates, energy and the line in gpu_stats.jsonl."""
-    from monitoring.agent.sampling.gpu_stats import GpuStats
-    from monitoring.agent.sampling.run_processes import RunProcesses
+    from monitoring.agent.sample_threads.gpu_stats import GpuStats
+    from monitoring.agent.sample_threads.run_processes import RunProcesses
     from monitoring.gpu.options import GpuMonitorOptions
     from monitoring.gpu.run_devices import RunDevices
     from monitoring.host.process import process_started

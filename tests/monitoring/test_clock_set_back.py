@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.exporters._run_files import Runs
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample

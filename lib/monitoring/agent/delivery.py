@@ -12,7 +12,7 @@ from typing import cast
 from monitoring.agent.journal_tails import JournalTails
 from monitoring.agent.progress import DeliveryProgress
 from monitoring.agent.refused_records import RefusedRecords, deliver_apart
-from monitoring.agent.sampling.journal_sampling import Awaited
+from monitoring.agent.sample_threads.journal_sampling import Awaited
 from monitoring.errors import MonitoringError, failure
 from monitoring.follower import (
     Follower,

@@ -29,8 +29,8 @@ from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
 from monitoring.agent.progress import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.agent.sampling.journal_sampling import AllDone, Awaited
-from monitoring.agent.sampling.samplings import samplings
+from monitoring.agent.sample_threads.journal_sampling import AllDone, Awaited
+from monitoring.agent.sample_threads.samplings import samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
 from monitoring.host import file_locks

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.encoding.archive import full_files
@@ -148,7 +148,7 @@ TEN_THOUSAND = """
 import os, re, sys
 from pathlib import Path
 from monitoring.gpu.options import GpuMonitorOptions
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.samplers import nvidia, probe_all
 
 nvidia.SLOW_EVERY = 0.01

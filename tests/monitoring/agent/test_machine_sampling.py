@@ -10,7 +10,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.sampling.machine_sampling import SystemStats
+from monitoring.agent.sample_threads.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.options import MachineMonitorOptions

@@ -14,9 +14,9 @@ import pytest
 
 from monitoring import Run, points, read_records
 from monitoring.agent.follow import undelivered
-from monitoring.agent.sampling import run_processes
-from monitoring.agent.sampling.gpu_sampling import GpuSampling
-from monitoring.agent.sampling.run_processes import RunProcesses
+from monitoring.agent.sample_threads import run_processes
+from monitoring.agent.sample_threads.gpu_sampling import GpuSampling
+from monitoring.agent.sample_threads.run_processes import RunProcesses
 from monitoring.gpu import energy, masks
 from monitoring.gpu.run_devices import RunDevices, Said, Shares
 from monitoring.gpu.sample import DeviceInfo

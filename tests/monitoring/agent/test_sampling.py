@@ -16,7 +16,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.sampling.gpu_sampling import merged
+from monitoring.agent.sample_threads.gpu_sampling import merged
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.gpu.device_states import DeviceStates
@@ -377,7 +377,7 @@ from monitoring.agent import follow as agent
 
 agent.follow(Path(sys.argv[1]))
 names = {"ctypes", "psutil", "pynvml"}
-names |= {"monitoring.agent.sampling.gpu_sampling", "monitoring.sampler_process.process"}
+names |= {"monitoring.agent.sample_threads.gpu_sampling", "monitoring.sampler_process.process"}
 names |= {"monitoring.samplers"}
 print(sorted(names & set(sys.modules)))
 """
@@ -388,7 +388,7 @@ print(sorted(names & set(sys.modules)))
     [
         (False, []),
         # drivers are its child's
-        (True, ["monitoring.agent.sampling.gpu_sampling", "monitoring.sampler_process.process"]),
+        (True, ["monitoring.agent.sample_threads.gpu_sampling", "monitoring.sampler_process.process"]),
     ],
 )
 def test_agent_loads_what_samples_gpus_where_that_is_asked(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitoring import Run
-from monitoring.agent.sampling.machine_sampling import SystemStats
+from monitoring.agent.sample_threads.machine_sampling import SystemStats
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.run_json import read_run_json
 

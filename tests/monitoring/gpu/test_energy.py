@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.agent.sampling.gpu_stats import RunSums
+from monitoring.agent.sample_threads.gpu_stats import RunSums
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.run_devices import every_gpu
 from monitoring.gpu.sample import GpuSample

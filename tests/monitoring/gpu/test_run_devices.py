@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.run_devices import RunDevices, Said

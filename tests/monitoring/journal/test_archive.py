@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.sampling.gpu_stats import THINNING
+from monitoring.agent.sample_threads.gpu_stats import THINNING
 from monitoring.gpu.sample import MIB
 from monitoring.journal.encoding.archive import (
     archive_path,

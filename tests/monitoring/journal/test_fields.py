@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.gpu.aggregates import AGGREGATE_POINTS, gpu_points
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample

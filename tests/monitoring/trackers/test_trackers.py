@@ -23,7 +23,7 @@ import pytest
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up
 from monitoring.agent.lock import is_followed
-from monitoring.agent.sampling.gpu_stats import GpuStats
+from monitoring.agent.sample_threads.gpu_stats import GpuStats
 from monitoring.follower import RunInfo
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample

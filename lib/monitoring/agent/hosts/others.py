@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from monitoring.agent.lock import is_held
-from monitoring.agent.sampling.journal_sampling import Sampling
+from monitoring.agent.sample_threads.journal_sampling import Sampling
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.files import AGENT_LOCK, ALERTS, host_of, of_host
 from monitoring.journal.records import Record, as_number, read_records, seq_of

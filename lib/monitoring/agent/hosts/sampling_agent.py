@@ -16,7 +16,7 @@ from pathlib import Path
 from monitoring.agent.ending import has_ended, is_running, set_signals
 from monitoring.agent.hosts.first_rank import FirstRank
 from monitoring.agent.lock import LOOK_EVERY, death, only_agent
-from monitoring.agent.sampling.samplings import samplings
+from monitoring.agent.sample_threads.samplings import samplings
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import AGENT_LOG, ALERTS
 from monitoring.journal.run_json import read_run_json

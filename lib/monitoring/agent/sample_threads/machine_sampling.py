@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.sampling.journal_sampling import JournalSampling
-from monitoring.agent.sampling.last_step import LastStep
-from monitoring.agent.sampling.run_processes import RunProcesses
+from monitoring.agent.sample_threads.journal_sampling import JournalSampling
+from monitoring.agent.sample_threads.last_step import LastStep
+from monitoring.agent.sample_threads.run_processes import RunProcesses
 from monitoring.gpu.options import MachineMonitorOptions
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.sampling.gpu_stats import THINNING, GpuStats
-from monitoring.agent.sampling.journal_sampling import JournalSampling
-from monitoring.agent.sampling.last_step import LastStep
-from monitoring.agent.sampling.run_processes import RunProcesses
+from monitoring.agent.sample_threads.gpu_stats import THINNING, GpuStats
+from monitoring.agent.sample_threads.journal_sampling import JournalSampling
+from monitoring.agent.sample_threads.last_step import LastStep
+from monitoring.agent.sample_threads.run_processes import RunProcesses
 from monitoring.errors import MonitoringError
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import GpuMonitorOptions

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.sampling.journal_sampling import AllDone, Sampling
+from monitoring.agent.sample_threads.journal_sampling import AllDone, Sampling
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import OF_RANK_0, HostFiles
 
@@ -37,11 +37,11 @@ def samplings(
     """Return the samplings that run.json requests for the host of `own`; few agents need these imports."""
     found: list[Sampling] = []
     if run.get("gpu_monitor"):
-        from monitoring.agent.sampling.gpu_sampling import GpuSampling
+        from monitoring.agent.sample_threads.gpu_sampling import GpuSampling
 
         found.append(GpuSampling(directory, run, alerts, own))
     if run.get("machine_monitor"):
-        from monitoring.agent.sampling.machine_sampling import MachineSampling
+        from monitoring.agent.sample_threads.machine_sampling import MachineSampling
 
         found.append(MachineSampling(directory, run, alerts, own))
     if found and not own.host:
