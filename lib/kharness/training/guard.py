@@ -43,7 +43,8 @@ class StopOnSignal:
     """While entered, a signal only asks to stop; the training looks at `requested` after each step.
 
     A second request that is a Ctrl-C ends the process at once, as if this were not here: Ctrl-C twice, or one
-    some seconds after another signal (StopRequests).
+    some seconds after another signal (StopRequests). A process that exits on request ignores the other
+    signals from then on.
     """
 
     def __init__(self) -> None:
@@ -60,8 +61,11 @@ class StopOnSignal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # What signals a whole job has its signal passed on, too: that may come after the training has saved,
+        # and would turn its exit code, which says so, into a kill.
+        is_ending = bool(self.requested) and isinstance(error, SystemExit)
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if is_ending and number != signal.SIGINT else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         is_new = self._requests.is_new(number)

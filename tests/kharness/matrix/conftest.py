@@ -224,6 +224,7 @@ for step in range(done + 1, num_steps + 1):
     if stopping:
         print("saving")
         run.finish("interrupted", steps_done=step)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a training that is stopped: see StopOnSignal
         sys.exit(75)
 val_loss = 2.0 * (1 - rate) ** num_steps
 if behavior == "bowl":  # with its bottom at a learning rate of 0.01

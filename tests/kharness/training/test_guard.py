@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from monitoring import Run, read_records
 from monitoring.telemetry.device_pool import DevicePool, DeviceScalar
 
 from ...simulated_cuda import SimulatedCuda
+from ...warm_python import WarmPython
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -66,6 +68,37 @@ def test_second_sigterm_still_only_asks() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
     assert stop.requested == "SIGTERM"
+
+
+EXITS = """
+import atexit, sys, time
+from kharness.training.guard import StopOnSignal
+
+def end():
+    print("saved", flush=True)
+    sys.stdin.read()
+
+atexit.register(end)
+with StopOnSignal() as stop:
+    print("trains", flush=True)
+    while not stop.requested:
+        time.sleep(0.001)
+    sys.exit(75)
+"""
+
+
+def test_a_request_that_comes_twice_leaves_the_exit_code_of_the_first(warm_torch: WarmPython) -> None:
+    """`scancel` signals all processes of a job, of which one passes it on."""
+    pipe = subprocess.PIPE
+    training = warm_torch.start(["-c", EXITS], stdin=pipe, stdout=pipe, stderr=pipe)
+    assert training.stdout is not None
+    assert training.stdout.readline() == "trains\n"
+    training.terminate()
+    assert training.stdout.readline() == "saved\n"
+    training.terminate()
+    training.send_signal(signal.SIGUSR1)
+    assert training.communicate(timeout=600) == ("", "\nSIGTERM: stopping after this step\n")
+    assert training.returncode == 75
 
 
 def test_finite_values_come_back_as_numbers() -> None:
