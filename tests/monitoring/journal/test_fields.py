@@ -55,6 +55,7 @@ LISTS_OF_NAMES = {
     "monitoring.telemetry.load_balance": "what its table calls the phases of a step",
     "monitoring.telemetry.phases": "the phases in the order of a step, by which loops mark them",
     "monitoring.terminal.panels.run_panel": "which numbers of a run have room beside its graphs",
+    "monitoring.terminal.run_view": "which graph is the second one until a person chooses, in their order",
     "monitoring.verbose_logging.resources": "which value of a sample each documented name is",
 }
 
