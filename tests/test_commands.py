@@ -23,6 +23,7 @@ from kharness.config.options import parse
 from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
 from kharness.matrix.commands.axes import parse_axis
+from kharness.matrix.commands.sweep import parse_range
 from kharness.matrix.planning.axis_values import NO_AXES, given_axes
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.plan import draft
@@ -126,7 +127,8 @@ def test_kharness_takes_it(command: DocumentedCommand) -> None:
         return
     options, program = cli.parsed(command.words[1:])
     if not set(program) <= {"…"}:
-        axes = [parse_axis(text).symbol.lower() for text in getattr(options, "axis", ())]
+        read = parse_range if name == "sweep" else parse_axis
+        axes = [read(text).symbol.lower() for text in getattr(options, "axis", ())]
         rendered = {path.name: "".join(f"{{{axis}}}" for axis in axes) for path in options.render}
         Template(["true", *program[1:]], files=rendered).check(axes, ROOT)
 
