@@ -137,7 +137,8 @@ class Setup(Generic[DataT]):
         )
         own = optimizers(model, options) if optimizers else OwnOptimizers()
         with own.parameters_taken(model):
-            optimizer, self.optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
+            optimizer, described = build_optimizer(options.OPTIMIZER, model, options.values)
+        self.optimizer_options = {**described, **own.described(model)}
         self.optimizer = own.joined(optimizer, options.LEARNING_RATE)
         self.apart = own.apart
         """Optimizers that step by losses of their own, by name."""

@@ -365,6 +365,57 @@ def test_gradients_that_are_changed_are_those_that_are_judged_clipped_and_applie
     assert found[0]["grad_norm"] == 5.0
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_gradients_in_another_memory_order_than_their_weights_are_applied(
+    root: Path, tmp_path: Path, apart: bool
+) -> None:
+    """Fused optimizers go through memory; gradients of convolutions by torch.autograd.grad are often so."""
+
+    def prepared(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
+        return nn.ModuleDict({"one": nn.Linear(4, 2), "other": nn.Linear(4, 2)}).double(), Points()
+
+    def own(model: nn.Module, options: Options) -> OwnOptimizers:
+        critic = torch.optim.SGD(model.get_submodule("other").parameters(), lr=0.125, fused=True)
+        return OwnOptimizers(apart={"critic": critic} if apart else {})
+
+    argv = ["--run-dir", str(tmp_path / "run"), "--device", "cpu", "--batch-size", "4", *PLAIN_SGD]
+    wanted = torch.arange(8.0).double().view(2, 4)
+    turned = wanted.t().contiguous()
+    with open_training(
+        [*argv, "--max-steps", "1"], root=root, model="lenet5", about="", prepare=prepared, optimizers=own
+    ) as training:
+        named = dict(training.module.named_parameters())
+        before = {name: weight.detach().clone() for name, weight in named.items()}
+        for _ in training.steps():
+            if apart:
+                training.update_apart("critic", (named["other.weight"].t() * turned).sum())
+            training.accumulate(torch.zeros(()).double(), gradients={"one.weight": turned.t()})
+            training.update()
+    changed = {name: (before[name] - weight.detach()) / 0.125 for name, weight in named.items()}
+    torch.testing.assert_close(changed["one.weight"], wanted)
+    if apart:
+        torch.testing.assert_close(changed["other.weight"], wanted)
+
+
+def test_own_optimizers_are_in_the_start_record(root: Path, tmp_path: Path) -> None:
+    def own(model: nn.Module, options: Options) -> OwnOptimizers:
+        _, bias = model.parameters()
+        return OwnOptimizers(beside=[torch.optim.SGD([bias], lr=0.5)])
+
+    def prepared(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
+        return nn.Linear(8, 1), Points()
+
+    argv = ["--run-dir", str(tmp_path / "run"), "--device", "cpu", "--batch-size", "4", *PLAIN_SGD]
+    with open_training(argv, root=root, model="lenet5", about="", prepare=prepared, optimizers=own):
+        pass
+    start = next(record for record, _ in read_records(tmp_path / "run/metrics.jsonl"))["optimizer"]
+    assert [group["names"] for group in start["groups"]] == [["weight"]]
+    assert start["own_optimizers"] == ["SGD 0.5"]
+    assert start["own_groups"] == [
+        {"optimizer": "SGD", "names": ["bias"], "count": 1, "weight_decay": 0, "learning_rate": 0.5}
+    ]
+
+
 @pytest.mark.parametrize(
     ("own", "error"),
     [

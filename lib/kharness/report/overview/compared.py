@@ -31,7 +31,7 @@ _MOST_RATES = 6
 _HASH_DIGITS = 16
 _ALWAYS = ("learning rate", "weight decay", "betas", "schedule")
 _SETTINGS = (
-    *("name", "learning_rate", "weight_decay", "betas", "groups"),
+    *("name", "learning_rate", "weight_decay", "betas", "groups", "own_groups"),
     *("peak", "num_steps"),
 )
 

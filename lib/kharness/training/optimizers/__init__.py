@@ -43,7 +43,7 @@ def build_optimizer(
     if symbols.get("WEIGHT_DECAY_ALL"):
         for group in optimizer.param_groups:
             group["weight_decay"] = options.weight_decay
-    described = {"name": name, **asdict(options), "groups": _described_groups(model, optimizer)}
+    described = {"name": name, **asdict(options), "groups": described_groups(model, optimizer)}
     if symbols.get("WEIGHT_DECAY_CAUTIOUS"):
         decay_cautiously(optimizer)
         described["cautious_decay"] = True
@@ -68,7 +68,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [group for group in groups if group["params"]]
 
 
-def _described_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def described_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Describe each parameter group: names, number of elements, weight decay and peak learning rate."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [

@@ -33,12 +33,12 @@ from kharness.training.checkpoint import Checkpoints, training_state
 from kharness.training.console import epoch_block, metrics_line, open_bar
 from kharness.training.distributed.model import ShardedModel, distributed_model, unsynchronized
 from kharness.training.due import Every
-from kharness.training.errors import TrainingError
 from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples, StopOnSignal
+from kharness.training.optimizers._own import check_gradients_alone, laid_out
 from kharness.training.resume import HASHED, ResumePoint, log_checkpoint
 from kharness.training.samples_of_steps import AlertedSteps
 from kharness.training.saving.hashed import state_sha256
-from kharness.training.saving.sharded import full, is_sharded
+from kharness.training.saving.sharded import full
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import BatchT, DataT, Setup, Split
 from kharness.training.steps.control import StepControl
@@ -275,7 +275,7 @@ class Training(Generic[DataT]):
             own_share = share / self._factor if self._factor else 0.0
             for name, weight in self.module.named_parameters():
                 if (gradient := gradients.get(name)) is not None:
-                    gradient = gradient * own_share
+                    gradient = laid_out(gradient * own_share, weight)
                     weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         self._phases.end("backward_seconds")
         reported = loss.detach() if report is None else report * share
@@ -285,18 +285,15 @@ class Training(Generic[DataT]):
         """The gradients of each loss alone, by the parameters' names, averaged over all processes.
 
         The losses are those of `training.module`: in several processes `training.model` would wait for the
-        one backward pass that it averages. TrainingError with PARALLEL=fsdp.
+        one backward pass that it averages. TrainingError with PARALLEL=fsdp, and of several processes within
+        `micro_batches`, of which each may have another number.
         """
         named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
         found = (self._gradients_of(loss, list(named.values())) for loss in losses)
         return [dict(zip(named, gradients, strict=True)) for gradients in found]
 
     def _gradients_of(self, loss: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        if any(map(is_sharded, weights)):
-            raise TrainingError(
-                "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
-                hint="train with PARALLEL=ddp",
-            )
+        check_gradients_alone(weights, is_part=self._share != 1 and self.world.size > 1)
         # ranks whose parts of the batch differ in size count by that size (World.part)
         scaled = loss if self._factor == 1 else loss * self._factor
         own = torch.autograd.grad(
@@ -317,7 +314,7 @@ class Training(Generic[DataT]):
         watch.look(self.step + 1, loss.detach(), norm)
         if not watch.skips:
             for weight, gradient in zip(weights, gradients, strict=True):
-                weight.grad = gradient
+                weight.grad = laid_out(gradient, weight)
             if clip_norm is not None:
                 clip_grads_with_norm_(weights, clip_norm, norm)
             optimizer.step()

@@ -186,7 +186,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("batch_size", "samples", start="of one optimizer step"),
     *rows("optimizer",
           start="name, every option, and `groups` of parameters: their names, `count` of elements, decay "
-                "and peak learning rate"),
+                "and peak learning rate; `own_optimizers` and `own_groups` are the script's own"),
     *rows("pruning", start="method and every option; `null` without pruning"),
     *rows("schedule",
           start="name, peak learning rate, steps, fraction of warm-up"),
