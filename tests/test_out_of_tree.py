@@ -252,6 +252,29 @@ def test_presets_are_its_own_and_those_that_span_models(
     assert capsys.readouterr().out.splitlines()[1:2] == ["NUM_EPOCHS=5, because MODEL_MYMODEL"]
 
 
+def test_model_reads_data_sets_of_the_tree(tmp_path: Path) -> None:
+    folder = tmp_path / "mymodel"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (EXAMPLE / "Kconfig").read_text()
+    prompt = '\tbool "My model"\n'
+    assert prompt in text
+    (folder / "Kconfig").write_text(text.replace(prompt, f"{prompt}\tselect MODEL_READS_DIGITS\n"))
+    enter(folder)
+    try:
+        tree = Tree.load(ROOT)
+    finally:
+        enter(None)
+    assert (tree.resolve([]).values["MODEL"], tree.resolve([]).values["DATASET"]) == (
+        "mymodel",
+        "mnist-subset",
+    )
+    full = tree.resolve(list(tree.assignments("DATASET", "mnist", Origin("test"))))
+    assert (full.values["MODEL"], full.values["DATASET"]) == ("mymodel", "mnist")
+    with pytest.raises(ConfigError) as error:
+        tree.resolve(list(tree.assignments("DATASET", "shakespeare", Origin("test"))))
+    assert error.value.hint == "here DATASET is one of mnist-subset, mnist"
+
+
 @pytest.mark.skipif("rmsprop" in OPTIMIZERS.names, reason="the example is in the tree, pasted")
 def test_drop_ins_join_by_the_same_rules(
     joined: Callable[[str], Tree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -84,7 +84,7 @@ def test_configwhy_of_what_each_model_has_tells_that_of_the_chosen_one(shipped_t
     datasets = re.findall(r'default "(.+)" if DATASET_', (shipped_tree.root / "lenet5/Kconfig").read_text())
     assert lines["type"] == f"one of {', '.join(datasets)}"
     assert lines["choice"].startswith("Dataset: DATASET_MNIST_SUBSET=y")
-    assert lines["depends"].startswith("MODEL_LENET5 ")
+    assert lines["depends"].startswith("MODEL_READS_DIGITS ")
     assert lines["from"].startswith("default lenet5/Kconfig:")
     assert lines["defined"].startswith("lenet5/Kconfig:")
 
