@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,30 @@ def test_processes_that_share_batches_shift_as_one_would() -> None:
         def of_main(self, value: Any) -> Any:
             return torch.Generator().manual_seed(0).get_state()
 
-    def seen(world: World) -> tuple[list[Tensor], Tensor]:
+    def seen(world: World, state: Mapping[str, Any] | None = None) -> tuple[list[Tensor], list[Any]]:
+        """Two epochs, or what a state leaves of them; the states after each batch. The model draws, too."""
         batches = Batches(11, 7, seed=1, device=CPU, world=world)
         torch.manual_seed(world.rank)
         shifted = ShiftedImages.of(LabeledImages(images, torch.arange(11)), 2)
         shifted.draws.follow(batches)
-        found = [shifted.batch(world.own_part(batch))[0] for batch in batches.rest_of_epoch()]
-        return found, torch.get_rng_state()
+        if state:
+            batches.load_state_dict(state)
+        found, states = [], []
+        while batches.epoch < 2:
+            for batch in batches.rest_of_epoch():
+                found.append(shifted.batch(world.own_part(batch))[0])
+                torch.rand(world.rank + 1 if world.size > 1 else 0)
+                states.append(batches.state_dict())
+        return found, states
 
-    alone, generator = seen(World())
-    ranks = [seen(Told(rank, 3)) for rank in range(3)]
-    together = [torch.cat(parts) for parts in zip(*(found for found, _ in ranks), strict=True)]
-    assert all(torch.equal(*pair) for pair in zip(together, alone, strict=True))
-    assert torch.equal(ranks[0][1], generator)
+    def together(*state: Mapping[str, Any]) -> list[Tensor]:
+        parts = [seen(Told(rank, 3), *state)[0] for rank in range(3)]
+        return [torch.cat(each) for each in zip(*parts, strict=True)]
+
+    alone, _ = seen(World())
+    _, states = seen(Told(0, 3))
+    whole = together()
+    assert len(alone) == 4
+    assert all(torch.equal(*pair) for pair in zip(whole, alone, strict=True))
+    for resumed in (together(states[0]), seen(World(), states[0])[0]):
+        assert all(torch.equal(*pair) for pair in zip(resumed, alone[1:], strict=True))

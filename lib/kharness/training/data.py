@@ -75,6 +75,8 @@ class Batches:
         """The processes that share each batch."""
         self.num_taken = 0
         """Samples of the batch that was taken last, of all processes."""
+        self.draws: SampleDraws | None = None
+        """Random numbers for the samples of each batch."""
         self._seed = seed
 
     @property
@@ -126,13 +128,16 @@ class Batches:
         generator = torch.Generator().manual_seed(derived_seed(self._seed, "order", epoch))
         return torch.randperm(self.num_samples, generator=generator)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the state with which `load_state_dict` continues at the next batch."""
-        return {"epoch": self.epoch, "position": self.position}
+        drawn = self.draws.shared_state() if self.draws else None
+        return {"epoch": self.epoch, "position": self.position, **({} if drawn is None else {"draws": drawn})}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the batch at which the state was taken."""
         self.epoch, self.position = state["epoch"], state["position"]
+        if self.draws and "draws" in state:
+            self.draws.share(state["draws"])
 
 
 class SampleDraws:
@@ -143,17 +148,27 @@ class SampleDraws:
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator | None = None) -> None:
-        """Without a generator by torch's, of several processes by the first one's, used for nothing else."""
+        """Without a generator by torch's; several processes share a copy of the first one's."""
         self._device, self._generator = device, generator
         self._batches: Batches | None = None
-        self._is_alike = generator is not None
+        self._is_alike, self._is_shared = generator is not None, False
         self._own = slice(0, 0)
         self._taken, self._place, self._end = 0, 0, 0
         self._drawn: list[Tensor] | None = None
 
     def follow(self, batches: Batches) -> None:
         """Learn which batches are taken; before that each draw is for itself."""
-        self._batches = batches
+        self._batches, batches.draws = batches, self
+
+    def shared_state(self) -> Tensor | None:
+        """Where the generator is that processes share, for a checkpoint; None where they share none."""
+        return self._generator.get_state() if self._generator and self._is_shared else None
+
+    def share(self, state: Tensor) -> None:
+        """Draw from that state on, in each process alike; torch's generators there draw for the model."""
+        self._generator = torch.Generator(self._device)
+        self._generator.set_state(state)
+        self._is_alike = self._is_shared = True
 
     def begin(self, count: int) -> None:
         """The draws that follow are for the next `count` samples of this process."""
@@ -187,13 +202,9 @@ class SampleDraws:
     def _random(self, high: int, rows: int, count: int) -> Tensor:
         batches = self._batches
         if not self._is_alike and batches is not None and batches.world.size > 1:
-            self._is_alike = True
             is_gpu = self._device.type == "cuda"
             own = torch.cuda.get_rng_state(self._device) if is_gpu else torch.get_rng_state()
-            state = batches.world.of_main(own)
-            if not batches.world.is_main:
-                self._generator = torch.Generator(self._device)
-                self._generator.set_state(state)
+            self.share(batches.world.of_main(own))
         return torch.randint(high, (rows, count), generator=self._generator, device=self._device)
 
 
