@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -408,7 +408,7 @@ def test_own_optimizers_are_in_the_start_record(root: Path, tmp_path: Path) -> N
     argv = ["--run-dir", str(tmp_path / "run"), "--device", "cpu", "--batch-size", "4", *PLAIN_SGD]
     with open_training(argv, root=root, model="lenet5", about="", prepare=prepared, optimizers=own):
         pass
-    start = next(record for record, _ in read_records(tmp_path / "run/metrics.jsonl"))["optimizer"]
+    start: Any = next(record for record, _ in read_records(tmp_path / "run/metrics.jsonl"))["optimizer"]
     assert [group["names"] for group in start["groups"]] == [["weight"]]
     assert start["own_optimizers"] == ["SGD 0.5"]
     assert start["own_groups"] == [
