@@ -27,14 +27,17 @@ class Summary(Collection):
 
     @property
     def table_metrics(self) -> Sequence[Metric]:
-        """Those of the tables that people read: the usual ones and what decides, where a run has them."""
+        """Those of the tables that people read, where a run has them: the usual ones, and before them what
+        else decides.
+        """
         deciding = {metric.name for metric, _ in self.conclusions.metrics.values()}
-        return [
+        found = [
             metric
             for metric in self.all_metrics
             if (metric.in_table or metric.name in deciding)
             and any(cell.number(metric) is not None for cell in self.cells)
         ]
+        return sorted(found, key=lambda metric: metric.in_table)
 
     @property
     def run_directories(self) -> Sequence[Path]:

@@ -97,6 +97,8 @@ def matrix_of_plan(plan: Mapping[str, Any], seeds: str) -> str:
 
 
 # Options of `kharness matrix` that its settings keep: of one value, and of several.
+# Words that shlex splits as they are.
+_PLAIN = re.compile(r"[\w@%+=:,./{}*-]+", re.ASCII)
 _ASKED = {
     "--metric": "REPORT_METRIC",
     "--baseline": "REPORT_BASELINE",
@@ -129,7 +131,7 @@ def matrix_of_program(
         "--pattern": template["patterns"],
         "--render": template.get("render", template["files"]),
         "--tracker": template["trackers"],
-        "--resume-with": [shlex.join(template["resume"])] if template["resume"] else (),
+        "--resume-with": [_resume_text(template["resume"])] if template["resume"] else (),
         "--project": [template["project"]] if template["project"] else (),
         **further,
     }
@@ -139,6 +141,11 @@ def matrix_of_program(
         f"--{name}" for name in template.get("monitors", ())[:1]
     ]
     return shlex.join(["kharness", "matrix", *given, *flags, "--", *words])
+
+
+def _resume_text(words: Sequence[str]) -> str:
+    """Return the words of later attempts as one, in which a placeholder or `*` needs no quotes of its own."""
+    return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
 def with_seed(words: Sequence[str]) -> tuple[list[str], bool]:
