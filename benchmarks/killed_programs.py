@@ -264,7 +264,12 @@ TRAINER = [
     ),
     *("--disable_tqdm", "true"),
 ]
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HOME": "{run_dir}/hf", "TOKENIZERS_PARALLELISM": "false"}
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    # read at an import, which a test does once for all programs
+    "HF_HOME": os.environ.get("HF_HOME", "{run_dir}/hf"),
+    "TOKENIZERS_PARALLELISM": "false",
+}
 FROM_CHECKPOINT = "--resume_from_checkpoint {run_dir}/out/checkpoint-*/trainer_state.json/.."
 
 KINDS = {

@@ -82,6 +82,19 @@ OF_TRAININGS = (
     "torch.utils.serialization.config",
 )
 
+# What the first Trainer, Lightning's, trl's and Accelerate import, sooner or later.
+FRAMEWORKS = (
+    *("torch._dynamo", "torch.utils.tensorboard", "transformers.trainer", "trl.trainer.sft_trainer"),
+    *("transformers.models.gpt2.modeling_gpt2", "accelerate.tracking", "peft", "lightning.pytorch"),
+    *(
+        "monitoring.callbacks.hugging_face",
+        "monitoring.callbacks.lightning",
+        "monitoring.callbacks.accelerate",
+    ),
+)
+# Nothing is looked for on the network.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+
 # How long an example takes is the machine's load; what else there is of a profile (CI has one) stays.
 hypothesis.settings.register_profile("loaded machine", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("loaded machine")
@@ -230,6 +243,8 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         for name in FOREIGN:
             patch.delenv(name, raising=False)
+        # as of all workers, who share interpreters that have read it
+        patch.setenv("HF_HOME", str(made_once(tmp_path_factory, "hugging-face", lambda folder: None)))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
         patch.setenv(OUTPUT, str(tmp_path_factory.mktemp("no-configuration")))
@@ -336,6 +351,14 @@ def warm_few(few_digits: Path, warm_torch: WarmPython) -> Iterator[WarmPython]:
     warm = WarmPython(
         *OF_SCRIPTS, *OF_TRAININGS, read=READ_BY_TORCH, PYTHONPATH=str(few_digits / "lib")
     ).forked_from(warm_torch)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_frameworks(warm_torch: WarmPython) -> Iterator[WarmPython]:
+    """The same with the frameworks whose trainings are recorded."""
+    warm = WarmPython(*FRAMEWORKS, read=(*READ_BY_TORCH, "HF_"), **OFFLINE).forked_from(warm_torch)
     yield warm
     warm.close()
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from .browser import CHROMIUM
+from .conftest import OFFLINE
 from .slurm_cluster import missing
 from .warm_python import WarmPython
 
@@ -82,14 +82,11 @@ WHOLE = {
 ON_SIMULATED_GPUS = {"first_paint", "gpu_sample"}
 IN_A_BROWSER = {"matrix_page", "run_pages"}
 ON_SLURM = {"killed_slurm", "slurm_matrix"}
-LOOKS_AT_COMMANDS = {"killed_programs"}
-"""Which find processes by their commands: those of forked interpreters are all the same."""
-
 ALL = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
 
 
 def test_no_size_is_of_a_benchmark_that_is_no_more() -> None:
-    assert {*SMALLEST, *WHOLE, *ON_SIMULATED_GPUS, *IN_A_BROWSER, *ON_SLURM, *LOOKS_AT_COMMANDS} <= {*ALL}
+    assert {*SMALLEST, *WHOLE, *ON_SIMULATED_GPUS, *IN_A_BROWSER, *ON_SLURM} <= {*ALL}
 
 
 def absent(name: str) -> str:
@@ -109,11 +106,7 @@ def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
     constants, arguments = SMALLEST.get(name, ({}, ["1"]))
     path = str(ROOT / "benchmarks" / f"{name}.py")
     called = ["-c", RUN, path, json.dumps(constants)] if constants else [path]
-    if name in LOOKS_AT_COMMANDS:
-        command = [sys.executable, *called, *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    else:
-        done = warm_torch.run([*called, *arguments], cwd=ROOT)
+    done = warm_torch.run([*called, *arguments], cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     assert any(char.isdigit() for char in done.stdout)
     assert name != "killed_programs" or "killed {'program': 1}" in done.stdout
@@ -121,12 +114,14 @@ def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sft", "lightning"])
-def test_values_of_a_script_that_is_killed_and_continued_are_there_once(kind: str) -> None:
+def test_values_of_a_script_that_is_killed_and_continued_are_there_once(
+    kind: str, warm_frameworks: WarmPython
+) -> None:
     """Values in event files of trl's own sft.py in two processes of torchrun, and of a Lightning Trainer.
 
     A process of theirs is killed after the first checkpoints.
     """
-    command = [sys.executable, str(ROOT / "benchmarks" / "killed_programs.py"), "1", "0", kind, "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [ROOT / "benchmarks" / "killed_programs.py", "1", "0", kind, "1"]
+    done = warm_frameworks.run(command, env={**os.environ, **OFFLINE})
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert done.stdout.rstrip().endswith(": exact")

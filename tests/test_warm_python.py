@@ -21,6 +21,8 @@ PROGRAM = '''
 import json, os, signal, subprocess, sys, tempfile
 import monitoring.errors
 
+SHOWN = ("cmdline", "environ")
+
 def seen():
     """Arguments, environment and files by which a process can see how it was started."""
     opened = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
@@ -30,6 +32,7 @@ def seen():
         "path": sys.path,
         "folder": os.getcwd(),
         "variables": dict(os.environ),
+        "shown": [sorted(filter(None, open(f"/proc/self/{name}").read().split("\\0"))) for name in SHOWN],
         "opened": sorted(opened),
         "session": os.getsid(0) == os.getpid(),
         "cores": sorted(os.sched_getaffinity(0)),

@@ -33,6 +33,11 @@ SERVER = Path(__file__).with_name("warm_server.py")
 READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 
 
+# For the commands and variables of forks, which /proc shows.
+ROOM = "." * 8192
+# Of a server. One thread: OpenBLAS would start its own when numpy is imported.
+OF_SERVER = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN, "ROOM": ROOM}
+
 # What the workers of one run of pytest have in common.
 SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 
@@ -113,15 +118,14 @@ class WarmPython:
             listener.listen()
             if self._base is not None:
                 began = self._base.start(
-                    [SERVER, "0", *self._modules],
+                    [SERVER, "0", *self._modules, ""],
                     env={**os.environ, **self._given},
                     stdin=listener.fileno(),
                 )
                 return began.wait() == 0
             subprocess.run(
-                [sys.executable, SERVER, str(listener.fileno()), *self._modules],
-                # One thread: OpenBLAS would start its own when numpy is imported.
-                env={**os.environ, **self._given, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
+                [sys.executable, SERVER, str(listener.fileno()), *self._modules, ROOM],
+                env={**os.environ, **self._given, **OF_SERVER},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # whoever reads ours waits for its end
                 pass_fds=[listener.fileno()],
@@ -134,8 +138,8 @@ class WarmPython:
             self._channel.close()
 
     def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
-        read = (name for name in environment if name.startswith(self._read) and name not in READ_LATER)
-        return {name: environment[name] for name in read}
+        read = (name for name in environment if name.startswith(self._read))
+        return {name: environment[name] for name in read if not name.startswith(READ_LATER)}
 
 
 class ForkedPython:

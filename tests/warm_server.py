@@ -1,8 +1,9 @@
 """The process behind `warm_python`: it imports the modules, runs nothing, and forks one child a request.
 
-    python warm_server.py FD MODULE…      # PACKAGE.* is all modules of a package
+    python warm_server.py FD MODULE… ROOM      # PACKAGE.* is all modules of a package
 
-FD is a socket that listens; it returns at once, and ends with the last connection.
+FD is a socket that listens; it returns at once, and ends with the last connection. Where /proc has ROOM, a
+fork shows its own command.
 
 A child runs a program. Where that starts the interpreter on another one, or becomes another one, that runs at
 once instead of being exec'd, which would import everything once more.
@@ -31,6 +32,7 @@ import sys
 import termios
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -39,8 +41,14 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What a fork reads again, though an interpreter reads it when it starts.
-READ_LATER = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
+# Beginnings of what a fork reads again, though an interpreter reads it when it starts; and of what torchrun
+# tells its processes, which is read when they meet.
+READ_LATER = (
+    *("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED"),
+    *("TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+)
+# Its threads only wait while it starts its processes: a fork finds no lock held.
+TORCHRUN = "torch.distributed.run"
 
 # As the interpreter begins, but for the script's folder and PYTHONPATH; and whose modules every program has.
 GIVEN = os.environ.get("PYTHONPATH", "")
@@ -189,7 +197,7 @@ class Children:
             started: int = self._exec(*given)
             return started
         with signals_held():
-            child = os.fork()
+            child = forked()
             if child == 0:
                 with telling_failures(errors):
                     for standard, file in enumerate((stdin, stdout, stderr)):
@@ -213,7 +221,7 @@ class Children:
             return self._spawn(path, arguments, environment, **options)
         reader, writer = os.pipe()
         with signals_held(options.get("setsigmask")):
-            child = os.fork()
+            child = forked()
             if child == 0:
                 if options.get("setsid"):
                     os.setsid()
@@ -243,15 +251,15 @@ class Children:
         if not is_followed(environment.get("PYTHONPATH", "")):
             return False
         given = [os.fsdecode(argument) for argument in arguments[1:]]
+        given = given[given[:1] == ["-u"] :]
         runs = given[:1] in (["-m"], ["-c"]) or given[:2] == ["-P", "-m"]
         if not runs and not os.path.isfile(os.path.join(os.fsdecode(directory or ""), given[0])):
             return False
-        return len(os.listdir("/proc/self/task")) == 1
+        return len(os.listdir("/proc/self/task")) == 1 or TORCHRUN in sys.orig_argv
 
     def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
-        given = {name: value for name, value in environment.items() if name.startswith(self._read)}
-        for name in READ_LATER:
-            given.pop(name, None)
+        read = (name for name in environment if name.startswith(self._read))
+        given = {name: environment[name] for name in read if not name.startswith(READ_LATER)}
         if given.get("OPENBLAS_NUM_THREADS") == "1":  # which is how this process was started
             del given["OPENBLAS_NUM_THREADS"]
         return given
@@ -267,6 +275,13 @@ def opened(actions: Sequence[Sequence[Any]]) -> set[int]:
             found.add(os.dup2(file, rest[0]))
         # else it closes files: all that are not found here are closed
     return found
+
+
+def forked() -> int:
+    """Fork, without the warning of newer Pythons where there are threads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 @contextlib.contextmanager
@@ -312,16 +327,28 @@ def become(
         if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):  # the one that lists
                 os.close(int(name))
+    show(arguments, environment)
     default_signals()
     forget_what_imports_left()
     subprocess._active.clear()  # type: ignore[attr-defined]
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    open_standard_files(unbuffered=bool(environment.get("PYTHONUNBUFFERED")))
+    open_standard_files(unbuffered=bool(environment.get("PYTHONUNBUFFERED")) or arguments[0] in ("-u", b"-u"))
     forget_modules()
     set_threads(environment.get("OMP_NUM_THREADS", ""))
     leave(status_of([os.fsdecode(argument) for argument in arguments]))
+
+
+def show(arguments: Sequence[Any], environment: Mapping[str, str]) -> None:
+    """Write where /proc reads the command and the environment, by which others find a process."""
+    places = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]
+    begin, end, begin_variables, end_variables = map(int, places)
+    words = [sys.executable, *arguments]
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    for first, last, texts in ((begin, end, words), (begin_variables, end_variables, variables)):
+        text = b"".join(os.fsencode(text) + b"\0" for text in texts)
+        ctypes.memmove(first, text[: last - first - 1].ljust(last - first, b"\0"), last - first)
 
 
 def default_signals() -> None:
@@ -411,10 +438,10 @@ def set_threads(number: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `SCRIPT ARGUMENT…`, `[-P] -m MODULE ARGUMENT…` or `-c CODE ARGUMENT…` as the interpreter does."""
+    """Run `SCRIPT ARGUMENT…`, `-m MODULE ARGUMENT…` or `-c CODE ARGUMENT…` as Python does, after -P or -u."""
     sys.orig_argv = [sys.executable, *arguments]
     alone = arguments[0] == "-P"
-    first, *rest = arguments[alone:]
+    first, *rest = arguments[arguments[0] in ("-P", "-u") :]
     given = os.environ.get("PYTHONPATH", "")
     path = [*(given.split(":") if given else ()), *PATH]
     main = ModuleType("__main__")
@@ -478,4 +505,4 @@ def leave(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), sys.argv[2:-1])

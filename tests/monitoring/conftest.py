@@ -18,26 +18,17 @@ from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.agent.starter import AgentStarter
 
-from ..conftest import OF_AGENTS, READ_BY_TORCH
+from ..conftest import OF_AGENTS, OFFLINE
 from ..processes import kill_process
 from ..waiting import wait_until
-from ..warm_python import SERVER, WarmPython
-
-# What the first Trainer, Lightning's and Accelerate import, sooner or later.
-FRAMEWORKS = (
-    *("torch._dynamo", "transformers.trainer", "transformers.models.gpt2.modeling_gpt2"),
-    *("accelerate.tracking", "peft", "lightning.pytorch", "monitoring.callbacks.hugging_face"),
-    *("monitoring.callbacks.lightning", "monitoring.callbacks.accelerate"),
-)
-# Nothing is looked for on the network.
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+from ..warm_python import WarmPython
 
 RunProgram = Callable[..., str]
 
 T = TypeVar("T")
 
-# In the command lines of what agents may be forks of.
-FORKING = {str(SERVER), "monitoring.agent.starter"}
+# In the command lines of what forks agents.
+FORKING = "monitoring.agent.starter"
 
 
 @pytest.fixture
@@ -95,12 +86,12 @@ def bare_python(root: Path, tmp_path: Path) -> Callable[[str], str]:
 
 
 def agents_of(directory: Path) -> list[psutil.Process]:
-    """The living agents of a run, or of the runs below a directory; also those that are forks."""
+    """The living agents of a run, or of the runs below a directory; also those that a starter has forked."""
     found = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with contextlib.suppress(OSError, psutil.Error):  # gone meanwhile
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            if FORKING & set(command) and _is_agent(pid):
+            if FORKING in command and _is_agent(pid):
                 command = ["monitoring.agent", os.path.dirname(os.readlink(f"/proc/{pid}/fd/2"))]
             place = command.index("monitoring.agent") + 1 if "monitoring.agent" in command else 0
             if place and Path(command[place]).is_relative_to(directory):
@@ -134,13 +125,6 @@ def _is_agent(pid: int) -> bool:
 def wait_for_delivery(directory: Path) -> None:
     """Until every follower has all, and the agent is gone."""
     wait_until(lambda: not undelivered(directory) and not is_followed(directory), "delivery")
-
-
-@pytest.fixture(scope="session")
-def warm_frameworks(warm_torch: WarmPython) -> Iterator[WarmPython]:
-    warm = WarmPython(*FRAMEWORKS, read=(*READ_BY_TORCH, "HF_"), **OFFLINE).forked_from(warm_torch)
-    yield warm
-    warm.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.ports import free_port
 from tests.warm_python import WarmPython
 
-from ..conftest import OFFLINE
+from ...conftest import OFFLINE
 
 
 def example(root: Path, name: str) -> str:

@@ -23,7 +23,7 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.records import ENVELOPE
 from tests.warm_python import WarmPython
 
-from ..conftest import OFFLINE
+from ...conftest import OFFLINE
 from .conftest import launch
 from .trainings import PROGRAMS
 

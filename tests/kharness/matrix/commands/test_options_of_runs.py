@@ -292,11 +292,15 @@ def test_programs_share_a_gpu_as_far_as_their_memory_was_seen_to_fit(
     assert max(at_once) == 2
 
 
-def test_program_is_given_no_gpu_unless_some_are_asked_for(folder: Path, on_gpus: Command) -> None:
-    shows = "import os; print('on', os.environ.get('CUDA_VISIBLE_DEVICES'))"
-    ended = on_gpus("matrix", "-a", "x=1", "--", sys.executable, "-c", shows, "{x}")
+def test_program_is_given_its_variables_and_no_gpu_unless_some_are_asked_for(
+    folder: Path, on_gpus: Command
+) -> None:
+    shows = "import os; print('on', os.environ.get('CUDA_VISIBLE_DEVICES'), 'with', os.environ['KEPT'])"
+    given = ["-e", "KEPT={run_dir}/kept {x}"]
+    ended = on_gpus("matrix", "-a", "x=1", *given, "--", sys.executable, "-c", shows, "{x}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert told(folder / "results" / "latest" / "x-1") == ["on None"]
+    run = (folder / "results" / "latest").resolve() / "x-1"
+    assert told(run) == [f"on None with {run}/kept 1"]
 
 
 @pytest.mark.parametrize("search", [["matrix", "-a", "x=1"], ["sweep", "-a", "x=0.5..1.5"]])

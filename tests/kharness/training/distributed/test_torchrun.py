@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ def test_two_agents_start_one_training(root: Path, tmp_path: Path, warm_torch: W
     agent = [
         *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"),
         *("--rdzv-id", "hosts", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"),
-        *("--no-python", sys.executable),  # by its name: what is started that way is a fork here
         *(root / "tests/data/ddp/train.py", "--run-dir", tmp_path / "run", *FLAGS),
     ]
     agents = [
