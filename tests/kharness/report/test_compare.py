@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,11 @@ def test_two_runs_of_a_program_are_the_title_of_their_page(tmp_path: Path, make:
     assert human_title(summary_of(found)) == "old, new"
 
 
-def test_runs_that_wrote_no_start_record_differ_in_what_they_were_opened_with(tmp_path: Path) -> None:
+def test_runs_that_wrote_no_start_record_differ_in_what_they_were_opened_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["none"])  # a program of no repository, which changes between two runs
     for name, rate in (("old", 0.1), ("new", 0.2)):
         with Run(tmp_path / name, config={"lr": rate, "width": 64}) as run:
             run.log_step(1, train_loss=1.0)
