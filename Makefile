@@ -36,12 +36,12 @@ endif
 endif
 
 ifeq ($(strip $(VENV)),)
-override python := $(PYTHON)
+override python := $(PYTHON) -m kharness.quiet
 override setup := verify-environment
 override setup_tests := verify-environment
 override export PYTHONPATH := $(CURDIR)/lib$(if $(PYTHONPATH),:$(PYTHONPATH))
 else
-override python := $(VENV)/bin/python
+override python := $(VENV)/bin/python -m kharness.quiet
 override setup := $(VENV)/.ready
 override setup_tests := $(VENV)/.ready-for-tests
 endif
@@ -65,14 +65,14 @@ endif
 .PHONY: variables
 variables:
 ifneq ($(given)$(-*-command-variables-*-)$(filter defconfig-%,$(KHARNESS_GOALS))$(if $(wildcard $(setup)),,$(setup)),)
-	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
+	@PYTHONPATH=lib $(PYTHON) -m kharness.quiet scripts/check_make_call.py
 endif
 
 # No target of this name: the script says the nearest ones; `tests` is a folder.
 .PHONY: tests
 tests: variables
 .DEFAULT tests:
-	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
+	@PYTHONPATH=lib $(PYTHON) -m kharness.quiet scripts/check_make_call.py
 
 ##@ Training
 

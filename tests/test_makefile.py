@@ -258,7 +258,7 @@ def test_an_environment_that_was_made_elsewhere_is_set_up_again(
     os.utime(ours / ".venv/.ready", (newest, newest))
     done = make(ours, "-n", "status")
     assert re.findall(r"create \.venv/(\.ready\S*)", done.stdout) == again
-    assert done.stdout.endswith(".venv/bin/python scripts/status.py\n")
+    assert done.stdout.endswith(".venv/bin/python -m kharness.quiet scripts/status.py\n")
 
 
 @pytest.mark.parametrize(
@@ -279,10 +279,10 @@ def test_a_python_has_an_environment_of_its_own(
     done = make(tmp_path, "-n", "check", f"PYTHON={sys.executable}")
     venv = folder.format(version)
     assert done.stdout.splitlines() == [
-        f"PYTHONPATH=lib {sys.executable} scripts/check_make_call.py",
+        f"PYTHONPATH=lib {sys.executable} -m kharness.quiet scripts/check_make_call.py",
         f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready run",
         f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready-for-tests test wandb",
-        f"{venv}/bin/python scripts/check.py",
+        f"{venv}/bin/python -m kharness.quiet scripts/check.py",
     ]
 
 

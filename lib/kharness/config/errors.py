@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kharness.config.output import lasting_text, lost_text
+from kharness.quiet import heed_interrupt
 from monitoring.errors import EXIT_DISK_FULL, UserError, columns_of, is_full, refusal, report_error
 
 TYPE_CHECKING = False
@@ -58,6 +59,7 @@ def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(lasting_text, before)
     try:
+        heed_interrupt()
         code = main(sys.argv[1:]) or 0
         sys.stdout.flush()
         code = code or _unless_lost(sys.stdout)

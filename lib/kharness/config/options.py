@@ -34,6 +34,7 @@ from kharness.config.record import read_record
 from kharness.config.refused import ALIASES, collect, did_you_mean, one_value
 from kharness.config.tree import Tree
 from kharness.config.values import Value
+from kharness.quiet import end_by_interrupt
 from monitoring.outside import enter
 
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (?:.* )?--([^\s=]+)")
@@ -156,6 +157,7 @@ def begin_script(file: str, name: str, *, about: str | None, model: str = "") ->
     _import_package(folder, model)
     if name == "__main__" and "torch" not in sys.modules:
         _check_flags(root=root, model=model, about=about)
+        end_by_interrupt()
     return root
 
 
