@@ -152,8 +152,10 @@ class _Session:
             self._outdated = True
             self._tree.restore([])
             return str(self._tree.kconf.load_config(str(self._path)))
-        self._outdated = self._outdated or not self._path.exists()
         self._tree.resolve(self._base)
+        if not self._path.exists():
+            self._outdated = True
+            return "nothing is saved yet"
         return f"Loaded {self._tree.shown(self._path)}"
 
     def write_config(self, filename: str) -> str:

@@ -87,6 +87,17 @@ def test_menu_saves_all_files_with_origins(checkout: Path, kconfig: Run, menu: O
     assert tree.resolve(base).text == (checkout / ".config").read_text()
 
 
+def test_menu_says_that_nothing_is_saved_yet(checkout: Path, menu: Open) -> None:
+    screen = menu()
+    screen.expect("no .config yet: starting from defconfigs/default\r\nnothing is saved yet\r\n")
+    screen.expect("Model")
+    screen.send("q")
+    screen.expect("Save configuration")
+    screen.send("n")
+    assert finish(screen) == 0
+    assert not (checkout / ".config").exists()
+
+
 def test_defaults_follow_what_is_chosen_in_the_menu(checkout: Path, kconfig: Run, menu: Open) -> None:
     kconfig("defconfig")
     screen = menu()
