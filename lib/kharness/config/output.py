@@ -6,11 +6,13 @@ import errno
 import io
 import os
 import stat
+from contextlib import contextmanager
 
 from monitoring.errors import columns_of, folded, is_full, written_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
+    from collections.abc import Iterator
     from typing import Any, TextIO
 
 # The reader of a pipe has exited (`… | head`), or the terminal is closed.
@@ -65,6 +67,21 @@ def printable(value: str) -> str:
 def say(text: str) -> None:
     """Print `text`, fitted to the terminal, and flush."""
     print(fitted(text), flush=True)
+
+
+@contextmanager
+def said_if_slow(line: str, after: float = 5.0) -> Iterator[None]:
+    """Print a line once what is done within it has taken that many seconds."""
+    import threading
+
+    timer = threading.Timer(after, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def fitted(text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
-from kharness.config.output import say
+from kharness.config.output import said_if_slow, say
 from kharness.matrix.launchers import STARTS_NO_SERVERS, Guarded, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.runner import Detached, Limits, Runner, run_one
@@ -68,7 +68,9 @@ def supervise_single(
     for line in told:
         say(line)
     if outcome.status == COMPLETE:
-        for line in complete():
+        with said_if_slow("writing its page"):
+            lines = complete()
+        for line in lines:
             say(line)
     return _exit_code(outcome)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kharness.config.output import fitted, in_columns
+from kharness.config.output import fitted, in_columns, said_if_slow
 from monitoring.errors import command_lines
+
+from ...waiting import wait_until
 
 TEXT = """\
 matrix: 48 runs of lenet5 (OPTIMIZER=sgd|adamw BATCH_SIZE=64|128 SEED=1|2|3)
@@ -128,6 +130,21 @@ def test_lines_are_as_wide_as_the_terminal_and_whole_elsewhere(
         monkeypatch.setattr(sys, "stdout", file)
         assert fitted(TEXT) == TEXT
     os.close(master)
+
+
+def test_only_what_is_slow_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with said_if_slow("writing", after=600):
+        pass
+    assert capsys.readouterr().out == ""
+    with said_if_slow("writing", after=0):
+        said = ""
+
+        def is_said() -> bool:
+            nonlocal said
+            said += capsys.readouterr().out
+            return said == "writing\n"
+
+        wait_until(is_said, "its line")
 
 
 def test_nothing_that_is_printed_controls_the_terminal() -> None:
