@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # what reads journals is imported once a run is started, whic
 
 # Seconds that a run may take to begin without a word of it.
 SHORT = 1.0
+# And seconds that its process may take to end after its last record and line.
+LONG = 5.0
+ENDING = "ending: torch is unloaded"
 
 # The cursor rests below the bar: what the shell prints after a SIGKILL begins on a line of its own.
 WIPE = "\r\x1b[A\x1b[J"
@@ -79,7 +82,8 @@ class PrintedRun:
     ) -> None:
         """One that `is_begun` has been launched for the first time, and all that is there is its own.
 
-        `starting` stands in place of the bar until the run prints something or begins its journal. Once
+        `starting` stands in place of the bar until the run prints something or begins its journal; such a run
+        is one of torch, and where its process is slow to end, that is said there, too. Once
         `signals` have a request to stop, the runner has said so, and the run need not.
         """
         self._output, self._encoding = Unblocked(stream), stream.encoding
@@ -87,7 +91,9 @@ class PrintedRun:
         self._directory, self._stream = directory, stream
         self._since = 0 if is_begun else end_of_journal(directory)
         self._starting, self._signals = starting, signals
+        self._ending = ENDING if starting else ""
         self._says_starting = time.monotonic() + SHORT
+        self._printed = time.monotonic()
         self._next = 0.0
         self._drawn = ""
         self._is_line = True
@@ -99,6 +105,8 @@ class PrintedRun:
 
     def __exit__(self, *_: object) -> None:
         self._show(self._copier.read(), draws=False)
+        if self._drawn and self._drawn == self._ending:
+            self._output.write(self._encoded(self._wiping()))
         self._output.close()
         self._copier.__exit__()
 
@@ -122,6 +130,7 @@ class PrintedRun:
         if printed:
             self._output.write(self._wiping().encode() + printed)
             self._is_line, self._starting = printed.endswith(b"\n"), ""
+            self._printed = time.monotonic()
         now = time.monotonic()
         if draws and self._bar and self._is_line and now >= self._next:
             self._next = now + DRAW_EVERY
@@ -129,6 +138,8 @@ class PrintedRun:
                 self._starting = ""
             is_late = now >= self._says_starting
             line = self._bar.line() or (self._starting if is_late else "")
+            if self._bar.ended and now >= self._printed + LONG:
+                line = self._ending
             if line != self._drawn:
                 wiping = WIPE if self._drawn else ""
                 self._output.write(self._encoded(f"{wiping}{line}\n" if line else wiping))

@@ -16,7 +16,7 @@ from typing import IO, TextIO, cast
 import pytest
 
 from kharness.matrix.running.journal_bar import JournalBar
-from kharness.matrix.running.printed_run import PrintedRun
+from kharness.matrix.running.printed_run import ENDING, PrintedRun
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.unblocked import Unblocked
 from kharness.runs.journal_tail import end_offset
@@ -157,6 +157,28 @@ def test_a_terminal_shows_what_is_done_until_the_training_prints(
             prints = seen()
         ends = seen()
     assert (waits, prints, ends) == (b"starting: data is read\r\n", b"\r\x1b[A\x1b[Jtraining\r\n", b"")
+
+
+def test_a_terminal_shows_that_a_process_has_not_ended_with_its_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shown_run(tmp_path, monkeypatch, Signals()) as (view, seen):
+
+        def is_ending() -> bool:
+            view.look()
+            return seen() == f"{ENDING}\r\n".encode()
+
+        with view:
+            with training(tmp_path, num_steps=1) as (run, _):
+                run.log_step(1, train_loss=2.5)
+                run.finish(steps_done=1)
+            (tmp_path / "output.log").write_text("test_loss 0.1\n")
+            view.look()
+            prints = seen()
+            monkeypatch.setattr("kharness.matrix.running.printed_run.LONG", 0.0)
+            monkeypatch.setattr("kharness.matrix.running.printed_run.DRAW_EVERY", 0.0)
+            wait_until(is_ending, "its line")
+        assert (prints, seen()) == (b"test_loss 0.1\r\n", b"\r\x1b[A\x1b[J")
 
 
 def test_nothing_is_said_of_the_start_where_the_output_is_no_terminal(
