@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
@@ -45,8 +46,7 @@ def main(argv: Sequence[str]) -> int:
     # run of a test asks it, until it has noted once that they are as they were.
     subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     # pytest prints as it goes; the short checks share its first seconds.
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
+    with Beside(checks) as short:
         # Neighbors stay together, so that what a module's tests share is made once. Four workers more than
         # there are cores: a third of the time tests wait for agents, browsers and servers.
         count = len(os.sched_getaffinity(0)) + 4
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         tests = subprocess.run(
             [BIN / "pytest", *workers, "-rs", "--durations=10"], cwd=ROOT, check=False
         ).returncode
-        failed = [name for name, code in short.result() if code != 0] + (["pytest"] if tests else [])
+        failed = short.failed() + (["pytest"] if tests else [])
         failed += [] if programs == 0 else ["what the tests need"]
     if failed:
         print_error(f"failed: {', '.join(failed)}")
@@ -64,15 +64,48 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def timed(name: str, command: list[Path | str]) -> tuple[str, int]:
-    """Run one check and print its output as one block."""
-    start = time.monotonic()
-    done = subprocess.run(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    verdict = "passed" if done.returncode == 0 else "FAILED"
-    print(f"check: {name} {verdict} in {time.monotonic() - start:.0f} s\n{done.stdout}", end="", flush=True)
-    return name, done.returncode
+class Beside:
+    """Checks that run one after the other, beside what the block does; one that is left early ends them."""
+
+    def __init__(self, checks: Mapping[str, Sequence[Path | str]]) -> None:
+        self._checks = checks
+        self._process: subprocess.Popen[str] | None = None
+        self._ends = False
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Beside:
+        self._names = self._pool.submit(self._run)
+        return self
+
+    def failed(self) -> list[str]:
+        """The names of those that failed, once all have ended."""
+        return self._names.result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        self._ends = kind is not None
+        # mypy answers Ctrl-C when it has read all files, a minute later in a fresh clone
+        if self._ends and self._process:
+            self._process.kill()
+        self._pool.shutdown()
+
+    def _run(self) -> list[str]:
+        """Print the output of each check as one block; the names of those that failed."""
+        failed = []
+        for name, command in self._checks.items():
+            start = time.monotonic()
+            with subprocess.Popen(
+                command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ) as self._process:
+                if self._ends:  # since it was last looked for what there is to be killed
+                    self._process.kill()
+                output, _ = self._process.communicate()
+            if self._ends:
+                break
+            verdict = "FAILED" if self._process.returncode else "passed"
+            seconds = time.monotonic() - start
+            print(f"check: {name} {verdict} in {seconds:.0f} s\n{output}", end="", flush=True)
+            failed += [name] if self._process.returncode else []
+        return failed
 
 
 if __name__ == "__main__":
