@@ -34,6 +34,8 @@ SIMULATED_NVML = Path(__file__).resolve().parent.parent / "tests/simulated_nvml/
 GPUS = 8
 MANY_GPUS = 64
 SECONDS = 20
+MOST = 2000
+"""Samples of a contestant."""
 
 Value = Callable[[ModuleType, object], object]
 
@@ -80,7 +82,9 @@ def main(arguments: Sequence[str]) -> None:
             if package and importlib.util.find_spec(package) is None:
                 print(f"{contestant:<44}{'not installed':>14}")
                 continue
-            figures = in_a_process(folder, contestant, GPUS, max(samples // 10, 5) if real else samples)
+            figures = in_a_process(
+                folder, contestant, GPUS, max(samples // 10, 5) if real else min(samples, MOST)
+            )
             ours = ours or figures["cpu"]
             wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
             cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
@@ -403,10 +407,10 @@ FLOORS = {
 
 # name -> the package it needs, its function, how many samples.
 CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]] = {
-    "kharness, 30 values": ("", kharness, 2000),
-    "kharness, as an agent writes it": ("", kharness_written, 2000),
-    "pynvml, 14 values one by one": ("pynvml", one_by_one, 2000),
-    "pynvml, 14 values batched": ("pynvml", batched, 2000),
+    "kharness, 30 values": ("", kharness, MOST),
+    "kharness, as an agent writes it": ("", kharness_written, MOST),
+    "pynvml, 14 values one by one": ("pynvml", one_by_one, MOST),
+    "pynvml, 14 values batched": ("pynvml", batched, MOST),
     "nvitop, snapshots": ("nvitop", nvitop, 10),
     "gpustat": ("gpustat", gpustat, 5),
     "trackio's sampler": ("trackio", trackio, 10),

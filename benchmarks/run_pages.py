@@ -4,10 +4,10 @@ python benchmarks/run_pages.py [SCALE [ROUNDS]]
 
 Ten runs of 10,000 steps of five metrics are opened in each of the three in turns, ROUNDS times (3):
 milliseconds from opening the address until a chart is there. TensorBoard's counts from when its canvas is
-there, which favors it; all servers have been asked once before. Then our page alone is opened on what its
-budgets are about: a run of a million steps and a hundred of 100,000 that nobody has opened, 1,000 and
-10,000 runs in the table, ten runs of a million steps at once while another one records once a second.
-SCALE, 1 as given, makes all of these smaller.
+there, which favors it; all servers have been asked once before, but for a single round. Then our page alone
+is opened on what its budgets are about: a run of a million steps and a hundred of 100,000 that nobody has
+opened, 1,000 and 10,000 runs in the table, ten runs of a million steps at once while another one records once
+a second. SCALE, 1 as given, makes all of these smaller.
 """
 
 from __future__ import annotations
