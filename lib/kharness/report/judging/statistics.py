@@ -151,7 +151,7 @@ def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: floa
         return t_p(t, degrees)
     # Both integrals are over a standard normal, as trapezoids whose error is far below 1e-8: over what the
     # differences have in common (the baseline), and over the estimated error, by its quantiles.
-    common, weights = _GRID[:, None], _WEIGHTS[:, None] * _WEIGHTS[None, :]
+    common, weights = _GRID[:_HALF, None], _OF_HALF[:, None] * _WEIGHTS[None, :]
     reach = abs(t) * _error_quantiles(degrees)[None, :]
     # each difference is √ρ · common + √(1-ρ) · its own: given `common` they are independent (Dunnett 1955)
     shift, rest = math.sqrt(correlation) * common, math.sqrt(1 - correlation)
@@ -286,6 +286,9 @@ def _critical(p_of: Callable[[float], float], comparisons: int, degrees: float, 
 # and Weideman, SIAM Review 56, 2014), and beyond 8.5 its density is below 1e-16.
 _GRID: Numbers = np.linspace(-8.5, 8.5, 69)
 _WEIGHTS: Numbers = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
+# What is the same on both sides of zero is taken at one of them, for both: half of the time.
+_HALF = len(_GRID) // 2 + 1
+_OF_HALF: Numbers = np.append(2 * _WEIGHTS[: _HALF - 1], _WEIGHTS[_HALF - 1])
 
 
 @lru_cache(maxsize=4096)
