@@ -19,6 +19,7 @@ from monitoring.agent.lock import is_followed
 from monitoring.agent.starter import AgentStarter
 
 from ..conftest import OF_AGENTS, OFFLINE
+from ..made_once import made_once
 from ..processes import kill_process
 from ..waiting import wait_until
 from ..warm_python import WarmPython
@@ -138,6 +139,24 @@ def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
     ).forked_from(warm_torch)
     yield warm
     warm.close()
+
+
+CREATE = """
+import sys
+from mlflow.tracking import MlflowClient
+MlflowClient(sys.argv[1]).search_experiments()
+"""
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_bridge: WarmPython) -> Path:
+    """One of MLflow's, which it takes seconds to create: once for all workers."""
+
+    def create(folder: Path) -> None:
+        done = warm_bridge.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.db"])
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "mlflow", create) / "mlflow.db"
 
 
 @pytest.fixture

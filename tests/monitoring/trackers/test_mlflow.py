@@ -24,7 +24,6 @@ from monitoring.agent.progress import read_progress
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 
-from ...made_once import made_once
 from ...processes import is_gone
 from ...waiting import wait_until
 from ...warm_python import WarmPython
@@ -48,24 +47,6 @@ about = {"status": found.info.status, "name": found.info.run_name}
 about |= {"params": found.data.params, "tags": found.data.tags}
 print(json.dumps({**about, "points": [astuple(point) for point in mlflow.read_back(run, options)]}))
 """
-
-
-CREATE = """
-import sys
-from mlflow.tracking import MlflowClient
-MlflowClient(sys.argv[1]).search_experiments()
-"""
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_bridge: WarmPython) -> Path:
-    """One of MLflow's, which it takes seconds to create: once for all workers."""
-
-    def create(folder: Path) -> None:
-        done = warm_bridge.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.db"])
-        assert done.returncode == 0, done.stderr
-
-    return made_once(tmp_path_factory, "mlflow", create) / "mlflow.db"
 
 
 @pytest.fixture
