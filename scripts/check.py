@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 # What system_programs.py exits with in CI where a program is missing.
 INCOMPLETE = 3
+# Seconds that tests have to end what they have started, after a Ctrl-C.
+LONGEST_END = 30.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,9 +55,7 @@ def main(argv: Sequence[str]) -> int:
         count = len(os.sched_getaffinity(0)) + 4
         worker = [sys.executable, str(ROOT / "tests" / "warm_worker.py"), "worker_imports"]
         workers = ["--tx", f"{count}*popen//python={shlex.join(worker)}", "--dist", "worksteal"]
-        tests = subprocess.run(
-            [BIN / "pytest", *workers, "-rs", "--durations=10"], cwd=ROOT, check=False
-        ).returncode
+        tests = ended_by_itself([BIN / "pytest", *workers, "-rs", "--durations=10"])
         failed = short.failed() + (["pytest"] if tests else [])
         failed += [] if programs == 0 else ["what the tests need"]
     if failed:
@@ -62,6 +63,21 @@ def main(argv: Sequence[str]) -> int:
         return 1
     print("all checks passed: " + ", ".join([*checks, "pytest"]))
     return 0
+
+
+def ended_by_itself(command: Sequence[Path | str]) -> int:
+    """Exit code of a program; of one that has Ctrl-C as well once it has ended what it had started.
+
+    Tests start daemons, such as Slurm's, which no signal of a terminal reaches.
+    """
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LONGEST_END)
+            process.kill()
+            raise
 
 
 class Beside:

@@ -1,9 +1,13 @@
-"""Checks that run beside the tests end with a Ctrl-C."""
+"""Ctrl-C in `make check`: what runs beside the tests ends at once, the tests when they have cleaned up."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,13 @@ import psutil
 import pytest
 
 from ..waiting import wait_until
+
+# It takes Ctrl-C as pytest does: it ends what it has started, for longer than subprocess.run would wait.
+DAEMONS = 'trap \'sleep 1; touch "$0"; exit 2\' INT; touch "$1"; while :; do sleep 0.05; done'
+CALLS = """
+import runpy, sys
+runpy.run_path(sys.argv[1])["ended_by_itself"](["sh", "-c", *sys.argv[2:]])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +45,7 @@ def test_all_run_in_turn_and_the_failed_are_named(beside: Any, capsys: pytest.Ca
 def test_ctrl_c_ends_one_that_does_not_answer_it(
     beside: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As mypy, which reads all files first; none begins afterwards."""
+    """Such a one is mypy, which reads all files first; none begins afterwards."""
     pid, other = tmp_path / "pid", tmp_path / "other"
     deaf = ["sh", "-c", 'trap "" INT; echo $$ >"$0.new"; mv "$0.new" "$0"; exec sleep 600', pid]
 
@@ -48,3 +59,15 @@ def test_ctrl_c_ends_one_that_does_not_answer_it(
     assert not psutil.pid_exists(int(pid.read_text()))
     assert not other.exists()
     assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_lets_the_tests_end_what_they_have_started(root: Path, tmp_path: Path) -> None:
+    ended, began = tmp_path / "ended", tmp_path / "began"
+    script = root / "scripts/check.py"
+    command: list[str | Path] = [sys.executable, "-c", CALLS, script, DAEMONS, ended, began]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as check:
+        wait_until(began.exists, "the tests")
+        os.killpg(check.pid, signal.SIGINT)
+        _, said = check.communicate()
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    assert ended.exists()
