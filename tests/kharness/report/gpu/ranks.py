@@ -21,6 +21,12 @@ def run_ranks(python: WarmPython, script: Path, folder: Path, size: int) -> None
         )
         for rank in range(size)
     ]
-    for rank in ranks:
-        _, said = rank.communicate(timeout=600)
-        assert rank.returncode == 0, said
+    try:
+        for rank in ranks:
+            _, said = rank.communicate(timeout=600)
+            assert rank.returncode == 0, said
+    finally:
+        for rank in ranks:  # of one that fails the others would wait, and be a later test's failure
+            rank.kill()
+            with rank:
+                pass
