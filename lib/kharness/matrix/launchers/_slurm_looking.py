@@ -201,7 +201,8 @@ class Looking:
         if self._is_seen or self._jobs.begun:
             return False
         jobs = self._jobs.by_id.values()
-        nodes = unseen_on([job.row for job in jobs if job.row])
+        # A node that has written to a log can: such a job failed to start for another reason, as its memory.
+        nodes = unseen_on([job.row for job in jobs if job.row and not end_of_log(job.launch, job.id)])
         if not nodes:
             return False
         folder = folder_of(next(iter(jobs)).launch)
@@ -244,7 +245,8 @@ class Looking:
         if self._keeps_accounts and not job.over and was_cancelled(job.starts):
             return  # who has done it the accounts say, once it is over
         job.exit = end_of(job.row, job.starts, over=job.over, has_begun=job.task in self._jobs.begun)
-        if job.exit is not None and is_packed(job.id) and job.exit.signal:
+        is_told_in_log = job.exit is not None and (job.exit.signal if is_packed(job.id) else not job.starts)
+        if job.exit is not None and is_told_in_log:
             job.exit = with_memory(job.exit, end_of_log(job.launch, job.id))
         if job.exit is None or job.exit.cause != LAUNCH_FAILED or job.row is None:
             return
@@ -255,7 +257,7 @@ class Looking:
 
 
 def with_memory(end: Exit, log: Sequence[str]) -> Exit:
-    """The end of a cell that shares its job, whose log, and not the cell's, says that it was memory."""
-    if end.cause not in (None, NODE_FAILED) or not (line := memory_line(log)):
+    """The end of a cell that shares its job or never began, where the job's log says that it was memory."""
+    if end.cause not in (None, LAUNCH_FAILED, NODE_FAILED) or not (line := memory_line(log)):
         return end
     return replace(end, cause=OUT_OF_MEMORY, reason=line)

@@ -133,6 +133,23 @@ def test_a_folder_that_other_nodes_see(
     )
 
 
+def test_a_node_that_has_written_a_log_sees_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job over its memory may end as one that could not be launched; its log says what it was."""
+    monkeypatch.setattr(_slurm_looking, "squeue", lambda names: {("m", 0): row("FAILED", "JobLaunchFailure")})
+    monkeypatch.setattr(_slurm_looking, "ASK_EVERY", 0.0)
+    launch, job = Launch("run", tmp_path, tmp_path, "model", {}), Job("slurm", "m.0", "", None, 0.0)
+    line = "slurmstepd: error: StepId=7.batch exceeded memory limit (2168 > 1024), being killed"
+    (tmp_path / ".slurm").mkdir()
+    (tmp_path / ".slurm" / "m_0.log").write_text(f"{line}\n")
+    launcher = slurm.open_launcher(OPTIONS, print)
+    launcher.adopt(launch, job)
+    ends = [launcher.poll(job) for _ in range(2)]
+    assert [end and (end.cause, end.reason) for end in ends] == [None, ("out_of_memory", line)]
+    assert launcher.refusal() is None
+
+
 def test_tasks_are_named_together() -> None:
     assert joined(["7_0", "7_1", "9_4", "7_2", "7_5"]) == ["7_[0-2,5]", "9_[4]"]
     assert indices_of("0-2,5%4") == [0, 1, 2, 5]
