@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.config.options import begin_script
-from kharness.training.loop import open_training
+from kharness.training.opening import open_training
 
 ROOT = begin_script(str(Path(__file__).parent.parent / "lenet5/train.py"), __file__, about="")
 sys.path.insert(0, str(ROOT))

@@ -89,7 +89,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
     try:
         begun = cpu_ms()
         from kharness.config import errors
-        from kharness.training import loop
+        from kharness.training import opening
         from kharness.training.forkserver.forked import become, run_script
         from kharness.training.setup import Setup
         from kharness.training.steps.training import Training
@@ -106,8 +106,8 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
             setattr(AgentProcess, name, lambda *_, **__: None)
         parts: dict[str, float] = {}
         inner = [
-            *((loop, name, "run") for name in ("write_files", "Run")),
-            *((loop, "parse", "parse"), (Setup, "__init__", "prepare"), (Training, "save", "save")),
+            *((opening, name, "run") for name in ("write_files", "Run")),
+            *((opening, "parse", "parse"), (Setup, "__init__", "prepare"), (Training, "save", "save")),
         ]
         run_command = errors.run_command
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.config.options import begin_script
-from kharness.training.loop import open_training
+from kharness.training.opening import open_training
 
 ROOT = begin_script(str(Path(__file__).parent.parent / "gpt2/train.py"), __file__, about="")
 BATCH, BLOCK, LAYERS, HEADS, WIDTH, PAIRS, WARM_UP = 12, 64, 4, 4, 128, 20, 3

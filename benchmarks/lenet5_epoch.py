@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from kharness.config.options import begin_script
 from kharness.training.datasets import load_dataset
-from kharness.training.loop import open_training
+from kharness.training.opening import open_training
 
 ROOT = begin_script(str(Path(__file__).parent.parent / "lenet5/train.py"), __file__, about="")
 BATCH, PAIRS = 64, 9

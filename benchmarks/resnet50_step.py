@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kharness.config.options import Options, begin_script
-from kharness.training.loop import open_training
+from kharness.training.opening import open_training
 
 ROOT = begin_script(str(Path(__file__).parent.parent / "resnet50/train.py"), __file__, about="")
 BATCH, SIDE, PICTURES, PAIRS = 8, 224, 64, 7

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from gpt2 import data
 from gpt2.model import build_model
 from gpt2.sample import sample_text
-from kharness.training.loop import Training, open_training
+from kharness.training.opening import Training, open_training
 
 
 def main(argv: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.training.inference.predictions import infer
-from kharness.training.loop import Training, open_training
+from kharness.training.opening import Training, open_training
 from lenet5 import data
 from lenet5.model import LeNet5
 

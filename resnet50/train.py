@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.training.inference.predictions import infer
-from kharness.training.loop import Training, open_training
+from kharness.training.opening import Training, open_training
 from resnet50 import data
 from resnet50.model import build_model
 

@@ -17,7 +17,7 @@ RUN_IN_TRAININGS = (
     *(f"monitoring/{name}" for name in ("callbacks", "gpu_monitor", "host", "journal", "media", "telemetry")),
     *(f"monitoring/{name}" for name in ("verbose_logging", "control.py", "run.py")),
     *(f"kharness/training/{name}" for name in ("fake_tensors", "optimizers", "pruning", "saving", "steps")),
-    *(f"kharness/training/{name}" for name in ("guard.py", "loop.py", "progress.py", "setup.py")),
+    *(f"kharness/training/{name}" for name in ("guard.py", "opening.py", "progress.py", "setup.py")),
 )
 
 # Blocks that undo nothing, or files and generators, which end with the last reference to them.

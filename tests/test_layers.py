@@ -147,7 +147,7 @@ FLOORS: dict[str, list[str]] = {
         "mfu model_check samples_of_steps",
         "autotune",
         "steps",
-        "first_run loop",
+        "first_run opening",
     ],
     "kharness.matrix": [
         "machine",

@@ -31,7 +31,7 @@ def test_train_py_is_one_page_with_few_names_of_ours(model: str) -> None:
     assert len(script.read_text().splitlines()) <= MOST_LINES
     names = names_of_ours(script)
     assert len(names) <= MOST_NAMES, names
-    assert "open_training" in names, "what trainings do alike is in kharness.training.loop"
+    assert "open_training" in names, "what trainings do alike is in kharness.training.opening"
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -139,9 +139,9 @@ def test_whoever_is_forked_sees_what_a_fresh_one_does(
 
 
 def test_a_server_of_another_checkout_has_its_modules(few_digits: Path, warm_few: WarmPython) -> None:
-    look = "import sys; print(sys.modules['kharness.training.loop'].__file__)"
+    look = "import sys; print(sys.modules['kharness.training.opening'].__file__)"
     done = warm_few.run(["-c", look], env=environment_of(few_digits))
-    assert (done.stdout, done.stderr) == (f"{few_digits}/lib/kharness/training/loop.py\n", "")
+    assert (done.stdout, done.stderr) == (f"{few_digits}/lib/kharness/training/opening.py\n", "")
 
 
 STARTS = """

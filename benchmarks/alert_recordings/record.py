@@ -24,10 +24,10 @@ from typing import Any
 
 from benchmarks.alert_recordings.faults import inject
 from benchmarks.alert_recordings.settings import Burst, Setting, setting
-from kharness.training import loop
+from kharness.training import opening
 from kharness.training.forkserver.forked import run_script
 from kharness.training.forkserver.server import preload
-from kharness.training.loop import open_run
+from kharness.training.opening import open_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -127,7 +127,7 @@ def _without_agent() -> None:
     def alone(*given: Any, **named: Any) -> Any:
         return open_run(*given, **{**named, "is_followed": False})
 
-    vars(loop)["open_run"] = alone
+    vars(opening)["open_run"] = alone
 
 
 def _stop_after(step: int) -> None:

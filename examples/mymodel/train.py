@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kharness.training.loop import Training, open_training
+from kharness.training.opening import Training, open_training
 
 
 @dataclass(frozen=True)

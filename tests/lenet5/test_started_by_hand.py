@@ -40,7 +40,7 @@ def test_what_is_printed_is_in_output_log(train_few: Train) -> None:
 
 
 def test_the_last_epoch_is_printed_in_the_documented_words(train_few: Train) -> None:
-    """On a terminal each one is (tests/kharness/training/test_loop.py)."""
+    """On a terminal each one is (tests/kharness/training/test_opening.py)."""
     done = train_few("--num-epochs", "2", "--batch-size", "36", "--log-every", "1")
     found = [ast.literal_eval(text) for text in re.findall(r"^\{\n.*?^\}", done.out, flags=re.M | re.S)]
     [step] = [record for record in done.records("step") if record["global_step"] == 6]

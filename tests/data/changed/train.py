@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from kharness.config.errors import RENDEZVOUS_FILE, run_command
 from kharness.config.options import Options
-from kharness.training.loop import OwnOptimizers, open_training
+from kharness.training.opening import OwnOptimizers, open_training
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/change-the-training.md").read_text()

@@ -36,7 +36,7 @@ from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.training.checkpoint import Checkpoints
 from kharness.training.errors import DatasetError
-from kharness.training.loop import open_training
+from kharness.training.opening import open_training
 from kharness.training.saving import shards
 from monitoring import control
 

@@ -21,13 +21,13 @@ from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.distributed.world import ALONE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
 from kharness.training.fake_tensors import ModelWithoutValues
-from kharness.training.loop import open_training
 from kharness.training.model_check import (
     ModelCheck,
     estimated_memory,
     free_memory,
     measured_memory,
 )
+from kharness.training.opening import open_training
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.optimizers._averages import weights_of
 from kharness.training.setup import Setup

@@ -9,7 +9,7 @@ import pytest
 
 from kharness.config.options import Options, parse
 from kharness.training.errors import TrainingError
-from kharness.training.loop import open_run
+from kharness.training.opening import open_run
 from monitoring.errors import RunBusyError
 from monitoring.follower import enabled_followers
 

@@ -19,7 +19,7 @@ from kharness.config.options import Options, parse
 from kharness.config.tree import Tree
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import TrainingError
-from kharness.training.loop import Training, open_training
+from kharness.training.opening import Training, open_training
 from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.optimizers._averages import weights_of
 from kharness.training.saving.hashed import state_sha256

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from kharness.config.options import Options
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import NonFiniteError, TrainingError
-from kharness.training.loop import OwnOptimizers, Training, open_training
+from kharness.training.opening import OwnOptimizers, Training, open_training
 from kharness.training.optimizers._own import BuildOptimizers
 from monitoring import read_records
 
