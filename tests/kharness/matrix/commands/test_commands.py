@@ -320,8 +320,9 @@ def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str
 
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
 def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command) -> None:
+    (hold := folder / "hold").touch()
     words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
-    program = [str(TRAINS), "--lr", "{lr}", "--steps", "40", "--pause", "0.05"]
+    program = [str(TRAINS), "--lr", "{lr}", "--steps", "40", "--hold", str(hold)]
     runner = subprocess.Popen(
         [sys.executable, "-m", "kharness", *words, *program],
         cwd=folder,
@@ -334,8 +335,9 @@ def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command
     (trains,) = {*of_cell} - {bridge, *guards}
     killed = {"runner": psutil.Process(runner.pid), "bridge": bridge, "program": trains}[victim]
     os.kill(killed.pid, signal.SIGKILL)
-    runner.wait()
     wait_until(lambda: not trains.is_running())
+    hold.unlink()
+    runner.wait()
 
     ended = kharness(folder, "continue")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -355,7 +357,8 @@ def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command
 def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
     folder: Path, number: signal.Signals, kharness: Command
 ) -> None:
-    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--pause", "0.05"]
+    (hold := folder / "hold").touch()
+    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--hold", str(hold)]
     command = [sys.executable, "-m", "kharness", "run", "--", *program]
     runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run = folder / "results" / "latest"
@@ -365,6 +368,7 @@ def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
     os.kill(runner.pid, number)
     assert runner.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 75)
     wait_until(lambda: not any(process.is_running() for process in below))
+    hold.unlink()
     word = "killed" if number == signal.SIGKILL else "interrupted"
     cause = "runner_died" if number == signal.SIGKILL else "stopped"
     assert f"1 run: 1 {word} ({cause})\n" in kharness(folder, "status").stdout

@@ -50,7 +50,8 @@ PLANNED, BEGUN = "kharness.matrix.running.signals", "kharness.matrix.commands.fo
 def test_run_whose_runner_ends_before_it_can_follow_it(
     folder: Path, kharness: Command, at: str, number: signal.Signals, code: int, status: str
 ) -> None:
-    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--pause", "0.05"]
+    (hold := folder / "hold").touch()
+    program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--hold", str(hold)]
     command = [sys.executable, "-c", WAITS, at, "run", "--", *program]
     runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert runner.stdout is not None
@@ -65,6 +66,7 @@ def test_run_whose_runner_ends_before_it_can_follow_it(
     assert runner.wait() == code
     runner.stdout.close()
     wait_until(lambda: not any(process.is_running() for process in below))
+    hold.unlink()
     assert json.loads((run / "status.json").read_text())["status"] == status
     place = f"results/{run.resolve().name}"
     first = kharness(folder, "status").stdout.splitlines()[0]
