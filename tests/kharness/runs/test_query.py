@@ -14,6 +14,7 @@ import pytest
 
 import kharness
 from kharness import cli
+from kharness.config.affects import Affects
 from kharness.config.assignment import Origin
 from kharness.config.generate import write_config
 from kharness.config.tree import Tree
@@ -193,6 +194,37 @@ def test_ls_shows_what_differs_then_results(
     assert ls(capfd, "results")[-2:] == [
         "3 runs; no room for MODEL, LEARNING_RATE, best.val_loss,",
         "  loss, best.loss: --columns NAME,NAME",
+    ]
+
+
+def test_ls_shows_no_option_that_only_says_which_runs_there_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    affects = Affects(
+        {
+            "LEARNING_RATE": frozenset({"results"}),
+            "SWEEP_TRIALS": frozenset({"matrix"}),
+            "MODEL_READS_TEXT": frozenset({"reporting"}),
+        },
+        frozenset({"MODEL_READS_TEXT"}),
+    )
+    for name, rate in [("a", 0.1), ("b", 0.2)]:
+        config: dict[str, object] = {
+            "LEARNING_RATE": rate,
+            "SWEEP_TRIALS": rate,
+            "MODEL_READS_TEXT": rate,
+            "unknown": rate,
+        }
+        write(tmp_path / "results" / name, config, [1.0])
+        (tmp_path / "results" / name / "config.py").write_text(affects.source)
+    assert ls(capfd, "results") == [
+        "run  status    step  LEARNING_RATE  unknown  val_loss  loss",
+        "---  --------  ----  -------------  -------  --------  ----",
+        "a    complete     1            0.1      0.1         1   1.1",
+        "b    complete     1            0.2      0.2         1   1.1",
+        "",
+        "2 runs",
     ]
 
 

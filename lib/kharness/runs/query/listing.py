@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from kharness.config.affects import WORDS, Affects
 from kharness.config.config_py import read_affects
 from kharness.config.errors import ConfigError
 from kharness.runs.causes import EXPANDED
@@ -125,17 +126,18 @@ class Listing:
     def _telling(self) -> list[str]:
         """The options that differ and that people set: no names made of others, no symbols of a choice.
 
-        Nor what a report is to judge by, which tells no trainings apart.
+        Nor what a report is to judge by, or which runs a matrix has, which tells no trainings apart.
         """
         differing = self.runs.differing
-        members: frozenset[str] = frozenset()
+        affects = Affects()
         for run in self.runs if differing else ():
             with suppress(ConfigError):  # one that was edited by hand is listed like any other
-                if members := read_affects(run.directory).members:
+                if (affects := read_affects(run.directory)).words:
                     break
         chosen = {f"{name}_{str(run.config.get(name)).upper()}" for run in self.runs for name in differing}
-        left_out = EXPANDED | members | chosen
-        return [name for name in differing if name not in left_out and not name.startswith("REPORT_")]
+        left_out = EXPANDED | chosen
+        telling = affects.names(differing, *(word for word in WORDS if word != "matrix"))
+        return [name for name in telling if name not in left_out and not name.startswith("REPORT_")]
 
     def _metrics(self) -> list[_ListedColumn]:
         """The last value of each result and, next to it, the best; evaluations before steps."""
