@@ -21,6 +21,9 @@ NAMES = re.compile(
 # Variables whose names only look like those of secrets.
 NO_SECRETS = frozenset({"PWD", "OLDPWD", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS"})
 
+# Words in the options of trainings: `max_tokens`, `tokenizer`, `num_keys`, `pin_memory`.
+_NO_SECRET_WORDS = re.compile(r"tokens|tokeniz|num_keys|pin_memory", re.IGNORECASE)
+
 # Addresses of these schemes are kept if nothing else in them is a secret. Of others the whole address may be
 # one, as of those that apprise knows (slack://, tgram://, discord:// and some 130 more).
 _OPEN_SCHEMES = (
@@ -90,6 +93,11 @@ def is_secret(name: str, value: str) -> bool:
     if ISSUERS.search(value):
         return True
     return any(randomness(word) >= _LIMIT for word in _LONG.findall(_UUID.sub("", value)))
+
+
+def is_secret_option(name: str, value: str) -> bool:
+    """Whether an option of a program is to be left out: those of tokens of text and of memory are not."""
+    return is_secret(_NO_SECRET_WORDS.sub("", name), value)
 
 
 def randomness(word: str) -> float:

@@ -36,7 +36,7 @@ from kharness.report.judging.sentences import chosen_words, difference_words, le
 from kharness.report.metrics import Metric, metric_named, of_split
 from kharness.report.runs import MOST_PLOTTED, fields_in
 from kharness.report.settings import ReportSettings
-from kharness.runs.command import read_command
+from kharness.runs.command import read_command, words_besides
 from kharness.runs.latest import compared_place
 from kharness.runs.matrix_plan import read_matrix_json
 from kharness.runs.rundir import has_plan
@@ -287,14 +287,19 @@ def _list(lines: Sequence[str]) -> str:
 
 def _differences(a: Variant, b: Variant) -> Sequence[str]:
     """`LEARNING_RATE 0.05 -> 0.003`, from what the first run of each that began was started with."""
-    words = _other_words(_command(a), _command(b))
     first, second = _started_with(a), _started_with(b)
     if not first or not second:
-        return words
+        return _other_words(_command(a), _command(b))
+    words = _other_words(
+        *(words_besides(_command(of), fields_in(start, "config")) for of, start in ((a, first), (b, second)))
+    )
     affects = affects_of([a, b])
-    ours, theirs = _flat(first, affects), _flat(second, affects)
+    given = _flat(first, affects), _flat(second, affects)
+    # an axis has its name in capitals, an option of a command as it was typed
+    ours, theirs = ({name.lower(): value for name, value in of.items()} for of in given)
+    spelled = {name.lower(): name for of in reversed(given) for name in of}
     options = [
-        f"{name} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
+        f"{spelled[name]} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
         for name in [*ours, *(name for name in theirs if name not in ours)]
         if ours.get(name) != theirs.get(name)
     ]

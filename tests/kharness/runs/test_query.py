@@ -192,8 +192,8 @@ def test_ls_shows_what_differs_then_results(
     assert [(row["run"], row["best.val_loss"]) for row in rows][:2] == [("lr/high", 0.5), ("lr/low", 0.7)]
     monkeypatch.setenv("COLUMNS", "60")  # in a pipe, too
     assert ls(capfd, "results")[-2:] == [
-        "3 runs; no room for MODEL, LEARNING_RATE, best.val_loss,",
-        "  loss, best.loss: --columns NAME,NAME",
+        "3 runs; no room for LEARNING_RATE, best.val_loss, loss,",
+        "  best.loss: --columns NAME,NAME",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kharness.config.places import CONFIG_PY
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.template import RUN_DIR, RUN_NAME, Template
-from kharness.runs.command import Command, CommandLaunch, command_launch, program_name
+from kharness.runs.command import Command, CommandLaunch, command_launch, options_in, program_name
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RENDERED, STATUS_JSON
 from kharness.runs.rundir import stamp
@@ -112,6 +112,7 @@ class Given:
             hook=self.hook,
             monitors=list(self.monitors),
             settings=self.settings,
+            options=self._options(of_axes),
             template={
                 "words": of_run.words,
                 "environment": of_run.environment,
@@ -119,6 +120,27 @@ class Given:
                 "resume": of_run.resume,
             },
         )
+
+    def _options(self, axes: Collection[str]) -> dict[str, object]:
+        """Return the program's options that are not an axis or of one run's own, numbers as numbers.
+
+        Secrets are left out: trackers and pages show a configuration.
+        """
+        found: dict[str, object] = {}
+        for name, value in options_in(self.template.words).items():
+            if name.lower() in axes:
+                continue
+            if isinstance(value, bool):
+                found[name] = value
+            elif not self.template.is_open(value):
+                from monitoring.secrets import (
+                    is_secret_option,  # a command without options waits for no regex
+                )
+
+                text = self.template.filled_in(value, {})
+                if not is_secret_option(name, text):
+                    found[name] = typed(text)
+        return found
 
     def write_run(self, command: Command, directory: Path, values: Mapping[str, str]) -> None:
         """Make the directory of a run: its values, command, files and status; not flushed to the disk."""

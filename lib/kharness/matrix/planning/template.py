@@ -141,6 +141,10 @@ class Template:
     def _own(self) -> Sequence[str]:
         return (RUN_DIR, RUN_NAME, *self.files)
 
+    def is_open(self, text: str) -> bool:
+        """Whether a text holds a placeholder."""
+        return any(match[1] for match in _PLACEHOLDER.finditer(text))
+
     def filled_in(self, text: str, values: Mapping[str, str]) -> str:
         """Return another text of a run's with these values."""
         return _filled(text, values) or ""

@@ -14,6 +14,7 @@ from kharness.config.affects import WORDS, Affects
 from kharness.config.config_py import read_affects
 from kharness.config.errors import ConfigError
 from kharness.runs.causes import EXPANDED
+from kharness.runs.command import words_besides
 from kharness.runs.query.selection import RunSelection, check_fields
 from kharness.runs.query.stored_run import ALSO, FACTS, StoredRun
 from monitoring.counts import counted
@@ -79,8 +80,8 @@ class Listing:
         """The columns that a line has room for: options that differ first, then results, one at least."""
         leading = [_ListedColumn(name, [FACTS[name](run) for run in self.runs]) for name in _LEADING]
         options = [
+            *self._options(),
             *self._commands(),
-            *(_ListedColumn(name, [run.config.get(name) for run in self.runs]) for name in self._telling()),
         ]
         metrics = self._metrics()
         asked = {ALSO.get(name, name) for name in map(_field, self.asked)}
@@ -110,9 +111,21 @@ class Listing:
         ]
         return [column for column in found if len({*column.cells}) > 1]
 
+    def _options(self) -> list[_ListedColumn]:
+        """The options that differ; one that axes have in capitals and commands do not is one."""
+        spelled = {name.lower(): name for name in reversed(self._telling())}
+        found = [
+            _ListedColumn(name, [run.option(name.lower()) for run in self.runs])
+            for name in reversed(spelled.values())
+        ]
+        return [column for column in found if len({*column.cells}) > 1]
+
     def _commands(self) -> list[_ListedColumn]:
-        """The ends of commands that differ, of runs that have no options: of programs, run once."""
-        words = [[] if run.config else run.command.split() for run in self.runs]
+        """The ends of commands that differ beside the options, of programs that were run once."""
+        words = [
+            [] if any(map(str.isupper, run.config)) else words_besides(run.command.split(), run.config)
+            for run in self.runs
+        ]
         own = [one for one in words if one]
         if len({*map(tuple, own)}) < 2:
             return []

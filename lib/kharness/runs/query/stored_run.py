@@ -139,9 +139,13 @@ class StoredRun:
         if kind in ("best", "last") and rest:
             return _found(self.best if kind == "best" else self.last, rest)
         for spelled in (name, ALSO.get(name, name)):
-            if (value := _found(self.config, spelled)) is not None:
+            if (value := self.option(spelled)) is not None:
                 return value
         return _found(self.last, name)
+
+    def option(self, name: str) -> object:
+        """Return an option by its name in small letters: `lr` of a command is the axis `LR` of a matrix."""
+        return _found(self.config, name)
 
     def _series(self) -> RunSeries:
         found = RunSeries(self.directory, only=(JOURNAL,))

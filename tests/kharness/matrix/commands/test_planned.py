@@ -135,10 +135,11 @@ def test_comparison_tells_the_words_that_differ(tmp_path: Path, kharness: Comman
         return kharness(tmp_path, "compare", a, b).stdout.splitlines()[-1]
 
     first, second, third = run("--lr", 1), run("--lr", 2), run("--lr", 1, "--fast", "--out", "{run_dir}")
-    assert told(first, second) == "configuration: command: --lr 1 -> --lr 2"
-    assert told(first, third) == "configuration: command: nothing -> --fast --out '{run_dir}'"
+    assert told(first, second) == "configuration: lr 1 -> 2"
+    assert told(first, third) == ("configuration: command: nothing -> --out '{run_dir}', fast - -> True")
     assert told(first, first) == "configuration: the same"
     listed = kharness(tmp_path, "ls", env={**os.environ, "COLUMNS": "999"}).stdout.splitlines()[2:5]
     shown = [re.sub(" +", " ", line) for line in listed]
-    for line, end in zip(shown, ("1 0.", "2 0.", f"1 --fast --out {tmp_path / third} 0."), strict=True):
-        assert f" 10 … {end}" in line
+    ends = ("1 - … 0.", "2 - … 0.", f"1 True … --out {tmp_path / third} 0.")
+    for line, end in zip(shown, ends, strict=True):
+        assert f" complete 10 {end}" in line
