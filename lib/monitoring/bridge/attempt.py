@@ -15,6 +15,7 @@ from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
 from monitoring.journal.lineage import counting_in, start_records
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records, seq_of
+from monitoring.journal.run_json import take_config
 from monitoring.journal.run_state import is_undecided, read_end, superseded
 from monitoring.run import Run
 
@@ -110,6 +111,9 @@ class ProgramAttempt:
 
     def describe(self, at: float, about: Mapping[str, object]) -> None:
         """Take over what a Run of the program says of its model and training."""
+        config = about.get("config")
+        if isinstance(config, Mapping):
+            about = {**about, "config": take_config(self._run.directory, config)}
         self._described = about
         self._run.relay("start", None, at, about)
 

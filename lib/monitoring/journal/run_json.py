@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,24 @@ def register_attempt(
     ]
     write_atomically(directory / RUN_JSON, json_lines(plain(run)))
     return run
+
+
+def take_config(directory: Path, said: Mapping[str, object]) -> dict[str, object]:
+    """Take the configuration that a program itself reports into run.json, and return the whole.
+
+    What has its name in capitals is an axis, and stays; the rest gives way to what the program says under
+    that name, whatever its case.
+    """
+    try:
+        run = read_run_json(directory)
+    except RunDirectoryError:  # the journal has what the program says
+        return dict(said)
+    axes = {name.lower() for name in run["config"] if name.isupper()}
+    own = {name: value for name, value in said.items() if name.lower() not in axes}
+    replaced = {name.lower() for name in own}
+    kept = {name: value for name, value in run["config"].items() if name.lower() not in replaced}
+    run["config"] = {**kept, **own}
+    with suppress(OSError):
+        write_atomically(directory / RUN_JSON, json_lines(plain(run)))
+    config: dict[str, object] = run["config"]
+    return config

@@ -12,6 +12,16 @@ import pytest
 from ..conftest import Command, records
 from .test_commands import TRAINS
 
+OWN = """
+import sys
+from monitoring import Run
+
+with Run("own", config={"lr": 0.5, "Width": 64}) as run:
+    run.start(model={}, training={})
+    for step in (1, 2):
+        run.log_step(step, train_loss=1 / step)
+"""
+
 
 def config(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "run.json").read_text())["config"]
@@ -61,6 +71,18 @@ def test_an_axis_is_one_option_with_those_of_other_commands(tmp_path: Path, khar
     ]
     compared = kharness(tmp_path, "compare", "results/a", f"results/{cell.parent.name}/lr-2").stdout
     assert compared.splitlines()[-1] == "configuration: command: nothing -> --out '{run_dir}', lr 3 -> 2"
+
+
+def test_what_a_run_of_the_program_says_counts_instead_but_for_axes(
+    tmp_path: Path, kharness: Command
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    program = [sys.executable, "own.py", "--width", 8, "--depth", 2, "--lr"]
+    assert kharness(tmp_path, "run", "--name", "a", "--", *program, 0.1).returncode == 0
+    assert config(tmp_path / "results" / "a") == {"depth": 2, "lr": 0.5, "Width": 64}
+    ended = kharness(tmp_path, "matrix", "-a", "lr=0.1,0.2", "--", *program, "{lr}")
+    assert ended.returncode == 0, ended.stdout
+    assert config(tmp_path / "results" / "latest" / "lr-0.2") == {"depth": 2, "LR": 0.2, "Width": 64}
 
 
 @pytest.mark.parametrize(
