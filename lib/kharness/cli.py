@@ -330,7 +330,8 @@ def about(name: str) -> int:
 
     from kharness.config.make.known_variables import SHORT, TARGETS, YES_OR_NO
 
-    reads = TARGETS[name]
+    # make has one name with an underscore, commands have dashes
+    reads = TARGETS[name if name in TARGETS else name.replace("-", "_")]
     short = [word for word, symbol in SHORT.items() if name not in JUDGES and reads.symbol(symbol)]
     words = [f"{word}={'y' if word in YES_OR_NO else '…'}" for word in dict.fromkeys((*reads.names, *short))]
     text = ast.get_docstring(ast.parse(_script(name).read_text(encoding="utf-8"))) or ""
