@@ -394,10 +394,8 @@ def forget_what_imports_left() -> None:
 def look_through_modules() -> None:
     """Once, in the server: in a fork each look at one of two thousand modules copies the page it is on."""
     global last_of_all
-    # a worker of pytest is of this checkout, and has its test modules from here
-    of_all = (*OF_ALL, f"{ROOT}{os.sep}") if "tests.conftest" in sys.modules else OF_ALL
     of_checkouts.update(
-        (name, file) for name, file in files(reversed(sys.modules)) if not file.startswith(of_all)
+        (name, file) for name, file in files(reversed(sys.modules)) if not file.startswith(OF_ALL)
     )
     last_of_all = next(name for name in reversed(sys.modules) if name not in of_checkouts)
     lib = library(GIVEN)
