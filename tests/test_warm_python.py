@@ -33,6 +33,8 @@ def seen():
         "folder": os.getcwd(),
         "variables": dict(os.environ),
         "shown": [sorted(filter(None, open(f"/proc/self/{name}").read().split("\\0"))) for name in SHOWN],
+        # what programs get that are given none: C's, which os.environ only remembers
+        "handed_on": sorted(subprocess.run(["env", "-0"], capture_output=True).stdout.decode().split("\\0")),
         "opened": sorted(opened),
         "session": os.getsid(0) == os.getpid(),
         "cores": sorted(os.sched_getaffinity(0)),

@@ -327,11 +327,12 @@ def become(
         if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):  # the one that lists
                 os.close(int(name))
+    # before `show` writes where its values are: what is not found by its name any more could not be removed
+    os.environ.clear()
     show(arguments, environment)
     default_signals()
     forget_what_imports_left()
     subprocess._active.clear()  # type: ignore[attr-defined]
-    os.environ.clear()
     os.environ.update(environment)
     time.tzset()
     open_standard_files(unbuffered=bool(environment.get("PYTHONUNBUFFERED")) or arguments[0] in ("-u", b"-u"))
