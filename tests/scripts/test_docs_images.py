@@ -76,7 +76,7 @@ def test_copy_of_the_checkout_uses_its_environment_as_it_is(tmp_path: Path) -> N
     try:
         session.type(session.panes[0], "clear; make -n graphs | sed 's/.*bin//'")
         session.until(lambda: session.panes[0].waits)
-        assert session.panes[0].lines == ["/python scripts/graphs.py", "$"]
+        assert session.panes[0].lines == ["/python -m kharness.quiet scripts/graphs.py", "$"]
     finally:
         session.close()
 
