@@ -98,7 +98,7 @@ def test_copy_of_a_device_that_failed_raises_when_it_is_read(simulated_cuda: Sim
 
 
 def test_events_and_pinned_memory_have_one_pool(root: Path) -> None:
-    words = ("cuda.Event(", "pin_memory")
+    words = ("cuda.Event(", "pin_memory=", "pin_memory(")
     found = {
         path.name
         for path in [*root.glob("lib/**/*.py"), *root.glob("lenet5/*.py")]
