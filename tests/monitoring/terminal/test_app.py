@@ -353,23 +353,6 @@ def test_n_shows_another_metric_of_the_run(run: Path) -> None:
     assert f"{names[-2]}, {len(names) - 1} of {len(names)} metrics" in back[-1]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "heading"),
-    [
-        ({"epoch": 1.0}, "samples/s"),
-        ({"epoch": 1.0, "lr": 0.5}, "lr 0.5 (0.5–0.5)"),
-        ({"lr": 0.5, "val_f1": 0.75, "val_loss": 0.25}, "val_loss 0.25 (0.25–0.25)"),
-    ],
-)
-def test_a_run_without_throughput_shows_what_it_has(
-    tmp_path: Path, metrics: dict[str, float], heading: str
-) -> None:
-    with Run(tmp_path / "own", agent=False) as own:
-        own.log(metrics | {"loss": 2.0}, step=1)
-    [line] = [line for line in look(Dashboard(run=own.directory), SMALL) if line.startswith(" loss ")]
-    assert line[40:].strip() == heading
-
-
 def test_a_metric_can_be_asked_for_before_the_run_has_it(run: Path) -> None:
     [line] = [line for line in look(Dashboard(run=run, metric="wer"), SMALL) if line.startswith(" loss ")]
     assert line[40:].strip() == "wer"

@@ -10,8 +10,11 @@ import pytest
 
 from monitoring import Record, Run
 from monitoring.journal.alerts import Alerts
+from monitoring.terminal.app import Dashboard
 from monitoring.terminal.panels.run_panel import RunPanel, _line
 from monitoring.terminal.run_view import RunView
+
+from .test_app import SMALL, look
 
 
 @pytest.fixture
@@ -105,3 +108,20 @@ def test_columns_of_a_long_run_are_of_steps_and_not_of_records(run: Path) -> Non
     known = [value for value in shown if value is not None]
     assert [place for place, (one, other) in enumerate(pairwise(known)) if not 5 <= other - one <= 16] == []
     assert "".join(span.text for span in panel.axis()).split()[:4] == ["1", "201", "step", "400"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "heading"),
+    [
+        ({"epoch": 1.0}, "samples/s"),
+        ({"epoch": 1.0, "lr": 0.5}, "lr 0.5 (0.5–0.5)"),
+        ({"lr": 0.5, "val_f1": 0.75, "val_loss": 0.25}, "val_loss 0.25 (0.25–0.25)"),
+    ],
+)
+def test_a_run_without_throughput_shows_what_it_has(
+    tmp_path: Path, metrics: dict[str, float], heading: str
+) -> None:
+    with Run(tmp_path / "own", agent=False) as own:
+        own.log(metrics | {"loss": 2.0}, step=1)
+    [line] = [line for line in look(Dashboard(run=own.directory), SMALL) if line.startswith(" loss ")]
+    assert line[40:].strip() == heading

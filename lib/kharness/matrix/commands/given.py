@@ -133,9 +133,8 @@ class Given:
             if isinstance(value, bool):
                 found[name] = value
             elif not self.template.is_open(value):
-                from monitoring.secrets import (
-                    is_secret_option,  # a command without options waits for no regex
-                )
+                # here, for a command without options waits for none of its patterns
+                from monitoring.secrets import is_secret_option
 
                 text = self.template.filled_in(value, {})
                 if not is_secret_option(name, text):
