@@ -91,16 +91,12 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
 
 def _drawn(summary: Summary, name: str, picture: Path) -> list[Path] | OSError:
     """Write the CSV and the picture of a graph, if it applies; returns the picture, or what prevents it."""
-    import matplotlib
-
-    from kharness.report.graphs._canvas import STYLE, png
+    from kharness.report.graphs._canvas import png, styled
 
     module = GRAPH_MODULES.load(name)
     if hasattr(module, "applies") and not module.applies(summary):
         return []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
-        matplotlib.rcParams.update(STYLE)
+    with styled():
         pixels = png(module.draw(summary))
     numbers: Numbers = module.numbers(summary)
     try:
