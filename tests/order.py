@@ -1,7 +1,8 @@
 """With what the workers of a whole run begin: what waits for others, so that nobody ends alone with it.
 
 A test on a Slurm cluster waits for its polls, while other workers use the cores. At the end of a run there is
-nothing left to do meanwhile.
+nothing left to do meanwhile. Nor is a module stolen in part with which a worker begins: of one with a browser
+each part would start its own, and a fork server of runs, which imports torch in three seconds, each worker.
 """
 
 from __future__ import annotations
@@ -24,16 +25,32 @@ def pytest_collection_modifyitems(
     """One worker after the other: what Hypothesis finds in our modules it stores, for the others to read."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        modules = [list(of_one) for _, of_one in groupby(items, lambda item: item.path)]
+        modules = together([list(of_one) for _, of_one in groupby(items, lambda item: item.path)])
         items[:] = ordered(modules, lambda module: any(map(takes_long, module)), workers)
     with open(__file__) as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
 
 
+def needs(item: pytest.Item, *fixtures: str) -> bool:
+    return not {*fixtures}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
 def takes_long(item: pytest.Item) -> bool:
-    on_a_cluster = {"slurm", "cluster"} & set(getattr(item, "fixturenames", ()))
-    return bool(on_a_cluster) or item.get_closest_marker("slow") is not None
+    return (
+        needs(item, "slurm", "cluster", "launchers", "browser") or item.get_closest_marker("slow") is not None
+    )
+
+
+def together(modules: Iterable[list[pytest.Item]]) -> Iterable[list[pytest.Item]]:
+    """The modules, those that share `launchers` as one."""
+    shared: list[pytest.Item] = []
+    for module in modules:
+        if any(needs(item, "launchers") for item in module):
+            shared += module
+        else:
+            yield module
+    yield shared
 
 
 def ordered(modules: Iterable[list[T]], is_long: Callable[[list[T]], bool], workers: int) -> list[T]:

@@ -10,7 +10,7 @@ import pytest
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
 from . import order
-from .order import ordered, shares
+from .order import ordered, shares, together
 
 MODULES = [["a1", "a2", "a3", "a4"], ["b1"], ["c1"], ["d1", "d2"], ["e1", "e2", "e3"], ["f1"]]
 
@@ -19,6 +19,15 @@ def test_long_modules_are_the_first_of_every_other_worker() -> None:
     found = ordered(MODULES, lambda module: module[0] in ("b1", "c1", "f1"), 4)
     assert found == [*("b1", "f1", "a1"), *("a2", "a3", "a4"), *("c1", "d1", "d2"), *("e1", "e2", "e3")]
     assert sorted(ordered(MODULES, lambda module: True, 4)) == sorted(test for one in MODULES for test in one)
+
+
+def test_modules_that_share_a_fork_server_are_one() -> None:
+    plain, forked, fresh, other = (
+        SimpleNamespace(fixturenames=names)
+        for names in (["root"], ["launchers", "forked"], [], ["launchers"])
+    )
+    modules: list[Any] = [[plain], [forked, fresh], [plain, plain], [other]]
+    assert [*together(modules)] == [[plain], [plain, plain], [forked, fresh, other]]
 
 
 def test_workers_take_turns(pytestconfig: pytest.Config) -> None:
