@@ -374,7 +374,9 @@ def show(arguments: Sequence[Any], environment: Mapping[str, str]) -> None:
 def default_signals() -> None:
     """Handlers and mask as Python has them when it starts; what was ignored stays ignored."""
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
+    caught = int(Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0], 16)
+    # to ask Python about each of 64 takes half a millisecond
+    for number in (bit + 1 for bit in range(caught.bit_length()) if caught >> bit & 1):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
