@@ -249,6 +249,10 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
         patch.setenv(OUTPUT, str(tmp_path_factory.mktemp("no-configuration")))
         patch.setenv("WANDB_ERROR_REPORTING", "false")
+        # the program of runs in this process: of one in the checkout, each would ask git for its state
+        program = tmp_path_factory.mktemp("program") / "pytest"
+        program.touch()
+        patch.setattr(sys, "argv", [str(program), *sys.argv[1:]])
         yield
 
 

@@ -59,8 +59,10 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     if (copied := _copied(directory)) is not None:
         state: dict[str, object] = json.loads((copied / COPIED_STATE).read_text())
         return state
-    # Mostly nothing differs; then one process finds all.
-    status = _git("status", "--porcelain=v2", "--branch", "--untracked-files=no", directory=directory)
+    # Mostly nothing differs; then one process finds all. How far a branch is from its upstream may take git
+    # long to count.
+    asked = ("--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
+    status = _git("status", *asked, directory=directory)
     lines = status.decode(errors="replace").splitlines() if status is not None else []
     revision = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
     is_clean = all(line.startswith("#") for line in lines)
@@ -101,6 +103,8 @@ def _copied(directory: Path | str | None) -> Path | None:
 
 
 def _git(*arguments: str, directory: Path | str | None) -> bytes | None:
+    if not _may_be_in_git(directory):
+        return None
     try:
         return subprocess.run(
             ["git", *arguments],
@@ -114,6 +118,18 @@ def _git(*arguments: str, directory: Path | str | None) -> bytes | None:
         ).stdout
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or one it refuses to read
         return None
+
+
+def _may_be_in_git(directory: Path | str | None) -> bool:
+    """Whether git would find a repository of this folder: to start it takes a hundred times as long."""
+    if "GIT_DIR" in os.environ:
+        return True
+    place = os.path.realpath(directory or ".")
+    while not os.path.lexists(os.path.join(place, ".git")):
+        place, below = os.path.dirname(place), place
+        if place == below:
+            return False
+    return True
 
 
 def _cpu_name() -> str | None:

@@ -31,6 +31,26 @@ def test_there_is_none_outside_git_and_before_the_first_commit(
     assert git_state(repository) is None
 
 
+def test_a_repository_is_found_wherever_git_finds_it(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the folder, behind a link to it, of a further worktree, and where GIT_DIR names it."""
+    git(repository, "commit", "-qm", "first")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    git(repository, "worktree", "add", "-q", str(elsewhere / "worktree"))
+    below = repository / "a" / "b"
+    below.mkdir(parents=True)
+    (elsewhere / "link").symlink_to(below)
+    found = [git_state(place) for place in (below, elsewhere / "link", elsewhere / "worktree")]
+    monkeypatch.chdir(below)
+    found.append(git_state())
+    monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(repository))
+    found.append(git_state(elsewhere))
+    revision = git(repository, "rev-parse", "HEAD").decode().strip()
+    assert found == [{"revision": revision, "dirty": False, "diff_sha256": None}] * 5
+
+
 def test_untracked_files_are_no_difference(repository: Path) -> None:
     git(repository, "commit", "-qm", "first")
     (repository / "other").write_text("two\n")
