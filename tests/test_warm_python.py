@@ -60,7 +60,12 @@ sys.stdout.write("once\\n")
 here = {**os.environ, "PARENT": str(os.getpid())}
 command = [sys.executable, __file__, "child"]
 found = [seen()]
-for options in ({}, {"start_new_session": True, "preexec_fn": lambda: os.sched_setaffinity(0, {0})}):
+
+def prepare():
+    os.sched_setaffinity(0, {0})
+    signal.pthread_sigmask(signal.SIG_BLOCK, [12])
+
+for options in ({}, {"start_new_session": True, "preexec_fn": prepare}):
     done = subprocess.run(command, env=here, capture_output=True, text=True, **options)
     found.append([done.returncode, json.loads(done.stderr)])
 forked = done.stdout

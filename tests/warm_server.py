@@ -229,7 +229,7 @@ class Children:
                     if group != -1:
                         os.setpgid(0, group)
                     if prepare is not None:
-                        prepare()
+                        prepared(prepare)
                 become(arguments[1:], environment, set(kept) - {errors})
         return child
 
@@ -316,6 +316,14 @@ def signals_held(afterwards: Any = None) -> Iterator[None]:
 
 
 mask: Any = set()
+
+
+def prepared(prepare: Any) -> None:
+    """Call a function before a child becomes a program, which has the mask that this one leaves."""
+    global mask
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    prepare()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 # How a child says that it cannot enter its folder: newer Pythons tell that from a program that is missing.

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -42,41 +42,19 @@ class Script:
         guard: Guard,
     ) -> None:
         """Start it with its output in an open file. CommandNotFoundError if that cannot be."""
-        end_with_this = ending_with(os.getpid())
-
-        def before_it_is_executed() -> None:
-            guard.watch_this_process()
-            end_with_this()
-
-        try:
-            self._process = subprocess.Popen(
-                command,
-                env={**environment, MARK: guard.mark},
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # A terminal's Ctrl-C goes to the whole group in its foreground: the program gets it from us,
-                # and once.
-                start_new_session=True,
-                preexec_fn=before_it_is_executed,
-            )
-        except OSError as error:
-            raise CommandNotFoundError(
-                f"{command[0]} cannot be started: {error.strerror}",
-                hint="give the command as you would type it in this folder",
-            ) from error
-        self.group = self._process.pid
-        self._mark = guard.mark
-        self._is_alone = False
-        self.stopped_by: int | None = None
-        """The first signal that asked it to stop."""
-        self._requests = StopRequests()
-        # Readable once it has ended (pidfd_open(2)): a wait with a limit that leaves its exit status in
-        # place.
-        self._ended = os.pidfd_open(self._process.pid)
-        for number in PASSED:
-            signal.signal(number, self._pass_on)
+        with _held() as mask:
+            self._process = _started(command, environment, cwd, output, guard, mask)
+            self.group = self._process.pid
+            self._mark = guard.mark
+            self._is_alone = False
+            self.stopped_by: int | None = None
+            """The first signal that asked it to stop."""
+            self._requests = StopRequests()
+            # Readable once it has ended (pidfd_open(2)): a wait with a limit that leaves its exit status in
+            # place.
+            self._ended = os.pidfd_open(self._process.pid)
+            for number in PASSED:
+                signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         if number in STOPS:
@@ -130,3 +108,48 @@ class Script:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(pid) != self.group:  # a second request to stop is one to stop at once
                     os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[Collection[int]]:
+    """Have signals wait until there is a program that gets them; gives those that waited before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _started(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: Path,
+    output: int,
+    guard: Guard,
+    mask: Collection[int],
+) -> subprocess.Popen[bytes]:
+    end_with_this = ending_with(os.getpid())
+
+    def before_it_is_executed() -> None:
+        guard.watch_this_process()
+        end_with_this()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    try:
+        return subprocess.Popen(
+            command,
+            env={**environment, MARK: guard.mark},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # A terminal's Ctrl-C goes to the whole group in its foreground: the program gets it from us, and
+            # once.
+            start_new_session=True,
+            preexec_fn=before_it_is_executed,
+        )
+    except OSError as error:
+        raise CommandNotFoundError(
+            f"{command[0]} cannot be started: {error.strerror}",
+            hint="give the command as you would type it in this folder",
+        ) from error

@@ -226,6 +226,25 @@ def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals) -> None:
     assert records(run_dir, "end") == [{"status": "interrupted", "cause": "stopped"}]
 
 
+def test_stop_that_comes_while_the_program_is_started_is_passed_on(tmp_path: Path) -> None:
+    stops_at_once = (
+        "import os, pathlib, signal\n"
+        "from monitoring.bridge.guard import Guard\n"
+        "from monitoring.bridge.script import Script\n"
+        "class Stopped(Guard):\n"
+        "    def watch_this_process(self):\n"
+        "        super().watch_this_process()\n"
+        "        os.kill(os.getppid(), signal.SIGTERM)\n"
+        "command = ['sleep', '600']\n"
+        "script = Script(command, environment=os.environ, cwd=pathlib.Path(), output=1, guard=Stopped())\n"
+        "print(script.exit_code(), script.stopped_by)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", stops_at_once], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert ended.stdout == f"{-signal.SIGTERM} {int(signal.SIGTERM)}\n"
+
+
 def test_arguments_arrive_letter_for_letter(run_dir: Path, bridged: Bridged) -> None:
     words = ["$(touch x)", "a b", "", "--", "*", "'\"\\", "ünï", "\n"]
     ended = bridged(
