@@ -63,8 +63,8 @@ def forked_agents(agent_starter: AgentStarter, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(scope="session")
 def warm_monitoring() -> Iterator[WarmPython]:
-    """Starts trainers and agents without trackers, from an interpreter that has imported what they need."""
-    warm = WarmPython("monitoring.run", *OF_AGENTS)
+    """Starts trainers, agents and bridges without trackers, as forks that have imported what they need."""
+    warm = WarmPython("monitoring.run", "monitoring.bridge.*", *OF_AGENTS)
     yield warm
     warm.close()
 

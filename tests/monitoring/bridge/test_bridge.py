@@ -10,34 +10,53 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import psutil
 import pytest
 
+from monitoring.bridge.last_words import last_words
 from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import read_records
 
 from ...processes import is_gone
 from ...waiting import wait_until
-from ...warm_python import WarmPython
-from .conftest import Bridged
-from .test_sources import ours, records
+from ...warm_python import StartedPython, WarmPython
+from .conftest import Bridged, ours
+from .test_sources import records
 
 LONG = 300
-BRIDGE = (sys.executable, "-m", "monitoring.bridge")
 
 
-def started(run_dir: Path, *program: object, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *map(str, program)],
-        cwd=run_dir.parent,
-        stderr=subprocess.DEVNULL,
-        **options,
-    )
+Started = Callable[..., StartedPython]
+
+
+@pytest.fixture
+def started(warm_monitoring: WarmPython) -> Started:
+    """Start a program under the bridge."""
+
+    def start(run_dir: Path, *program: object) -> StartedPython:
+        command = ["-m", "monitoring.bridge", run_dir, "--", *program]
+        return warm_monitoring.start(command, cwd=run_dir.parent, stderr=subprocess.DEVNULL)
+
+    return start
+
+
+@pytest.fixture
+def bridged_in_matrix(warm_monitoring: WarmPython) -> Callable[..., int]:
+    """Run a program to its end under a bridge that prints into output.log, too; its exit code."""
+
+    def run(run_dir: Path, *program: object, options: Sequence[str] = ()) -> int:
+        run_dir.mkdir(exist_ok=True)
+        command = ["-m", "monitoring.bridge", run_dir, *options, "--", *program]
+        with (run_dir / "output.log").open("a") as output:
+            done = warm_monitoring.run(command, cwd=run_dir.parent, stdout=output, stderr=output)
+        return done.returncode
+
+    return run
 
 
 def test_exit_code_is_passed_on_and_the_failure_is_recorded(run_dir: Path, bridged: Bridged) -> None:
@@ -84,14 +103,8 @@ HANDLED = "try: 1 / 0\nexcept Exception: __import__('traceback').print_exc()\n"
 @pytest.mark.parametrize(
     ("program", "error"),
     [
-        ("raise RuntimeError('CUDA error: no\\n\\nCompile with DSA')", "RuntimeError: CUDA error: no"),
-        ("import atexit; atexit.register(print, 'bye'); open('no')", "FileNotFoundError: [Errno 2] No such"),
-        (f"{HANDLED}raise KeyError('x')", "KeyError: 'x'"),
-        ("raise OSError('errors in loading:\\n\\tno key w')", "OSError: errors in loading: no key w"),
         ("raise SystemExit('no data')", "no data"),
-        (f"{HANDLED}for i in range(200): print(f'step {{i}}')\nexit(1)", "step 199"),
-        (f"{HANDLED}{OF_RANKS}", "OSError: full"),
-        ("raise ValueError('\\x1b[2J')", "ValueError: \\x1b[2J"),
+        ("raise KeyError('x')", "KeyError: 'x'"),
         ("exit(7)", "exit code 7"),
     ],
 )
@@ -100,45 +113,63 @@ def test_failure_is_told_by_what_was_raised(
 ) -> None:
     assert bridged(run_dir, sys.executable, "-c", program).returncode != 0
     (end,) = records(run_dir, "end")
-    assert (end["status"], end["error"][: len(error)]) == ("failed", error)
+    assert (end["status"], end["error"]) == ("failed", error)
 
 
-def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(run_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise RuntimeError('CUDA error: no\\n\\nCompile with DSA')", "RuntimeError: CUDA error: no"),
+        ("import atexit; atexit.register(print, 'bye'); open('no')", "FileNotFoundError: [Errno 2] No such"),
+        (f"{HANDLED}raise KeyError('x')", "KeyError: 'x'"),
+        ("raise OSError('errors in loading:\\n\\tno key w')", "OSError: errors in loading: no key w"),
+        (f"{HANDLED}for i in range(200): print(f'step {{i}}')\nexit(1)", "step 199"),
+        (f"{HANDLED}{OF_RANKS}", "OSError: full"),
+        ("raise ValueError('\\x1b[2J')", "ValueError: \\x1b[2J"),
+    ],
+)
+def test_last_words_of_a_program_are_what_was_raised(
+    tmp_path: Path, warm_monitoring: WarmPython, program: str, error: str
+) -> None:
+    with (tmp_path / "output.log").open("w") as output:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        done = warm_monitoring.run(["-c", program], env=environment, stdout=output, stderr=output)
+    assert done.returncode != 0
+    assert last_words(tmp_path / "output.log")[: len(error)] == error
+
+
+def test_failure_is_the_programs_own_line_where_the_bridge_prints_there_too(
+    run_dir: Path, bridged_in_matrix: Callable[..., int]
+) -> None:
     """In a matrix the bridge prints into output.log, too; the failure is still the program's last line."""
-    run_dir.mkdir()
     code = "print('step 1 loss 0.5'); raise SystemExit('no such file: a.txt')"
-    program = [sys.executable, "-c", code]
-    with (run_dir / "output.log").open("a") as output:
-        command = [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *program]
-        ended = subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=False)
-    assert ended.returncode == 1
+    assert bridged_in_matrix(run_dir, sys.executable, "-c", code) == 1
     assert "recorded from output: loss" in (run_dir / "output.log").read_text()
     end = {"status": "failed", "error": "no such file: a.txt", "first_step": 1, "steps_done": 1}
     assert records(run_dir, "end") == [end]
 
 
-def test_number_that_was_cut_off_is_no_value_whatever_follows_it(run_dir: Path) -> None:
+def test_number_that_was_cut_off_is_no_value_whatever_follows_it(
+    run_dir: Path, bridged: Bridged, bridged_in_matrix: Callable[..., int]
+) -> None:
     """A number cut off when the program dies is dropped; a full disk may cut the mark behind it, too."""
-    run_dir.mkdir()
     log = run_dir / "output.log"
     program = (
         "print('iter 1: loss 0.5000, time 1ms'); print('iter 2: loss 0.25', end=''); raise SystemExit(1)"
     )
     for mark in ("\x18\n", "\x18", ""):
-        with log.open("a") as output:
-            command = [*BRIDGE, str(run_dir), "--", sys.executable, "-c", program]
-            subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=False)
+        assert bridged_in_matrix(run_dir, sys.executable, "-c", program) == 1
         before, _, after = log.read_text().rpartition("iter 2: loss 0.25")
         assert after.startswith("\x18\nrecorded from output: loss")
         log.write_text(f"{before}iter 2: loss 0.25{mark}{after[2:]}")
-    ended = subprocess.run([*BRIDGE, str(run_dir), "--", "true"], cwd=run_dir.parent, check=False)
-    assert ended.returncode == 0
+    assert bridged(run_dir, "true").returncode == 0
     assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 0.5, "step_ms": 1}] * 3
 
 
-def test_what_the_bridge_says_meanwhile_stands_in_no_line_of_the_programs(run_dir: Path) -> None:
+def test_what_the_bridge_says_meanwhile_stands_in_no_line_of_the_programs(
+    run_dir: Path, bridged_in_matrix: Callable[..., int]
+) -> None:
     """In a matrix, whose output.log has both."""
-    run_dir.mkdir()
     program = (
         "import pathlib, time\n"
         "print('step 1 loss 0.5\\nstep 2 loss 0.2', end='')\n"
@@ -147,9 +178,8 @@ def test_what_the_bridge_says_meanwhile_stands_in_no_line_of_the_programs(run_di
         "    time.sleep(0.05)\n"
         "print('5')\n"
     )
-    with (run_dir / "output.log").open("a") as output:
-        command = [*BRIDGE, str(run_dir), "--follow", "rows.jsonl", "--", sys.executable, "-c", program]
-        subprocess.run(command, cwd=run_dir.parent, stdout=output, stderr=output, check=True)
+    options = ["--follow", "rows.jsonl"]
+    assert bridged_in_matrix(run_dir, sys.executable, "-c", program, options=options) == 0
     said = "note: rows.jsonl has a line that is no JSON, which is left out: 'no JSON'"
     assert (run_dir / "output.log").read_text().splitlines()[:3] == [
         "step 1 loss 0.5",
@@ -163,7 +193,7 @@ def test_what_the_bridge_says_meanwhile_stands_in_no_line_of_the_programs(run_di
 def limited(most_bytes: int, run_dir: Path, *program: str) -> tuple[int, str]:
     """Run a program under the bridge, where no file can have more bytes; its exit code and what is said."""
     done = subprocess.run(
-        [*BRIDGE, str(run_dir), "--", *program],
+        [sys.executable, "-m", "monitoring.bridge", str(run_dir), "--", *program],
         cwd=run_dir.parent,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY)),
         capture_output=True,
@@ -206,7 +236,7 @@ def test_killed_program_is_told_by_its_signal(run_dir: Path, bridged: Bridged) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals) -> None:
+def test_stop_is_passed_on_once(run_dir: Path, number: signal.Signals, started: Started) -> None:
     program = (
         "import signal, sys, time\n"
         "def stop(number, frame):\n"
@@ -269,7 +299,7 @@ def test_what_is_left_running_is_ended_and_said(run_dir: Path, bridged: Bridged)
     wait_until(lambda: [pid for pid in left if _runs(pid)] == [])
 
 
-def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path) -> None:
+def test_killed_bridge_takes_the_program_and_its_children_along(run_dir: Path, started: Started) -> None:
     """Also one that has called setsid, as each worker of torchrun."""
     program = "sleep 600 & setsid -f sh -c 'echo $$; exec sleep 600'; echo $$ $!; wait"
     bridge = started(run_dir, "sh", "-c", program)
@@ -322,7 +352,9 @@ def reported(run_dir: Path, attempt: int) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_after_sigkill_every_value_is_there_once(run_dir: Path, seed: int, bridged: Bridged) -> None:
+def test_after_sigkill_every_value_is_there_once(
+    run_dir: Path, seed: int, bridged: Bridged, started: Started
+) -> None:
     moments = random.Random(seed)
     bridge = started(run_dir, *ours("nanogpt", LONG, 0.003))
     output = run_dir / "output.log"
@@ -476,7 +508,7 @@ def test_bridge_within_a_bridge_records_a_run_of_its_own(run_dir: Path, bridged:
     assert records(run_dir, "step") == []
 
 
-def test_second_bridge_of_a_directory_is_refused(run_dir: Path, bridged: Bridged) -> None:
+def test_second_bridge_of_a_directory_is_refused(run_dir: Path, bridged: Bridged, started: Started) -> None:
     bridge = started(run_dir, "sleep", "600")
     wait_until(lambda: (run_dir / "output.log").exists())
     second = bridged(run_dir, "true")

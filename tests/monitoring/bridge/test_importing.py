@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,32 +17,19 @@ import pytest
 from monitoring.bridge.importing import NothingToImportError, import_run, place_for
 from monitoring.journal.run_json import read_run_json
 
-from ...warm_python import WarmPython
-from .conftest import Bridged
-from .test_sources import LOSSES, STEPS, ours, records
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which programs run by themselves."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    return tmp_path
+from .conftest import STEPS, Bridged
+from .test_sources import LOSSES, records
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "scalars", "mlflow", "csv", "jsonl"])
 def test_every_value_is_there_once(
-    program: Path, kind: str, monkeypatch: pytest.MonkeyPatch, warm_bridge: WarmPython, empty_database: Path
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, stored_by: Callable[[str], Path]
 ) -> None:
-    if kind == "mlflow":
-        shutil.copy(empty_database, program / "mlflow.db")
-    assert warm_bridge.run(ours(kind)[1:], cwd=program).returncode == 0
+    shutil.copytree(stored_by(kind), tmp_path, symlinks=True, dirs_exist_ok=True)
     source = {"scalars": "runs", "mlflow": "mlflow.db", "csv": "own.csv", "jsonl": "own.jsonl"}
-    monkeypatch.chdir(program)
+    monkeypatch.chdir(tmp_path)
     path = Path(source.get(kind, kind))  # as one types it
-    directory = program / "results" / "imported"
+    directory = tmp_path / "results" / "imported"
     count = import_run(path, directory, project="p", agent=False)
     # add_scalars of torch has written further curves, in folders of their own
     steps = [r for r in records(directory, "step") if "train_loss" in r]
@@ -49,7 +37,7 @@ def test_every_value_is_there_once(
     assert [r["train_loss"] for r in steps] == pytest.approx(LOSSES, rel=1e-7)
     assert count == len(records(directory, "step")) + len(records(directory, "eval"))
     assert records(directory, "end") == [{"status": "complete", "first_step": 0, "steps_done": STEPS}]
-    assert read_run_json(directory)["attempts"][0]["imported_from"] == str(program / path)
+    assert read_run_json(directory)["attempts"][0]["imported_from"] == str(tmp_path / path)
     with pytest.raises(NothingToImportError, match="has a run already"):
         import_run(path, directory, project="p", agent=False)
 
@@ -102,21 +90,25 @@ def test_last_line_needs_no_end(tmp_path: Path, name: str, text: str) -> None:
     ("kind", "at", "said"),
     [
         ("wandb", "wandb/offline*/*.wandb", "is cut off: its last "),
-        ("tensorboard", "runs/a/*tfevents*", "is cut off: its last "),
+        ("scalars", "runs/a/*tfevents*", "is cut off: its last "),
         ("csv", "own.csv", "has a last line without an end: its last number may lack digits"),
         ("jsonl", "own.jsonl", "ends in the middle of a line, which is left out"),
     ],
 )
 def test_half_written_log_is_read_as_far_as_it_goes(
-    program: Path, kind: str, at: str, said: str, capsys: pytest.CaptureFixture[str], warm_bridge: WarmPython
+    tmp_path: Path,
+    kind: str,
+    at: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    stored_by: Callable[[str], Path],
 ) -> None:
-    assert warm_bridge.run(ours(kind)[1:], cwd=program).returncode == 0
-    (path,) = program.glob(at)
-    whole = import_run(path, program / "whole", project="p", agent=False)
+    (stored,) = stored_by(kind).glob(at)
+    whole = import_run(stored, tmp_path / "whole", project="p", agent=False)
     assert capsys.readouterr().err == ""
-    content = path.read_bytes()
+    content, path = stored.read_bytes(), tmp_path / stored.name
     path.write_bytes(content[: len(content) * 2 // 3])
-    assert 0 < import_run(path, program / "half", project="p", agent=False) < whole
+    assert 0 < import_run(path, tmp_path / "half", project="p", agent=False) < whole
     assert capsys.readouterr().err.startswith(f"note: {path.name} {said}")
 
 
@@ -179,28 +171,33 @@ os.kill(os.getpid(), 9)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.jsonl", b'{"step":1,"loss":' + b"[" * 100_000 + b"]" * 100_000 + b'}\n{"step":2,"loss":3}\n'),
-        ("a.jsonl", b'{"a":' * 990 + b"1" + b"}" * 990 + b'\n{"step":2,"loss":3}\n'),
-        ("a.csv", b"step,loss\n2,3\n3," + b"x" * 200_000 + b"\n"),
-        ("events.out.tfevents.1", b"\xff" * 100),
-        ("events.out.tfevents.1", bytes(100)),
-        ("a.wandb", b":W&B\0\0\0" + b"\xff" * 100),
-    ],
-)
-def test_whatever_a_followed_file_holds_the_program_goes_on(
-    tmp_path: Path, bridged: Bridged, name: str, content: bytes
-) -> None:
-    write = f"open({name!r}, 'wb').write({content!r}); print('step 5: acc 0.5')"
-    (tmp_path / "writes.py").write_text(write)
-    options = ("--follow", str(tmp_path / name))
+# Each with values of its own.
+HOSTILE = {
+    "deep.jsonl": b'{"step":1,"a":' + b"[" * 100_000 + b"]" * 100_000 + b'}\n{"step":2,"a":3}\n',
+    "nested.jsonl": b'{"b":' * 990 + b"1" + b"}" * 990 + b'\n{"step":2,"b":3}\n',
+    "long.csv": b"step,c\n2,3\n3," + b"x" * 200_000 + b"\n",
+    "events.out.tfevents.1": b"\xff" * 100,
+    "events.out.tfevents.2": bytes(100),
+    "a.wandb": b":W&B\0\0\0" + b"\xff" * 100,
+}
+
+
+def test_whatever_followed_files_hold_the_program_goes_on(tmp_path: Path, bridged: Bridged) -> None:
+    writes = (f"open({name!r}, 'wb').write({content!r})" for name, content in HOSTILE.items())
+    (tmp_path / "writes.py").write_text("\n".join([*writes, "print('step 5: acc 0.5')"]))
+    options = [word for name in HOSTILE for word in ("--follow", name)]
     ended = bridged(tmp_path / "run", sys.executable, "writes.py", options=options)
-    rows = [(one["global_step"], one.get("train_loss"), one.get("acc")) for one in
-            records(tmp_path / "run", "step")]  # fmt: skip
+    rows = [
+        {name: one[name] for name in ("global_step", "a", "b", "c", "acc") if name in one}
+        for one in records(tmp_path / "run", "step")
+    ]
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
-    assert sorted(rows) == [*([(2, 3, None)] if name in ("a.jsonl", "a.csv") else []), (5, None, 0.5)]
+    assert sorted(rows, key=str) == [
+        {"global_step": 2, "a": 3},
+        {"global_step": 2, "b": 3},
+        {"global_step": 2, "c": 3},
+        {"global_step": 5, "acc": 0.5},
+    ]
 
 
 def test_name_that_no_file_can_have_ends_no_program(tmp_path: Path, bridged: Bridged) -> None:

@@ -25,8 +25,8 @@ from monitoring.journal.records import Record, read_records
 from ...processes import is_gone
 from ...waiting import wait_until
 from ...warm_python import StartedPython, WarmPython
+from .conftest import PROGRAMS
 from .stored import Losses, of_event_files, of_mlflow, of_trackio, of_wandb, printed
-from .test_sources import PROGRAMS
 
 NANO = Path(__file__).with_name("nano.py")
 STEPS = 60
@@ -85,8 +85,19 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm_bridge: WarmPython) -> None:
+def test_what_its_store_has_kept_is_recorded_once(
+    name: str,
+    run_dir: Path,
+    warm_bridge: WarmPython,
+    warm_monitoring: WarmPython,
+    request: pytest.FixtureRequest,
+) -> None:
     kind, here = KINDS[name], run_dir.parent
+    warm = warm_monitoring if name in ("C", "nanogpt") else warm_bridge
+    if name == "mlflow":
+        (run_dir / "stores").mkdir(parents=True)
+        # a program takes seconds to make one
+        shutil.copy(request.getfixturevalue("empty_database"), run_dir / "stores" / "mlflow.db")
     if name == "C":
         if shutil.which("gcc") is None:
             pytest.skip("gcc, which compiles the program, is not installed")
@@ -95,7 +106,7 @@ def test_what_its_store_has_kept_is_recorded_once(name: str, run_dir: Path, warm
     moments = random.Random(name)
     for victim in [*moments.sample(["bridge", "program"], 2), None]:
         (here / "pid").unlink(missing_ok=True)
-        bridge = warm_bridge.start(
+        bridge = warm.start(
             ["-m", "monitoring.bridge", run_dir, *options, "--", *words], cwd=here, stderr=subprocess.DEVNULL
         )
         wait_until(lambda: noted(here / "pid"))

@@ -8,7 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,9 @@ from monitoring.trackers import _event_file, _wandb_log
 
 from ...waiting import wait_until
 from ...warm_python import WarmPython
-from .conftest import Bridged
-
-PROGRAMS = Path(__file__).parent / "programs.py"
-STEPS = 12
+from .conftest import STEPS, Bridged, ours
 
 LOSSES = [4 / (step + 1) for step in range(STEPS)]
-
-
-def ours(kind: str, steps: int = STEPS, pause: float = 0.0) -> list[object]:
-    return [sys.executable, PROGRAMS, kind, steps, pause]
 
 
 def records(run_dir: Path, event: str) -> list[dict[str, Any]]:
@@ -93,8 +86,8 @@ def test_pattern_of_the_users(run_dir: Path, bridged: Bridged) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])
-def test_rows_of_trackers(run_dir: Path, kind: str, bridged: Bridged) -> None:
-    ended = bridged(run_dir, *ours(kind))
+def test_rows_of_trackers(run_dir: Path, kind: str, bridged_tracker: Bridged) -> None:
+    ended = bridged_tracker(run_dir, *ours(kind))
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == [
         {"global_step": n, "train_loss": loss, "nested/a": n} for n, loss in enumerate(LOSSES)
@@ -110,8 +103,8 @@ def test_rows_of_trackers(run_dir: Path, kind: str, bridged: Bridged) -> None:
     assert all(list(run_dir.glob(f"stores/wandb/{Path(folder).name}/*.wandb")) for folder in kept)
 
 
-def test_event_files(run_dir: Path, bridged: Bridged) -> None:
-    ended = bridged(run_dir, *ours("scalars"))
+def test_event_files(run_dir: Path, bridged_tracker: Bridged) -> None:
+    ended = bridged_tracker(run_dir, *ours("scalars"))
     assert ended.returncode == 0, ended.stderr
     found = records(run_dir, "step")
     assert [r for r in found if "lr" in r] == [
@@ -124,7 +117,7 @@ def test_event_files(run_dir: Path, bridged: Bridged) -> None:
     assert "; single precision, as event files have it)" in ended.stderr
 
 
-def test_scalars_that_name_their_split_last_are_evaluations(run_dir: Path, bridged: Bridged) -> None:
+def test_scalars_that_name_their_split_last_are_evaluations(run_dir: Path, bridged_tracker: Bridged) -> None:
     """PyTorch's tutorial of TensorBoard has them, and add_scalars writes its curves so."""
     program = (
         "from torch.utils.tensorboard import SummaryWriter\n"
@@ -133,7 +126,7 @@ def test_scalars_that_name_their_split_last_are_evaluations(run_dir: Path, bridg
         "    writer.add_scalar('Loss/val', 1.75, 1)\n"
         "    writer.add_scalars('f1', {'val': 0.5}, 1)\n"
     )
-    assert bridged(run_dir, sys.executable, "-c", program).returncode == 0
+    assert bridged_tracker(run_dir, sys.executable, "-c", program).returncode == 0
     assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 1.5}]
     evaluations = sorted(records(run_dir, "eval"), key=lambda one: "val_loss" in one)
     assert evaluations == [
@@ -142,8 +135,8 @@ def test_scalars_that_name_their_split_last_are_evaluations(run_dir: Path, bridg
     ]
 
 
-def test_mlflow(run_dir: Path, bridged: Bridged) -> None:
-    assert bridged(run_dir, *ours("mlflow")).returncode == 0
+def test_mlflow(run_dir: Path, bridged_tracker: Bridged) -> None:
+    assert bridged_tracker(run_dir, *ours("mlflow")).returncode == 0
     assert records(run_dir, "step") == steps(LOSSES)
     assert records(run_dir, "eval") == [
         {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
@@ -222,30 +215,28 @@ def test_lines_that_are_no_record_are_left_out_and_said_once(run_dir: Path, brid
     ]
 
 
-# Reports, then leaves half a record at the end of its store.
+# Has the store that a tracker has written, with half a record at its end.
 LEAVES_HALF = """
-import os, pathlib, runpy, sys
-place, half, *sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0])
-if "wandb" in sys.modules:  # its service may write the end of its log after finish, over what stands there
-    sys.modules["wandb"].teardown()
-(path,) = pathlib.Path(os.environ["WANDB_DIR"] if "wandb" in place else ".").glob(place)
-with path.open("ab") as file:
-    file.write(bytes.fromhex(half))
+import os, pathlib, sys
+made, place, half = sys.argv[1:]
+(path,) = pathlib.Path(made).glob(place)
+to = pathlib.Path(os.environ["WANDB_DIR"] if "wandb" in place else ".", path.relative_to(made))
+to.parent.mkdir(parents=True)
+to.write_bytes(path.read_bytes() + bytes.fromhex(half))
 """
 
 
 @pytest.mark.parametrize(
     ("kind", "place", "half"),
     [
-        ("tensorboard", "runs/a/*tfevents*", _event_file.framed(b"an event")[:-5]),
+        ("scalars", "runs/a/*tfevents*", _event_file.framed(b"an event")[:-5]),
         ("wandb", "wandb/offline*/*.wandb", _wandb_log.CHUNK.pack(0, 9, _wandb_log.WHOLE) + b"record"),
     ],
 )
 def test_store_that_ends_in_the_middle_of_a_record_is_told(
-    kind: str, place: str, half: bytes, run_dir: Path, bridged: Bridged
+    kind: str, place: str, half: bytes, run_dir: Path, bridged: Bridged, stored_by: Callable[[str], Path]
 ) -> None:
-    program = [sys.executable, "-c", LEAVES_HALF, place, half.hex(), *ours(kind)[1:]]
+    program = [sys.executable, "-c", LEAVES_HALF, stored_by(kind), place, half.hex()]
     ended = bridged(run_dir, *program)
     notes = [line.partition(" is ")[2] for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert (ended.returncode, notes) == (0, [f"cut off: its last {len(half)} bytes hold no whole record"])
@@ -261,8 +252,8 @@ def test_run_of_ours_in_a_program_spools(run_dir: Path, bridged: Bridged) -> Non
     assert len(records(run_dir, "end")) == 1
 
 
-def test_richer_source_counts_and_the_other_is_named(run_dir: Path, bridged: Bridged) -> None:
-    ended = bridged(run_dir, *ours("trackio and output"))
+def test_richer_source_counts_and_the_other_is_named(run_dir: Path, bridged_tracker: Bridged) -> None:
+    ended = bridged_tracker(run_dir, *ours("trackio and output"))
     assert ended.returncode == 0, ended.stderr
     found = records(run_dir, "step")
     assert [r["train_loss"] for r in found if "train_loss" in r] == LOSSES
@@ -271,14 +262,14 @@ def test_richer_source_counts_and_the_other_is_named(run_dir: Path, bridged: Bri
 
 
 def test_calls_of_trackers_are_recorded_in_the_program(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, bridged: Bridged
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, bridged_tracker: Bridged
 ) -> None:
     """After a `sitecustomize` of the user's own."""
     own = run_dir.parent / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("print('of the user')")
     monkeypatch.setenv("PYTHONPATH", str(own))
-    ended = bridged(run_dir, *ours("trackio"), options=["--hook"])
+    ended = bridged_tracker(run_dir, *ours("trackio"), options=["--hook"])
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == [
         {"global_step": n, "train_loss": loss, "nested/a": n} for n, loss in enumerate(LOSSES)
@@ -426,12 +417,12 @@ def test_a_named_file_that_is_not_there_is_told(run_dir: Path, bridged: Bridged)
     assert ended.stderr == "recorded from nothing; metrics.csv is not there, which --follow names\n"
 
 
-def test_what_another_program_has_just_written_is_its_own(results: Path, bridged: Bridged) -> None:
+def test_what_another_program_has_just_written_is_its_own(results: Path, bridged_tracker: Bridged) -> None:
     """The next run of a matrix begins when the last has ended, and reads none of its files."""
-    assert bridged(results / "one", *ours("tensorboard", 3)).returncode == 0
+    assert bridged_tracker(results / "one", *ours("tensorboard", 3)).returncode == 0
     for file in (results / "runs").rglob("events.*"):
         os.utime(file)
-    assert bridged(results / "two", *ours("tensorboard", 2)).returncode == 0
+    assert bridged_tracker(results / "two", *ours("tensorboard", 2)).returncode == 0
     assert [record["global_step"] for record in records(results / "two", "step")] == [0, 1]
 
 
@@ -543,7 +534,7 @@ def test_a_killed_bridge_tells_the_next_one_of_its_run_whether_another_was_there
 
 
 def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(
-    results: Path, bridged: Bridged
+    results: Path, bridged_tracker: Bridged
 ) -> None:
     program = (
         "import sys\n"
@@ -554,7 +545,7 @@ def test_stores_in_the_run_directory_are_found_but_for_what_its_trackers_write(
     options = ["--trackers", '{"tensorboard": {}}']
     run_dir = results / "run"
     for attempt in (1, 2):
-        ended = bridged(run_dir, sys.executable, "-c", program, run_dir, options=options)
+        ended = bridged_tracker(run_dir, sys.executable, "-c", program, run_dir, options=options)
         assert ended.returncode == 0, ended.stderr
         wait_until(lambda: bool(list(run_dir.glob("tensorboard/events*"))))
         assert records(run_dir, "step") == [{"global_step": 1, "train_loss": 1.5}] * attempt
