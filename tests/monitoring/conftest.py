@@ -64,7 +64,7 @@ def forked_agents(agent_starter: AgentStarter, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture(scope="session")
 def warm_monitoring() -> Iterator[WarmPython]:
     """Starts trainers, agents and bridges without trackers, as forks that have imported what they need."""
-    warm = WarmPython("monitoring.run", "monitoring.bridge.*", *OF_AGENTS)
+    warm = WarmPython("monitoring.run", "monitoring.bridge.*", "compiled_lines", *OF_AGENTS)
     yield warm
     warm.close()
 
@@ -133,7 +133,7 @@ def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
     """All trackers but Trackio, which reads when it is imported where its folder is."""
     trackers = ("torch.utils.tensorboard", "wandb", "mlflow", "mlflow.store.tracking.sqlalchemy_store")
     warm = WarmPython(
-        *("monitoring.run", "monitoring.bridge.*", *OF_AGENTS, *trackers),
+        *("monitoring.run", "monitoring.bridge.*", "compiled_lines", *OF_AGENTS, *trackers),
         MLFLOW_DISABLE_TELEMETRY="true",
         MLFLOW_LOGGING_LEVEL="WARNING",
     ).forked_from(warm_torch)

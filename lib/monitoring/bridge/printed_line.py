@@ -122,13 +122,13 @@ def printed_values(line: str, patterns: Sequence[str] = ()) -> tuple[dict[str, o
     if not any(character.isdigit() for character in line):
         return {}, False
     text = _without_escapes(line)
-    own = (_search(pattern, text) for pattern in patterns)
-    known = (re.search(pattern, text) for words, pattern in KNOWN_LINES if words in text)
-    for match in itertools.chain(own, known):  # each compiles its pattern once
+    own = ((_number, _search(pattern, text)) for pattern in patterns)
+    known = ((_read, re.search(pattern, text)) for words, pattern in KNOWN_LINES if words in text)
+    for value_of, match in itertools.chain(own, known):  # each compiles its pattern once
         if match:
             groups = match.groupdict().items()
             return {
-                name.replace("__", "/"): _number(value) for name, value in groups if value is not None
+                name.replace("__", "/"): value_of(value) for name, value in groups if value is not None
             }, False
     if "loss" in text and (match := re.search(DICT, text)) and "loss" in match[0]:
         # that of a whole training ends it: its mean loss is no step's
