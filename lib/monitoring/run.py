@@ -33,7 +33,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.reentrant_queue import ReentrantQueue, raised_by_handler
 from monitoring.journal.run_json import register_attempt
-from monitoring.journal.this_process import code_folders, keep_code_diff, program, this_process
+from monitoring.journal.this_process import keep_code_diffs, program, this_process
 from monitoring.media.run_media import RunMedia
 from monitoring.spool import spool_file, spooled_run
 from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
@@ -116,7 +116,8 @@ class Run(RunMedia):
         spool = spool_file(rank)
         self._journal = Journal(spool or self.directory / journal_name(rank))
         self._hardware = hardware()
-        self._about = {"hardware": self._hardware, **program()}
+        about, differences = program()
+        self._about = {"hardware": self._hardware, **about}
         try:
             if spool is not None:
                 agent = False
@@ -133,6 +134,7 @@ class Run(RunMedia):
                     trackers=trackers or {},
                     **sampled,
                 )
+                keep_code_diffs(self.directory, about, differences)
             self.attempt = self._journal.attempt
             self._alerts = self._shown_alerts(run) if agent else None
             if self._alerts is not None and not quiet:
@@ -158,10 +160,7 @@ class Run(RunMedia):
     def _registered(self, identity: Mapping[str, object] | None, **tracking: Any) -> dict[str, Any]:
         """Write this attempt into run.json and return that, as register_attempt takes `tracking`."""
         attempt = {"attempt": self._journal.attempt, **this_process(), **self._about, **(identity or {})}
-        run = register_attempt(self.directory, attempt=attempt, **tracking)
-        for name, folder in code_folders().items():
-            keep_code_diff(self.directory, self._about[name], folder)
-        return run
+        return register_attempt(self.directory, attempt=attempt, **tracking)
 
     def _joined(self) -> dict[str, Any]:
         """Return the run.json that rank 0 has written, for the attempt that it has begun."""

@@ -56,9 +56,14 @@ def _version(package: str) -> str:
 
 def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
+    return git_state_and_difference(directory)[0]
+
+
+def git_state_and_difference(directory: Path | str | None = None) -> tuple[dict[str, object] | None, bytes]:
+    """Return a git state, and the changes of tracked files as a patch for `git apply`; empty without any."""
     if (copied := _copied(directory)) is not None:
         state: dict[str, object] = json.loads((copied / COPIED_STATE).read_text())
-        return state
+        return state, (copied / COPIED_DIFFERENCE).read_bytes()
     # Mostly nothing differs; then one process finds all. How far a branch is from its upstream may take git
     # long to count.
     asked = ("--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
@@ -66,28 +71,17 @@ def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     lines = status.decode(errors="replace").splitlines() if status is not None else []
     revision = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
     is_clean = all(line.startswith("#") for line in lines)
-    difference = b"" if is_clean else git_difference(directory)
+    difference = b"" if is_clean else _git("diff", "HEAD", "--binary", directory=directory)
     if revision == "(initial)" or difference is None:
-        return None
-    return {
-        "revision": revision,
-        "dirty": bool(difference),
-        "diff_sha256": hash_of(difference) if difference else None,
-    }
+        return None, b""
+    digest = _hash_of(difference) if difference else None
+    return {"revision": revision, "dirty": bool(difference), "diff_sha256": digest}, difference
 
 
-def hash_of(difference: bytes) -> str:
-    """Return the SHA-256 of a difference, as hexadecimal digits."""
+def _hash_of(difference: bytes) -> str:
     import hashlib  # which loads OpenSSL; mostly nothing differs
 
     return hashlib.sha256(difference).hexdigest()
-
-
-def git_difference(directory: Path | str | None = None) -> bytes | None:
-    """Return the changes of tracked files as a patch for `git apply`; None outside git."""
-    if (copied := _copied(directory)) is not None:
-        return (copied / COPIED_DIFFERENCE).read_bytes()
-    return _git("diff", "HEAD", "--binary", directory=directory)
 
 
 def write_copied_state(folder: Path, state: Mapping[str, object], difference: bytes) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from monitoring.gpu.masks import mask_of
-from monitoring.host.environment import git_difference, git_state, hash_of, versions
+from monitoring.host.environment import git_state_and_difference, versions
 from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 from monitoring.journal.atomic_file import write_atomically
@@ -23,12 +23,14 @@ from monitoring.outside import MODEL_GIT, outside
 MOST_BYTES = 8 * 2**20
 
 
-def program() -> Record:
-    """Return the versions that can change a result, and the git revisions."""
-    return {"versions": versions(), **{name: git_state(at) for name, at in code_folders().items()}}
+def program() -> tuple[Record, Mapping[str, bytes]]:
+    """Return the versions that can change a result and the git states; by their fields the differences."""
+    found = {name: git_state_and_difference(folder) for name, folder in _code_folders().items()}
+    states = {name: state for name, (state, _) in found.items()}
+    return {"versions": versions(), **states}, {name: difference for name, (_, difference) in found.items()}
 
 
-def code_folders() -> dict[str, Path | None]:
+def _code_folders() -> dict[str, Path | None]:
     """Return the folders whose git states count, by the field of each.
 
     A model outside of the tree has its own beside that of the tree, which trains it.
@@ -45,15 +47,18 @@ def _program_folder() -> Path | None:
     return program.parent if program.is_file() else None
 
 
-def keep_code_diff(run_dir: Path, state: object, folder: Path | None) -> None:
-    """Keep with a run what `git diff` says, if it is what the git state of this attempt has the hash of."""
-    if not isinstance(state, Mapping) or not state.get("dirty"):
+def keep_code_diffs(run_dir: Path, about: Mapping[str, object], differences: Mapping[str, bytes]) -> None:
+    """Keep with a run what differs from the revisions that it is `about`, as `program` returns both."""
+    for name, difference in differences.items():
+        keep_code_diff(run_dir, about[name], difference)
+
+
+def keep_code_diff(run_dir: Path, state: object, difference: bytes) -> None:
+    """Keep with a run what `git diff` said for the git state of this attempt."""
+    if not isinstance(state, Mapping) or not state.get("dirty") or len(difference) > MOST_BYTES:
         return
     path = run_dir / code_diff_name(str(state["diff_sha256"]))
-    if path.exists():
-        return
-    difference = git_difference(folder) or b""
-    if len(difference) <= MOST_BYTES and hash_of(difference) == state["diff_sha256"]:
+    if not path.exists():
         with contextlib.suppress(OSError):  # the disk is full: the journal says that
             write_atomically(path, difference, durable=False)
 

@@ -17,7 +17,7 @@ import kharness
 from kharness import cli
 from kharness.runs.bundle import opened
 from kharness.runs.errors import MatrixError
-from monitoring.host.environment import git_state
+from monitoring.host.environment import git_state_and_difference
 from monitoring.journal.this_process import keep_code_diff
 
 from ...warm_python import WarmPython
@@ -187,10 +187,10 @@ def test_the_difference_of_a_dirty_tree_is_kept(tmp_path: Path) -> None:
     git("add", ".")
     git("commit", "--quiet", "-m", "first")
     (tmp_path / "run").mkdir()
-    keep_code_diff(tmp_path / "run", git_state(tmp_path), tmp_path)
+    keep_code_diff(tmp_path / "run", *git_state_and_difference(tmp_path))
     (tmp_path / "train.py").write_text("lr = 2\n")
-    state = git_state(tmp_path)
-    keep_code_diff(tmp_path / "run", state, tmp_path)
+    state, difference = git_state_and_difference(tmp_path)
+    keep_code_diff(tmp_path / "run", state, difference)
     assert state is not None
     [kept] = (tmp_path / "run").iterdir()
     assert kept.name == f"code.{str(state['diff_sha256'])[:16]}.diff"

@@ -15,7 +15,7 @@ from pathlib import Path
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import SOURCES
 from kharness.runs.launch import copied_model
-from monitoring.host.environment import git_difference, git_state, write_copied_state
+from monitoring.host.environment import git_state, git_state_and_difference, write_copied_state
 from monitoring.outside import enter, outside
 
 TRAIN = "train.py"
@@ -39,13 +39,13 @@ def copy_sources(root: Path, into: Path) -> None:
 
 
 def _copy(folder: Path, names: list[str], target: Path) -> None:
-    state, difference = git_state(folder), git_difference(folder)
+    state, difference = git_state_and_difference(folder)
     for name in _files(folder, names):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, target / name)
     if state is None:
         return
-    write_copied_state(target, state, difference or b"")
+    write_copied_state(target, state, difference)
     if git_state(folder) != state:
         raise MatrixError("the sources changed while they were copied", hint="begin the matrix again")
 

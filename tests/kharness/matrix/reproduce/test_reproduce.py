@@ -17,7 +17,7 @@ import pytest
 from kharness.runs.bundle.archive import write_bundle
 from kharness.runs.files import BUNDLE
 from monitoring import Run, read_records
-from monitoring.host.environment import git_state
+from monitoring.host.environment import git_state_and_difference
 from monitoring.journal.this_process import keep_code_diff
 
 from ....few_digits import copy, environment_of
@@ -148,9 +148,10 @@ def test_a_bundle_of_a_run_with_changed_code_is_reproduced_with_the_changes(
     model, revision = checkout / "lenet5/model.py", git(checkout, "rev-parse", "HEAD")
     committed = model.read_text()
     model.write_text(committed + "CHANGED = 1\n")
-    state: Any = git_state(checkout)
+    state: Any
+    state, difference = git_state_and_difference(checkout)
     changed = copied(run, "changed", change=lambda record: record.update(git=state) if "git" in record else 0)
-    keep_code_diff(changed, state, checkout)
+    keep_code_diff(changed, state, difference)
     model.write_text(committed)
     bundle = write_bundle(changed, checkout.parent / f"sent{BUNDLE}").path
     shutil.rmtree(changed)
