@@ -118,7 +118,8 @@ def _there_already(
     where = shown(found.directory)
     complete = sum(not is_missing(found.directory / found.cells[run]) for run in runs if run in found.cells)
     if most < len(runs):
-        has = f"{where} has {most} of these {len(runs)} runs already, {complete} of them complete"
+        them = "all" if complete == most else f"{complete} of them"
+        has = f"{where} has {most} of these {len(runs)} runs already, {them} complete"
         if found.takes_seeds and {variant for variant, _ in runs} == {*found.seeds.variants}:
             listed = more_seeds(seeds, len(seeds)).replace("|", ",")
             axis = typed_setting(f"SEED={listed}", f"-a seed={listed}")
