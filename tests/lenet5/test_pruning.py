@@ -32,6 +32,8 @@ def test_sparsity_is_recorded_as_it_is_in_the_weights(train_few: Callable[..., T
     steps = [step["sparsity"] for step in done.records("step")]
     assert steps == [*[0.0] * 3, *[levels[1]] * 4, levels[2], *[levels[3]] * 4]
     assert [epoch["sparsity"] for epoch in done.records("epoch")][-1] == end["sparsity"] == 0.9
+    (epoch_line,) = [line for line in done.out.splitlines() if line.startswith("epoch ")]
+    assert epoch_line.split("  ")[-2] == "sparsity 0.9000"
 
     state = load(checkpoint_files(done.directory / "checkpoints")[0])
     weights = [value for value in state["model"].values() if value.ndim > 1]

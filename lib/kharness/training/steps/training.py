@@ -494,7 +494,8 @@ class Training(Generic[DataT]):
     def _end_epoch(self, epoch: int, validation: Mapping[str, float]) -> None:
         setup, progress = self._setup, self._setup.progress
         train_loss = progress.train_loss()
-        measured = {"epoch_seconds": progress.epoch_clock.seconds, **setup.pruner.measured()}
+        pruned = {name: float(share) for name, share in setup.pruner.measured().items()}
+        measured = {"epoch_seconds": progress.epoch_clock.seconds, **pruned}
         if self.world.is_main:
             self.run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         self._bar.end_epoch(self.step)
@@ -502,7 +503,8 @@ class Training(Generic[DataT]):
         place = f"epoch {epoch}{of}  step {self.step}"
         if setup.batches.position:
             place = f"step {self.step}/{self.num_steps}"
-        say(f"{place}  {metrics_line({'loss': train_loss, **validation})}  {measured['epoch_seconds']:.1f} s")
+        reached = metrics_line({"loss": train_loss, **validation, **pruned})
+        say(f"{place}  {reached}  {measured['epoch_seconds']:.1f} s")
         if self.world.is_main and self.step == self.num_steps:
             done, journal = self.step / setup.batches.steps_per_epoch, self.run.directory / JOURNAL
             print(epoch_block(journal, loss=train_loss, learning_rate=self._rate, epoch=done), flush=True)
