@@ -9,8 +9,10 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
+from kharness.config.config_py import read_values
 from kharness.config.make.typed import typed, typed_comparison, typed_make, typed_setting
 from kharness.config.output import said_if_slow, say
+from kharness.config.places import CONFIG_PY
 from kharness.matrix.launchers import STARTS_NO_SERVERS, Guarded, open_launcher, schedules
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.runner import Detached, Limits, Runner, run_one
@@ -121,7 +123,9 @@ def next_lines(launch: Launch, before: Path | None, launched: Mapping[str, Seque
     else:
         commands[seeds_of_run(launch.directory, 5)] = "several seeds, which show how far they spread"
     if launch.asked.get("ENABLE_TRACKIO"):
-        commands[typed_make("trackio-view")] = "its dashboard"
+        # .config may be of another model, or lie elsewhere (O=): then the project is another, too.
+        project = f"CONFIG_TRACKER_PROJECT={read_values(launch.directory / CONFIG_PY)['TRACKER_PROJECT']}"
+        commands[typed_make(shlex.join(["trackio-view", project]))] = "its dashboard"
     return [line for command, what in commands.items() for line in _next(what, command)]
 
 

@@ -33,6 +33,14 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
     assert checkout.latest.name == "mine"
 
 
+def test_a_dashboard_is_opened_for_the_project_of_the_run(checkout: Checkout) -> None:
+    """Also where .config has another, or lies elsewhere (`O=`)."""
+    code, output = checkout.run("train", "TRACKER=trackio", "CONFIG_TRACKER_PROJECT=their digits")
+    assert code == 0, output
+    command = "  make trackio-view 'CONFIG_TRACKER_PROJECT=their digits'"
+    assert output.splitlines()[-2:] == ["next: its dashboard:", command]
+
+
 def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Checkout) -> None:
     for _ in range(2):
         checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
