@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import say
 from kharness.config.places import asked_folder
 from kharness.runs.latest import shown
 
@@ -40,9 +41,10 @@ def main(argv: Sequence[str]) -> None:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(renamed(path.read_text(), name))
     place = shown(folder)
-    print(f"{place}: {', '.join(str(path.relative_to(EXAMPLE)).replace('mymodel', name) for path in files)}")
+    names = (str(path.relative_to(EXAMPLE)).replace("mymodel", name) for path in files)
+    say(f"{place}: {', '.join(names)}")
     call = f"make M={shlex.quote(place)}"
-    print(f"next: {call}, {call} test_matrix, {call} check")
+    print("next:", *(f"{call}{target}" for target in ("", " test_matrix", " check")), sep="\n  ")
 
 
 def model_name(folder: str) -> str:

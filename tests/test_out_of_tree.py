@@ -58,7 +58,10 @@ def script(warm_torch: WarmPython) -> Script:
 def model(tmp_path: Path, script: Script) -> Path:
     """Model folder written by new-model, with a name that no package can have."""
     folder = tmp_path / "Two spirals"
-    assert script("new_model.py", f"M={folder}").returncode == 0
+    done = script("new_model.py", f"M={folder}")
+    assert done.returncode == 0
+    calls = [f"  make M='{folder}'{target}" for target in ("", " test_matrix", " check")]
+    assert done.stdout.splitlines()[-4:] == ["next:", *calls]
     return folder
 
 
@@ -126,7 +129,8 @@ def test_it_trains_there_and_is_reproduced_from_both_revisions(model: Path, scri
     git(model, "commit", "-qm", "first")
     done = script("train.py", f"M={model}", "NUM_EPOCHS=1", "TWO_SPIRALS_WIDTH=9")
     assert done.returncode == 0, done.stdout + done.stderr
-    repeated = "test_matrix CONFIG_NUM_EPOCHS=1 CONFIG_TWO_SPIRALS_WIDTH=9 CONFIG_MATRIX_AXES=SEED=1..5"
+    changed = "CONFIG_NUM_THREADS=1 CONFIG_NUM_EPOCHS=1 CONFIG_TWO_SPIRALS_WIDTH=9"
+    repeated = f"test_matrix {changed} CONFIG_MATRIX_AXES=SEED=1..5"
     assert f"  make M='{model}' {repeated}" in done.stdout.splitlines()
     (run,) = kharness.runs(model / "results")
     assert (run.status, run.config["MODEL"], run.config["TWO_SPIRALS_WIDTH"]) == (
