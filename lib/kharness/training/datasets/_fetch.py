@@ -107,6 +107,7 @@ def _from_local(
 def _from_mirrors(
     dataset: Dataset, missing: Sequence[DatasetFile], folder: Path, mirrors: Sequence[str], say: Say
 ) -> None:
+    are_up = False
     for mirror in mirrors:
         still = list(missing)
         for file in missing:
@@ -118,10 +119,13 @@ def _from_mirrors(
                 say(f"{url}: {error}")
                 if isinstance(error, _MirrorDown):
                     break
+                are_up = True
+        are_up |= len(still) < len(missing)
         missing = still
     if missing:
+        has = f"no mirror has {', '.join(file.name for file in missing)}"
         raise DatasetError(
-            f"{dataset.name}: no mirror has {', '.join(file.name for file in missing)}",
+            f"{dataset.name}: {has if are_up else 'no mirror is reachable from here'}",
             hint=f"fetch {', '.join(f.name + f.suffix for f in missing)} by other means, then "
             "make data DATA_DIR=the-folder-they-are-in",
         )

@@ -213,7 +213,7 @@ def test_endless_answer_is_cut(mirror: Mirror, tmp_path: Path) -> None:
 
 def test_dead_mirror_is_asked_once(tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(DatasetError, match="letters: no mirror has images, labels"):
+    with pytest.raises(DatasetError, match="letters: no mirror is reachable from here"):
         fetch_files(DATASET, tmp_path, Sources(mirrors=["http://127.0.0.1:9/"], say=said.append))
     assert len(said) == 1
     assert said[0].startswith("http://127.0.0.1:9/images.gz: not reachable: ")
@@ -231,7 +231,7 @@ def test_all_mirrors_down_is_one_error(tmp_path: Path) -> None:
     mirrors = ["http://127.0.0.1:9/", "http://127.0.0.1:7/"]
     with pytest.raises(DatasetError) as caught:
         fetch_files(DATASET, tmp_path, Sources(mirrors=mirrors, say=said.append))
-    assert str(caught.value) == "letters: no mirror has images, labels"
+    assert str(caught.value) == "letters: no mirror is reachable from here"
     assert caught.value.hint == (
         "fetch images.gz, labels.gz by other means, then make data DATA_DIR=the-folder-they-are-in"
     )
