@@ -74,6 +74,7 @@ def ended_by_itself(command: Sequence[Path | str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
+            print(f"\ncheck: tests end what they have started, {LONGEST_END:.0f} s at most", file=sys.stderr)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LONGEST_END)
             process.kill()

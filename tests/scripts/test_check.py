@@ -69,5 +69,6 @@ def test_ctrl_c_lets_the_tests_end_what_they_have_started(root: Path, tmp_path: 
         wait_until(began.exists, "the tests")
         os.killpg(check.pid, signal.SIGINT)
         _, said = check.communicate()
-    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    told = "check: tests end what they have started, 30 s at most"
+    assert (said.splitlines()[1], said.splitlines()[-1]) == (told, "KeyboardInterrupt")
     assert ended.exists()
