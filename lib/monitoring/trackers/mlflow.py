@@ -14,7 +14,8 @@ import posixpath
 import re
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.host.file_locks import try_lock
 from monitoring.host.name import in_file_names
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, SAMPLES, kind_and_host
@@ -79,6 +81,9 @@ ARTIFACTS = "mlartifacts"
 # Folder of the artifacts that MLflow's pages show as pictures, and the tag of a run that has some.
 IMAGES = "images"
 HAS_IMAGES = "mlflow.loggedImages"
+
+# Seconds that another agent may take to make the tables of a database.
+LONGEST_MAKING = 60.0
 
 INSTALL = "mlflow-skinny sqlalchemy alembic"
 
@@ -266,7 +271,23 @@ def _client(run: RunInfo, options: Options) -> Any:
         os.environ.setdefault(name, value)
     from mlflow.tracking import MlflowClient
 
-    return MlflowClient(_tracking_uri(run, options))
+    uri = _tracking_uri(run, options)
+    with _alone(uri):
+        return MlflowClient(uri)
+
+
+@contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    """Have the agents of a matrix make the tables of a SQLite database in turn: MLflow would mix them up."""
+    path = uri.removeprefix("sqlite:///").partition("?")[0]
+    if path in (uri, "", ":memory:"):
+        yield
+        return
+    with ExitStack() as held:
+        with suppress(OSError):  # MLflow itself says what is wrong with the folder
+            lock = held.enter_context(Path(f"{path}.lock").open("a"))
+            try_lock(lock.fileno(), seconds=LONGEST_MAKING)
+        yield
 
 
 def _find(client: Any, run: RunInfo) -> Any | None:

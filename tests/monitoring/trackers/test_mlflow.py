@@ -86,6 +86,19 @@ def test_mlflow_holds_every_point_once_after_a_restart_of_the_run(run: Followed)
     }
 
 
+def test_agents_of_a_matrix_make_the_tables_of_their_database_in_turn(
+    tmp_path: Path, warm_bridge: WarmPython
+) -> None:
+    """MLflow itself gets into its own way: "table runs already exists"."""
+    runs = [Followed(tmp_path / name, "mlflow", {}, warm_bridge) for name in ("a", "b", "c")]
+    for run in runs:
+        run.train(2)
+    agents = [warm_bridge.start(["-m", "monitoring.agent", run.directory]) for run in runs]
+    assert [agent.wait(600) for agent in agents] == [0] * 3
+    assert [run.alerts() for run in runs] == [[]] * 3
+    assert [held(run)["status"] for run in runs] == ["FINISHED"] * 3
+
+
 def test_delivery_that_is_repeated_doubles_nothing(run: Followed, tmp_path: Path) -> None:
     """A SIGKILL may come between writing the points and recording that they are there."""
     run.train(12)
