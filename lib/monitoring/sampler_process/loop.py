@@ -14,12 +14,16 @@ from monitoring.gpu.driver_calls import DriverCall
 from monitoring.gpu.history import GpuHistory
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
+from monitoring.host import backoff
 from monitoring.host.backoff import Backoff
 from monitoring.sampler_process.process import LOOK_EVERY, Restart, Restarts, SamplerProcess
 
 # Looks in a row without an answer of any GPU, after which the driver is opened again: what a process has
 # opened stays invalid after a driver was reloaded or the GPUs were reset.
 SILENT_LOOKS = 3
+
+# Where no GPU is found another look for one takes a process of its own, and is this much more seldom.
+SELDOM = 5
 
 # Seconds that are waited for a driver when the sampling of chosen GPUs ends.
 STOP_SECONDS = 2.0
@@ -71,7 +75,7 @@ class SamplingLoop:
         self._without_last = without_last
         self._process: SamplerProcess | None = None
         self._had_gpus = False
-        self._absences = Backoff()
+        self._absences = Backoff(first=SELDOM * backoff.FIRST_DELAY)
         self._absence: Sequence[str] | None = None
 
     def run(self) -> None:

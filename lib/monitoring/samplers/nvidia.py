@@ -68,6 +68,8 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     """
     library = root / "usr/lib/libnvidia-ml.so.1"
     has_driver = (root / "proc/driver/nvidia").exists()
+    if root == Path("/") and not has_driver and _is_absent("libnvidia-ml.so.1"):
+        return None  # before pynvml is imported, which takes a fifth of what this process does here
     try:
         import pynvml
     except ImportError as error:
@@ -91,11 +93,23 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     return NvidiaSampler(pynvml, root, os.environ)
 
 
+def _is_absent(library: str) -> bool:
+    """Whether there is no such library, rather than one that cannot be loaded."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        return _says_absent(error)
+    return False
+
+
+def _says_absent(error: OSError) -> bool:
+    return "libnvidia-ml.so.1" in str(error) and "No such file" in str(error)
+
+
 def _not_loaded(error: Exception) -> str | None:
     """Return why the library is there and cannot be loaded, which pynvml reports as not found."""
-    why = str(error.__context__) if isinstance(error.__context__, OSError) else ""
-    is_absent = "libnvidia-ml.so.1" in why and "No such file" in why
-    return None if is_absent else why or None
+    why = error.__context__
+    return str(why) or None if isinstance(why, OSError) and not _says_absent(why) else None
 
 
 def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
