@@ -61,14 +61,14 @@ FOREIGN = (
 OF_SCRIPTS = (
     *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
     *("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.sampler_process.*", "monitoring.rules.*"),
-    *("kconfiglib", "psutil"),
+    *("monitoring.samplers.*", "kconfiglib", "psutil"),
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
     "compiled_page",
 )
 OF_AGENTS = (
     *("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.rules.*", "monitoring.trackers.*"),
-    "psutil",
+    *("monitoring.sampler_process.*", "monitoring.samplers.*", "psutil"),
 )
 OF_TRACKERS = (
     *("monitoring.run", *OF_AGENTS, "google_crc32c", "tensorboard.compat.proto.event_pb2", "tensorboard"),

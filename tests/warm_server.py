@@ -203,6 +203,7 @@ class Children:
         subprocess._fork_exec = self.fork_exec  # type: ignore[attr-defined]
         os.posix_spawn = self.posix_spawn
         os.execve = self.execve  # type: ignore[assignment]
+        os.execv = execv
 
     def fork_exec(self, *given: Any) -> int:
         """Stand in for `_posixsubprocess.fork_exec`, by which subprocess.Popen starts everything."""
@@ -254,12 +255,16 @@ class Children:
         return child
 
     def execve(self, path: Any, arguments: Any, environment: Any) -> NoReturn:
-        """Stand in for os.execve, by which the command `kharness` becomes the script of a target."""
+        """Stand in for os.execve, by which the command `kharness` becomes the script of a target.
+
+        What a program leaves open for the next one stays so, as a lock that it holds.
+        """
         global mask
         if not self._forks(path, arguments, dict(environment), None):
             self._replace(path, arguments, environment)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        become(arguments[1:], dict(environment))
+        opened = {int(name) for name in os.listdir("/proc/self/fd")}
+        become(arguments[1:], dict(environment), {file for file in opened if is_inherited(file)})
 
     def _forks(
         self, program: str | bytes, arguments: Sequence[Any], environment: dict[str, str], directory: Any
@@ -282,6 +287,19 @@ class Children:
         if given.get("OPENBLAS_NUM_THREADS") == "1":  # which is how this process was started
             del given["OPENBLAS_NUM_THREADS"]
         return given
+
+
+def execv(path: Any, arguments: Any) -> NoReturn:
+    """Stand in for os.execv, by which what uploads to W&B becomes its command."""
+    os.execve(path, arguments, os.environ)
+
+
+def is_inherited(file: int) -> bool:
+    """Whether a program finds a file open that the one before it has left; False for one that is gone."""
+    try:
+        return os.get_inheritable(file)
+    except OSError:
+        return False
 
 
 def opened(actions: Sequence[Sequence[Any]]) -> set[int]:
