@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,10 @@ class DropIns:
                 found[module] = f"{self.package}.{group}".rstrip(".") + f".{module}"
         return found
 
+    def group(self, name: str) -> str:
+        """The group of a drop-in; empty for one of the package's own folder."""
+        return self._modules[name].removeprefix(f"{self.package}.").rpartition(".")[0]
+
     def path(self, name: str) -> Path | None:
         """The file of a drop-in, which is not imported; None if there is none of the name."""
         module = f"{name.replace('-', '_')}.py"
@@ -130,9 +135,11 @@ class DropIns:
                 f"unknown {self.kind} {name!r}", hint=f"known {self.kind}s: {', '.join(self.names)}"
             )
         try:
-            package = importlib.import_module(self.package)
-            package.__path__ += [place for place in self._places if place not in package.__path__]
-            return importlib.import_module(self._modules[module])
+            path = self._modules[module]
+            if path not in sys.modules:
+                package = importlib.import_module(self.package)
+                package.__path__ += [place for place in self._places if place not in package.__path__]
+            return importlib.import_module(path)
         except UserError:
             raise
         except Exception as error:

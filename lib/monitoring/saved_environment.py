@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from sys import executable
@@ -76,6 +75,8 @@ class Installed(NamedTuple):
         """Ask another Python, in the folder in which it runs a program."""
         if interpreter is None:
             return cls(None, None, {})
+        import subprocess  # here: most trainings are of this Python
+
         try:
             done = subprocess.run(
                 [interpreter, "-c", _ASK],

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -49,6 +48,8 @@ class Apart:
         `moved` is called with how far it is, and how many records it has delivered. The agent of one that
         failed continues itself, and fails in the same way.
         """
+        import subprocess  # here: few followers lag so far behind
+
         read, write = os.pipe()
         about = {"directory": str(run.directory), "name": name, "options": dict(options), "fd": write}
         argument = orjson.dumps({**about, "parent": os.getpid()}).decode()

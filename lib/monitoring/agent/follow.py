@@ -8,7 +8,6 @@ thread of its own, so that one that hangs or fails delays no other.
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import faulthandler
@@ -195,14 +194,7 @@ def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dic
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent; 0 when all is delivered, 3 when a follower was given up, 2 without such a run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
-    parser.add_argument("--host", help=argparse.SUPPRESS)  # for monitoring.agent.hosts
-    parser.add_argument("--after", default="", help=argparse.SUPPRESS)  # how the agent before has died
-    given = parser.parse_args(argv)
-    directory: Path = given.directory
+    directory, host, after = _asked(sys.argv[1:] if argv is None else argv)
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
         os.nice(NICENESS)
     # before a tracker imports numpy, which starts a thread for each core and takes 40 MB of addresses for
@@ -213,18 +205,40 @@ def main(argv: Sequence[str] | None = None) -> int:
             faulthandler.enable()  # a tracker's C library that aborts leaves its stack in agent.log
         run = read_run_json(directory)
         log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
-        if given.host:
+        if host:
             from monitoring.agent.hosts.first_rank import FirstRank
             from monitoring.agent.hosts.sampling_agent import sample_host
 
-            sample_host(directory, FirstRank.of(given.host))
+            sample_host(directory, FirstRank.of(host))
             return 0
-        return 0 if follow(directory, after=given.after) else 3
+        return 0 if follow(directory, after=after) else 3
     except MonitoringError as error:
         return report_error(error)
     except Exception as error:  # noqa: BLE001 - it is logged; what is left of trackers must not keep the process
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
+
+
+def _asked(argv: Sequence[str]) -> tuple[Path, str, str]:
+    """Return the run's directory, the host to sample, if only that, and how the agent before has died."""
+    directory, *options = argv or [""]
+    given = dict(zip(options[::2], options[1::2], strict=False))
+    if (
+        not directory.startswith("-")
+        and given.keys() <= {"--host", "--after"}
+        and len(options) == 2 * len(given)
+    ):
+        return Path(directory), given.get("--host", ""), given.get("--after", "")
+    import argparse  # here: a Run asks as above, and its agent would spend 5 ms on this
+
+    parser = argparse.ArgumentParser(
+        prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
+    parser.add_argument("--host", default="", help=argparse.SUPPRESS)  # for monitoring.agent.hosts
+    parser.add_argument("--after", default="", help=argparse.SUPPRESS)
+    read = parser.parse_args(argv)
+    return read.directory, read.host, read.after
 
 
 def _deliveries(

@@ -9,8 +9,6 @@ in no configuration, log or alert.
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -111,6 +109,9 @@ class Notifications:
     def _run_command(self, found: Sequence[Record]) -> None:
         if not self._options.command:
             return
+        import shlex  # here: most runs have no command
+        import subprocess
+
         about = {"run": self._name, "directory": str(self._directory), "alerts": list(found)}
         environment = {name: value for name, value in os.environ.items() if name != URLS}
         subprocess.run(
@@ -176,6 +177,8 @@ def _count(found: Sequence[Record]) -> str:
 
 def _reason(error: Exception) -> str:
     """Return why sending failed, without arguments or messages that may hold secrets."""
+    import subprocess
+
     if isinstance(error, subprocess.CalledProcessError):
         return f"NOTIFY_COMMAND exited with {error.returncode}"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -21,7 +21,17 @@ from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
 from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.records import Record, read_records
 from monitoring.journal.tail import RecordTail
-from monitoring.rules import Finding, Rule, enabled_rules, events_of, look_of, number, open_rule, unit_of
+from monitoring.rules import (
+    RULES,
+    Finding,
+    Rule,
+    enabled_rules,
+    events_of,
+    look_of,
+    number,
+    open_rule,
+    unit_of,
+)
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.
 RECORDS_A_LOOK = 5000
@@ -53,13 +63,9 @@ class RuleWatch:
         """`is_controlled` says whether `make` commands are for this run."""
         self._alerts, self._is_controlled = alerts, is_controlled
         self._rules: dict[str, Rule] = {}
+        self._config, self._unopened = config, defaultdict[str, list[str]](list)
         for name in enabled_rules(config):
-            try:
-                self._rules[name] = open_rule(name, config)
-            except FollowerOptionsError as error:
-                alerts.add("rule", "error", str(error))
-            except Exception as error:  # noqa: BLE001 - a rule is opened here; the others watch without it
-                alerts.add("rule", "error", _failed(name, error))
+            self._unopened[RULES.group(name)].append(name)
         self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, *SAMPLES.values())}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
         self._directory = directory
@@ -69,7 +75,8 @@ class RuleWatch:
         self._num_ranks = 1
         self._subjects = defaultdict(_Subject, _told(directory / ALERTS))
         self._step: object = None  # the newest of the journal
-        self._readers = self._by_event()
+        self._readers: dict[str, list[tuple[str, Rule]]] = {}
+        self._open("")
 
     def look(self, now: float, *, running: bool, delivered: Mapping[str, int] | None = None) -> bool:
         """Take in new records and report what they show; True if there are more.
@@ -116,7 +123,10 @@ class RuleWatch:
             self._num_ranks = int(number(record, "world_size") or 1)
         if source == JOURNAL:
             self._step = record.get("global_step", self._step)
-        for name, rule in self._readers.get(str(record.get("event")), self._readers[ANY]):
+        event = str(record.get("event"))
+        if event in self._unopened:
+            self._open(event)
+        for name, rule in self._readers.get(event, self._readers[ANY]):
             self._judge(name, rule.update, record, source)
 
     def _judge(
@@ -168,6 +178,17 @@ class RuleWatch:
                         self._judge(name, partial(update, rank), record, journal_name(rank))
             more = more or taken == RECORDS_A_LOOK
         return more
+
+    def _open(self, group: str) -> None:
+        """Open the rules of a group: most runs have no sample of a GPU, and import nothing about them."""
+        for name in self._unopened.pop(group, ()):
+            try:
+                self._rules[name] = open_rule(name, self._config)
+            except FollowerOptionsError as error:
+                self._alerts.add("rule", "error", str(error))
+            except Exception as error:  # noqa: BLE001 - a rule is opened here; the others watch without it
+                self._alerts.add("rule", "error", _failed(name, error))
+        self._readers = self._by_event()
 
     def _by_event(self) -> dict[str, list[tuple[str, Rule]]]:
         """Return the rules that read the records of each event that one of them names, and of ANY other."""

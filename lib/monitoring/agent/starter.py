@@ -28,10 +28,9 @@ from typing import Any
 from monitoring.agent.follow import leave
 from monitoring.agent.follow import main as follow_run
 from monitoring.agent.process import STARTER, peer_user
-from monitoring.errors import MonitoringError
 from monitoring.follower import ALWAYS, follower_module
 from monitoring.host.process import process_started
-from monitoring.rules import RULES
+from monitoring.rules import RULES, open_rule
 
 # Trainers that may wait to be answered; the next one starts its agent itself.
 BACKLOG = 128
@@ -99,8 +98,8 @@ def preload() -> None:
     for name in ALWAYS:
         follower_module(name)
     for name in RULES.names:
-        with contextlib.suppress(MonitoringError):  # one that is broken: its opening says so
-            RULES.load(name)
+        with contextlib.suppress(Exception):  # one that is broken: its opening says so
+            open_rule(name, {})
     gc.collect()
     # agents share these pages until something writes to them, as a collection does (docs of gc.freeze)
     gc.freeze()

@@ -5,6 +5,9 @@ A tracker that keeps its own data with the run (`wandb/`, `tensorboard/`) names 
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
@@ -91,6 +94,14 @@ def host_of(name: str, kind: str) -> str | None:
     before, after = of_host(kind, "*").split("*")
     host = name.removeprefix(before).removesuffix(after)
     return host if host and name == f"{before}{host}{after}" else None
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, none if it cannot be read; Path.glob compiles a pattern each time."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 class HostFiles:

@@ -15,7 +15,7 @@ from typing import Any
 from monitoring.errors import RunDirectoryError
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive, own_age
-from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, host_of, of_host, rank_of
+from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, host_of, names_in, rank_of
 from monitoring.journal.run_json import read_run_json
 
 # Seconds that a rank waits for rank 0 to register the run, and between its looks.
@@ -40,9 +40,10 @@ def sample_journals(directory: Path, kind: str) -> dict[str, Path]:
 
     `kind` is the name that rank 0's host gives it.
     """
-    found = {"": directory / kind} if (directory / kind).exists() else {}
-    others = sorted(directory.glob(of_host(kind, "*")))
-    return {**found, **{host: path for path in others if (host := host_of(path.name, kind))}}
+    hosts = {host: name for name in names_in(directory) if (host := host_of(name, kind)) is not None}
+    return {
+        host: directory / name for host, name in sorted(hosts.items(), key=lambda it: (it[0] != "", it[1]))
+    }
 
 
 def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FOR_RANK_0) -> dict[str, Any]:

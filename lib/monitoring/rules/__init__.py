@@ -5,6 +5,7 @@ ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the
 `update` then gets no others; `UNIT`, that of its values and limits in messages; and `LOOK`, at what to look
 when it fires, as the end of that sentence: `{directory}` is the run's, `{inspect}` the command that shows
 the samples of a step, in brackets, where the run has one.
+Those in `gpu/` are opened with a run's first sample of GPUs.
 
 Beside `update` a Rule may have methods that return findings, too: `update_rank(rank, record)`, which gets the
 next record of each rank's journal, `update` those of rank 0; and two that are called when every record that

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, RuleDefaults, number
+from monitoring.rules._measures.robust import median
 from monitoring.telemetry.load_balance import PARTS, PHASES, slowest_phase
 
 EVENTS = ("start", "step")

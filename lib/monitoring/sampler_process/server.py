@@ -11,6 +11,11 @@ reads there in which call this process died or hangs.
 
 from __future__ import annotations
 
+import gc
+
+if __name__ == "__main__":
+    gc.set_threshold(50_000)  # as in monitoring.agent.__main__
+
 import mmap
 import os
 import signal

@@ -17,6 +17,7 @@ import orjson
 
 from monitoring.host.process import process_started
 from monitoring.journal.atomic_file import replacing, sync_folder
+from monitoring.journal.files import names_in
 from monitoring.journal.records import JSON_LINE, Record, parse
 
 
@@ -55,11 +56,12 @@ def full_files(path: Path) -> list[FullFile]:
 
 
 def _listed(path: Path, suffix: str) -> list[FullFile]:
-    found = []
-    for other in path.parent.glob(f"{path.name}.*{suffix}"):
-        match = re.fullmatch(rf"(\d+)-(\d+){suffix}", other.name.removeprefix(f"{path.name}."))
-        if match:
-            found.append(FullFile(other, int(match[1]), int(match[2])))
+    found, begin = [], f"{path.name}."
+    for name in names_in(path.parent):
+        if not name.startswith(begin):
+            continue
+        if match := re.fullmatch(rf"(\d+)-(\d+){suffix}", name.removeprefix(begin)):
+            found.append(FullFile(path.with_name(name), int(match[1]), int(match[2])))
     return sorted(found, key=lambda full: full.first)
 
 
