@@ -46,6 +46,7 @@ from kharness.training.guard import StopOnSignal, named_causes
 from kharness.training.model_check import EnoughMeasured, ModelCheck
 from kharness.training.needs import check_common
 from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
+from kharness.training.optimizers._uncompiled import spare_dynamo
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.samples_of_steps import load_weights, report, step_indices
 from kharness.training.setup import DataT, Prepare, Setup
@@ -96,6 +97,7 @@ def open_training(
             script = str(model_folder(root, model) / TRAIN)
             sys.exit(launch([sys.executable, script, *argv], options.NUM_GPUS))
         build = partial(Setup, prepare=prepare, optimizers=optimizers)
+        spare_dynamo()
         with printing(options):
             # Before the ranks join: a trial is forked from this process, which until then has neither threads
             # of a process group nor a context on a GPU.

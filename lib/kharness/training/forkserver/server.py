@@ -35,26 +35,29 @@ import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import torch
 
 import kharness.training
+from kharness.config.dotconfig import CONFIG
 from kharness.training.forkserver.forked import CompiledScripts, become, run_script
 from monitoring.errors import refusal
 from monitoring.host.process import process_started
 
-# What a training imports beyond kharness.training. The first optimizer imports torch._dynamo, the first
-# checkpoint torch.utils.serialization.
+# What a training imports beyond kharness.training; the first checkpoint imports torch.utils.serialization.
 PRELOADED = (
-    "torch._dynamo",
     "torch.utils.data",
     "torch.utils.serialization.config",
     "kconfiglib",
     "kharness.config.options",
     "monitoring.run",
 )
+
+# What a model that is compiled imports besides, which takes as long as all of that.
+COMPILER = "torch._dynamo"
 
 _DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel", "/dev/davinci")
 
@@ -160,6 +163,9 @@ class ForkServer:
             self._kill(request["kill"])
 
     def _fork(self, run: Mapping[str, Any]) -> dict[str, object]:
+        if _is_compiled(run):
+            importlib.import_module(COMPILER)
+            gc.freeze()
         reason = why_unsafe()
         if reason:
             # Refused here, since the child could not tell: its first parallel operation would hang with locks
@@ -226,6 +232,15 @@ def _child(run: Mapping[str, Any], code: CodeType | None, *, log: int, parent: i
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _is_compiled(run: Mapping[str, Any]) -> bool:
+    """Whether the configuration beside its log says so, or has it found out."""
+    try:
+        lines = Path(run["log"]).with_name(CONFIG).read_bytes().splitlines()
+    except OSError:
+        return False
+    return b"CONFIG_COMPILE=y" in lines or b"CONFIG_COMPILE_AUTO=y" in lines
 
 
 def _open_files() -> Iterator[str]:
