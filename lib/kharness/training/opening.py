@@ -15,6 +15,7 @@ a trial of automatic settings (`_tried`) and a look at the samples of one step (
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -80,6 +81,9 @@ def open_training(
     (SystemExit) with 0 where the run is complete already, and after the step of a DRY_RUN. KharnessError for
     what cannot be trained.
     """
+    if not gc.isenabled():  # since begin_script
+        gc.freeze()
+        gc.enable()
     with lasting_output() as kept, one_prints(os.environ):
         with reported_once():
             options, arguments = parse(
