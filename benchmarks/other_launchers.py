@@ -56,10 +56,8 @@ def main(arguments: Sequence[str]) -> None:
         (place / "program.py").write_text(PROGRAM)
         (place / "of_hydra.py").write_text(OF_HYDRA)
         (place / "guild").mkdir()
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SweepServer)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        os.environ |= {"WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}", "WANDB_API_KEY": "0" * 40}
-        os.environ["WANDB_ERROR_REPORTING"] = "false"
+        if os.environ.get("WANDB"):
+            serve_sweep()
         rows = commands(runs)
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
         for _ in range(pairs):
@@ -102,6 +100,14 @@ def commands(runs: int) -> dict[str, tuple[list[str], list[str]]]:
         agent = [wandb, "-m", "wandb", "agent", "--count"]
         rows["wandb agent"] = ([*agent, "1", SWEEP], [*agent, str(runs), SWEEP])
     return rows
+
+
+def serve_sweep() -> None:
+    """Be the server of an agent of W&B that is started from here."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SweepServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.environ |= {"WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}", "WANDB_API_KEY": "0" * 40}
+    os.environ["WANDB_ERROR_REPORTING"] = "false"
 
 
 class SweepServer(http.server.BaseHTTPRequestHandler):
