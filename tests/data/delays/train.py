@@ -120,15 +120,13 @@ def train(directory: Path, case: Case, seconds: float) -> None:
             delay("between_steps")
 
 
-def longest_step() -> float:
-    """Seconds of the longest of some steps in which no rank is late, of all ranks; the first two warm up."""
-    model = DistributedDataParallel(Classifier(lambda place: None, has_buffers=True))
+def longest_step(model: nn.Module) -> float:
+    """Seconds of the longest of some steps of a model, of all ranks."""
     longest = torch.zeros(())
-    for number in range(6):
+    for _ in range(4):
         began = time.perf_counter()
         F.cross_entropy(model(torch.randn(8, 16)), torch.randint(4, (8,))).backward()
-        if number >= WARM_UP:
-            longest = torch.maximum(longest, torch.tensor(time.perf_counter() - began))
+        longest = torch.maximum(longest, torch.tensor(time.perf_counter() - began))
     dist.all_reduce(longest, dist.ReduceOp.MAX)
     return longest.item()
 
@@ -140,8 +138,10 @@ def main(folder: Path) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=timedelta(minutes=10)
     )
+    never_late = DistributedDataParallel(Classifier(lambda place: None, has_buffers=True))
+    longest_step(never_late)  # to warm up
     for case in json.loads((folder / "cases.json").read_text()):
-        train(folder / case["name"], Case(**case), max(SECONDS, TIMES * longest_step()))
+        train(folder / case["name"], Case(**case), max(SECONDS, TIMES * longest_step(never_late)))
     dist.destroy_process_group()
 
 
