@@ -19,7 +19,7 @@ from monitoring.journal.lineage import counting
 
 from ..warm_python import WarmPython
 
-SMALL = ("--gpt2-layers", "1", "--gpt2-width", "16", "--gpt2-block-size", "512", "--batch-size", "4")
+SMALL = ("--gpt2-layers", "1", "--gpt2-width", "16", "--gpt2-block-size", "64", "--batch-size", "4")
 FIXED = (
     "--device",
     "cpu",
@@ -58,7 +58,7 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
     assert (start["model"]["name"], start["dataset"]["name"]) == ("GPT2", "pydoc-topics")
     assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, last["val_loss"])
     assert 3 < start["chance_loss"] < 3.5  # of the bytes of English text
-    assert (start["tokens_per_sample"], end["tokens_seen"]) == (512, 3 * 4 * 512)
+    assert (start["tokens_per_sample"], end["tokens_seen"]) == (64, 3 * 4 * 64)
 
 
 def test_samples_of_a_step_are_shown_with_their_loss(
