@@ -233,3 +233,14 @@ def test_output_is_appended_in_the_order_it_is_written(runs: Runs) -> None:
     (launch.directory / "output.log").write_text("before\n")
     runs.end(runs.launcher.submit(launch, Slot()))
     assert runs.output() == "before\none\ntwo\nthree\n"
+
+
+def test_the_compiler_is_there_for_runs_that_compile(forked: Runs) -> None:
+    """It is imported when the first of them is forked: other matrices do not wait for it."""
+    found = []
+    for config in ("# CONFIG_COMPILE is not set\n", "CONFIG_COMPILE=y\n", ""):
+        launch = forked.launch("import sys\nprint('torch._dynamo' in sys.modules)\n")
+        (launch.directory / ".config").write_text(config)
+        forked.end(forked.launcher.submit(launch, Slot()))
+        found.append(forked.output().splitlines()[-1])
+    assert found == ["False", "True", "True"]
