@@ -124,7 +124,7 @@ FLOORS: dict[str, list[str]] = {
         "options",
         "make",
     ],
-    "kharness.environment": ["locks", "installer", "torch_build", "parts"],
+    "kharness.environment": ["locks pip_settings", "installer", "torch_build", "parts"],
     "kharness.runs": [
         "bar_line budget errors exit_codes files",
         "bundle",

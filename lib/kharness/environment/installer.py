@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections
 import fcntl
+import importlib.util
 import os
 import pty
 import re
 import select
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import termios
 import time
@@ -20,6 +22,7 @@ from urllib.parse import unquote
 
 from kharness.config.output import fitted
 from kharness.environment.locks import InstallError, normalized, rounded, site_packages, sizes
+from kharness.environment.pip_settings import pip_settings
 
 HINT = (
     "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; to work "
@@ -67,8 +70,6 @@ class Installer:
         self.name = "uv" if uv else "pip"
         self._venv = venv
         self._python = str((venv / "bin" / "python").absolute())
-        self._reaches: bool | None = None
-        """Whether this Python's pip installs into the environment; None before it was tried."""
         # PYTHONPATH has our own modules, which no installer needs
         self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -79,10 +80,14 @@ class Installer:
 
     def add_pip(self) -> None:
         """Add pip, for packages that its user adds."""
-        if not self._has_pip():
-            self._run(
-                [self._python, "-m", "ensurepip"], f"{self._venv} gets no pip", _venv_hint(), names=False
-            )
+        if self._has_pip():
+            return
+        command = [self._python, "-m", "ensurepip"]
+        if (runner := _pip_runner()) and (wheel := _wheel_of_pip()):
+            # ensurepip compiles all of it, and has setuptools too: seconds for what hardly anybody calls
+            command = ["env", f"PIP_CONFIG_FILE={os.devnull}", self._python, str(runner), "--isolated"]
+            command += ["install", "--no-compile", "--no-index", "--no-deps", str(wheel)]
+        self._run(command, f"{self._venv} gets no pip", _venv_hint(), names=False)
 
     def install_locked(self, lock: Path) -> None:
         """All that a lock file pins; a file of another hash is refused."""
@@ -137,14 +142,11 @@ class Installer:
         return [] if done.returncode else re.findall(r"^ [+~] ([^\s=]+)==", done.stderr, re.MULTILINE)
 
     def _pip(self) -> list[str]:
-        """pip with its options: that of the environment, else this Python's for the environment."""
+        """pip with its options: that of the environment, else this Python's, run by the environment's."""
         if not self._has_pip():
-            command = [sys.executable, "-m", "pip", "--python", self._python, "--disable-pip-version-check"]
-            if self._reaches is None:
-                tried = subprocess.run([*command, "--version"], capture_output=True, check=False)
-                self._reaches = tried.returncode == 0
-            if self._reaches:
-                return command
+            # as `pip --python` does, which takes a Python more for each command
+            if runner := _pip_runner():
+                return [self._python, str(runner), "--disable-pip-version-check"]
             self.add_pip()
         return [self._python, "-m", "pip", "--disable-pip-version-check"]
 
@@ -218,6 +220,21 @@ class Installer:
             raise InstallError(f"{failure}{why}", hint=hint)
 
 
+def _pip_runner() -> Path | None:
+    """Return the script that runs this Python's pip in another Python; None without pip, or of an old one."""
+    own = importlib.util.find_spec("pip")
+    runner = Path(own.origin).with_name("__pip-runner__.py") if own and own.origin else None
+    return runner if runner and runner.is_file() else None
+
+
+def _wheel_of_pip() -> Path | None:
+    """Return the wheel that ensurepip installs, of this Python or of its distribution."""
+    folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")]
+    if (own := importlib.util.find_spec("ensurepip")) and own.origin:
+        folders.append(Path(own.origin).with_name("_bundled"))
+    return next((wheel for folder in folders if folder for wheel in Path(folder).glob("pip-*.whl")), None)
+
+
 def _terminal_like_ours() -> tuple[int, int]:
     """Descriptors (reader, writer) of a new terminal of the size of that of standard output."""
     reader, writer = pty.openpty()
@@ -287,24 +304,6 @@ def line_of(name: str, version: str) -> str:
     name, version = normalized(name), unquote(version)
     size = sizes().get(f"{name}+cpu" if version.endswith("+cpu") else name)
     return f"setup: {name} {version}" + (f" ({rounded(size[0])})" if size else "")
-
-
-_settings: dict[str, str] = {}
-
-
-def pip_settings() -> dict[str, str]:
-    """pip's configuration by option, that of the environment first; empty where this Python has no pip."""
-    if not _settings:
-        base = os.path.realpath(sys.executable)  # an environment that uv installs into has no pip
-        command = [base, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        found = re.findall(r"^(\S+)\.([a-z-]+)='(.*)'$", listed, re.MULTILINE)
-        # lines come as pip sorts them: what install. has wins over global., and the environment over both
-        order = ("global", "install", ":env:")
-        for _, option, value in sorted(found, key=lambda one: order.index(one[0]) if one[0] in order else 0):
-            _settings[option] = value.replace("\\n", " ")
-        _settings.setdefault("", "")
-    return _settings
 
 
 def say(line: str) -> None:

@@ -139,10 +139,10 @@ def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, instal
             installer.install_locked(lock_of(part))
     if torch is not None and build is not None:
         torch.install(build, installer)
-    if TESTS in parts or (RUN in parts and not installer.uv):
-        installer.add_pip()
     if RUN in parts:
         installer.install_project(ROOT)
+    if TESTS in parts or (RUN in parts and not installer.uv):
+        installer.add_pip()
     # the tests import it beside mypy, where nobody waits for it alone
     if build is not None and "check" not in os.environ.get("KHARNESS_GOALS", "").split():
         say("setup: importing torch for the first time")
