@@ -26,6 +26,8 @@ import pytest
 
 from monitoring.errors import folded
 
+from ...made_once import made_once
+
 UV = Path(sys.executable).with_name("uv")
 WITH_UV = pytest.mark.skipif(not UV.exists(), reason="uv is not installed")
 BY = ["pip", pytest.param("uv", marks=WITH_UV)]
@@ -150,17 +152,26 @@ class Clone:
         }
 
 
+@pytest.fixture(scope="session")
+def library(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of lib/, with what of it is compiled; each clone has links of it."""
+
+    def make(folder: Path) -> None:
+        ignored = shutil.ignore_patterns("*.pyc.*", "*.json", "*.csv")  # the first is being written
+        shutil.copytree(root / "lib", folder, ignore=ignored, dirs_exist_ok=True)
+        (folder / "VERSION").write_text("0.1.0\n")
+
+    return made_once(tmp_path_factory, "library", make)
+
+
 @pytest.fixture
-def clone(root: Path, tmp_path: Path) -> Clone:
+def clone(root: Path, library: Path, tmp_path: Path) -> Clone:
     ours = tmp_path / "clone"
-    shutil.copytree(
-        root / "lib", ours / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.json", "*.csv")
-    )
+    shutil.copytree(library, ours / "lib", copy_function=os.link)
     for folder in ("scripts", "requirements"):
         (ours / folder).mkdir()
     shutil.copy(root / "scripts/environment.py", ours / "scripts")
     (ours / "pyproject.toml").write_text(PROJECT)
-    (ours / "lib/VERSION").write_text("0.1.0\n")
     (ours / "backend.py").write_text(BACKEND)
     (tmp_path / "wheels").mkdir()
     made = Clone(ours, tmp_path / "wheels")
@@ -282,7 +293,8 @@ def test_a_clone_that_was_moved_and_copied_runs_what_is_in_it(clone: Clone, tmp_
         told = f"setup: .venv was made in {before}; it is told where it is now"
         found = clone.create(".ready-config", "config", by=by)
         assert found == (0, [told, "setup: .venv is ready"], "")
-        done = subprocess.run([clone.venv / "bin/hello"], capture_output=True, text=True, check=True)
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([clone.venv / "bin/hello"], env=own, capture_output=True, text=True, check=True)
         assert done.stdout == f"{target}/lib/kharness/__init__.py\n"
         assert clone.create(".ready-config", "config", by=by) == (0, [], "")
 
