@@ -31,7 +31,7 @@ $(foreach 1,PYTHON VENV,$(if $(or $(word 2,$($1)),$(strip $(foreach 2,$(shell_ch
 
 ifneq ($(origin PYTHON),file)
 ifeq ($(origin VENV),file)
-override VENV := $(or $(shell $(PYTHON) -I scripts/environment.py folder),$(error PYTHON=$(PYTHON) does not run))
+override VENV := $(or $(shell $(PYTHON) -IS scripts/environment.py folder),$(error PYTHON=$(PYTHON) does not run))
 endif
 endif
 
@@ -65,14 +65,14 @@ endif
 .PHONY: variables
 variables:
 ifneq ($(given)$(-*-command-variables-*-)$(filter defconfig-%,$(KHARNESS_GOALS))$(if $(wildcard $(setup)),,$(setup)),)
-	@PYTHONPATH=lib $(PYTHON) -m kharness.quiet scripts/check_make_call.py
+	@PYTHONPATH=lib $(PYTHON) -S -m kharness.quiet scripts/check_make_call.py
 endif
 
 # No target of this name: the script says the nearest ones; `tests` is a folder.
 .PHONY: tests
 tests: variables
 .DEFAULT tests:
-	@PYTHONPATH=lib $(PYTHON) -m kharness.quiet scripts/check_make_call.py
+	@PYTHONPATH=lib $(PYTHON) -S -m kharness.quiet scripts/check_make_call.py
 
 ##@ Training
 
@@ -267,11 +267,11 @@ mrproper: variables		## also remove .config and what was generated from it
 distclean: variables		## also remove .venv and its kind; results and data always stay
 
 clean mrproper distclean:
-	@$(PYTHON) scripts/clean.py $@
+	@$(PYTHON) -S scripts/clean.py $@
 
 .PHONY: help
 help: variables			## list the targets of every day, ALL=y all
-	@$(PYTHON) scripts/make_help.py Makefile
+	@$(PYTHON) -S scripts/make_help.py Makefile
 
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.
 override locks := $(basename $(notdir $(wildcard requirements/*.txt)))

@@ -8,7 +8,6 @@ python scripts/environment.py verify                          # for `make PYTHON
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import sys
 from collections.abc import Sequence
@@ -109,6 +108,8 @@ def required(requirements: Path) -> list[str]:
 
 
 def installed(name: str) -> bool:
+    import importlib.metadata  # it takes as long as all the others, and set-up needs none of it
+
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -279,7 +279,7 @@ def test_a_python_has_an_environment_of_its_own(
     done = make(tmp_path, "-n", "check", f"PYTHON={sys.executable}")
     venv = folder.format(version)
     assert done.stdout.splitlines() == [
-        f"PYTHONPATH=lib {sys.executable} -m kharness.quiet scripts/check_make_call.py",
+        f"PYTHONPATH=lib {sys.executable} -S -m kharness.quiet scripts/check_make_call.py",
         f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready run",
         f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready-for-tests test wandb",
         f"{venv}/bin/python -m kharness.quiet scripts/check.py",
