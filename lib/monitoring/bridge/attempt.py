@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.bridge.recorder import COPY_OF, INSTEAD_OF, REPORTED
+from monitoring.bridge.sources import RICHEST
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
@@ -39,7 +40,7 @@ class ProgramAttempt:
     again. So nothing that it did not do again is lost, and nothing counts twice.
     """
 
-    def __init__(self, run: Run, journal: Path, *, program: str, num_steps: int | None) -> None:
+    def __init__(self, run: Run, journal: Path, *, program: str | None, num_steps: int | None) -> None:
         self._run = run
         self._journal = journal
         self._about: Mapping[str, Any] = {
@@ -47,6 +48,8 @@ class ProgramAttempt:
             "training": {"num_steps": num_steps},
         }
         self._described: Mapping[str, object] | None = None
+        self._said: dict[int, Mapping[str, object]] = {}
+        """Its configuration as it has said that, by how rich the sources are."""
         self._reached: int | None = None
         """The highest step at which the attempt before stood: sources are not equally late."""
         self._last_seq = 0
@@ -111,11 +114,31 @@ class ProgramAttempt:
 
     def describe(self, at: float, about: Mapping[str, object]) -> None:
         """Take over what a Run of the program says of its model and training."""
-        config = about.get("config")
-        if isinstance(config, Mapping):
-            about = {**about, "config": take_config(self._run.directory, config)}
+        if isinstance(config := about.get("config"), Mapping):
+            self._said[RICHEST] = config
         self._described = about
-        self._run.relay("start", None, at, about)
+        self._tell(at, about)
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether anything is known of its configuration but the words of its command."""
+        return bool(self._said)
+
+    def configure(self, at: float, configs: Mapping[int, Mapping[str, object]]) -> None:
+        """Take over what it has told its trackers of its configuration, by how rich they are."""
+        self._said |= configs
+        self._tell(at, self._described or own_fields(read_end(self._journal).start))
+
+    def _tell(self, at: float, about: Mapping[str, object], **more: object) -> None:
+        """Write another start record, with the whole configuration; that of a Run counts before others."""
+        said: dict[str, object] = {}
+        for richness in sorted(self._said):
+            names = {name.lower() for name in self._said[richness]}
+            kept = {name: value for name, value in said.items() if name.lower() not in names}
+            said = {**kept, **self._said[richness]}
+        if said:
+            about = {**about, "config": take_config(self._run.directory, said)}
+        self._run.relay("start", None, at, {**about, **more})
 
     def relay(self, event: str, global_step: int | None, at: float, fields: Mapping[str, object]) -> None:
         """Record what the program has reported."""
@@ -238,11 +261,11 @@ class ProgramAttempt:
         """Write that this attempt does these records again."""
         self._gone.append(gone)
         marked = {"first_seq": gone.start, "last_seq": gone.stop - 1}
-        if self._described is None:
+        if self._described is None and not self._said:
             self._run.start(**self._about, **resumed, supersedes=marked)
         else:
-            about = {**self._described, **resumed, "supersedes": marked}
-            self._run.relay("start", None, time.time(), about)
+            about = self._described or own_fields(read_end(self._journal).start)
+            self._tell(time.time(), about, **resumed, supersedes=marked)
 
     def _again(self, resumed_step: int, kept: set[int]) -> tuple[list[range], bool]:
         """Return the `seq` before this attempt that it does again, and whether that is all.
@@ -342,6 +365,11 @@ def _kinds(event: str, fields: Mapping[str, object]) -> Kinds:
         for name in fields
         if name.removeprefix("train/") not in NO_MEASUREMENTS and not name.startswith(OF_WHOLE_RUN)
     }
+
+
+def own_fields(start: Record) -> dict[str, object]:
+    """Return what a start record says of the run, for another one of the same attempt."""
+    return {name: start[name] for name in start.keys() - ENVELOPE - {"resumed_from", "supersedes"}}
 
 
 def _resumed(step: int | None) -> dict[str, Any]:

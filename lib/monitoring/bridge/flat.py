@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from operator import itemgetter
 
 from monitoring.bridge.source import Reported
 from monitoring.journal.encoding.global_step import as_step
@@ -18,14 +21,49 @@ OF_TRACKERS = ("_step", "_runtime")
 # An epoch second of 2001-09-09: smaller numbers called `time` are durations.
 FIRST_TIME = 1e9
 
+# Options of a configuration that are kept, and characters of one: a model's table of labels is none of them.
+MOST_OPTIONS, LONGEST_OPTION = 500, 1000
 
-def flattened(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Yield name and value, names of nested mappings joined by `/`."""
+
+def flattened(
+    values: Mapping[str, object], above: str = "", between: str = "/"
+) -> Iterator[tuple[str, object]]:
+    """Yield name and value, names of nested mappings joined by what is to stand `between` them."""
     for name, value in values.items():
         if isinstance(value, dict):  # as all parsers make them
-            yield from flattened(value, f"{above}{name}/")
+            yield from flattened(value, f"{above}{name}{between}", between)
         else:
             yield f"{above}{name}", value
+
+
+def options(config: Mapping[str, object], run_dir: str = "") -> dict[str, object]:
+    """Return what a tracker keeps of a program's configuration as options, like those of a command line.
+
+    Names of nested ones are joined by dots, as Hydra has them, and one in capitals is in small letters:
+    capitals are for axes. Left out are what a tracker adds (`_wandb`), secrets, what names the run's own
+    directory, and of more than MOST_OPTIONS those in the largest mappings below. ValueError for one that is
+    nested as deep as Python can go.
+    """
+    given = {name: value for name, value in config.items() if not str(name).startswith("_")}
+    try:
+        flat = list(flattened(given, between="."))
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    beside = Counter(name.rpartition(".")[0] for name, _ in flat)
+    beside[""] = 0
+    found: dict[str, object] = {}
+    for name, value in sorted(flat, key=lambda pair: beside[pair[0].rpartition(".")[0]]):
+        if isinstance(value, (str, list, tuple)) and not _is_shown(name, str(value), run_dir):
+            continue
+        known = name.lower() if name.isupper() else name
+        found.setdefault(known, value[:LONGEST_OPTION] if isinstance(value, str) else value)
+    return dict(sorted(islice(found.items(), MOST_OPTIONS), key=itemgetter(0)))
+
+
+def _is_shown(name: str, text: str, run_dir: str) -> bool:
+    from monitoring.secrets import is_secret_option  # few programs have texts among their options
+
+    return not (run_dir and run_dir in text) and not is_secret_option(name.replace(".", "_"), text)
 
 
 def reported(row: Mapping[str, object], place: int) -> Reported:

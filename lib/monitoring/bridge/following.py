@@ -13,8 +13,8 @@ from pathlib import Path
 from monitoring.bridge.attempt import ProgramAttempt
 from monitoring.bridge.last_words import last_line
 from monitoring.bridge.recorder import Followed, Recorder, late
-from monitoring.bridge.source import MetricSource, Reported, Watched
-from monitoring.bridge.sources import source_kinds
+from monitoring.bridge.source import Database, MetricSource, Reported, Watched
+from monitoring.bridge.sources import richness, source_kinds
 from monitoring.bridge.sources.jsonl import JsonLinesSource
 from monitoring.bridge.sources.output import OutputSource
 from monitoring.bridge.standing import Standing, kept_before, read_known, write_known
@@ -72,6 +72,10 @@ class Bridge:
         self._noted: set[tuple[Path, str]] = set()
         self._said_at_end: Mapping[str, object] = {}
         """The end record of a Run of the program."""
+        self._configs: dict[int, dict[str, object]] = {}
+        """The configuration that the program has told its trackers, by how rich they are."""
+        self._is_configured = True
+        """Whether the run has it."""
 
     def resume_earlier(self) -> None:
         """Record what the sources of a killed attempt still hold; it belongs before this attempt's start.
@@ -121,6 +125,7 @@ class Bridge:
         """
         if is_killed:
             self._take_last_lines(OutputSource)
+            self._configure()
             self.recorder.record(time.time(), all_of_it=True)
             for kind, steps in self.recorder.stand_in(time.time()).items():
                 say(f"note: {steps} steps are recorded from {kind}: the source that counts has not kept them")
@@ -178,6 +183,9 @@ class Bridge:
             self._next_find = now + (FIND_EVERY if now < self._settled_at else FIND_LATER)
             self._find()
         is_new = self._read()
+        # rules begin anew with a start record: of what changes all the time they would see nothing
+        if now < self._settled_at or not self.attempt.is_configured:
+            self._configure()
         self.recorder.record(time.time())
         return is_new
 
@@ -198,7 +206,8 @@ class Bridge:
             if now >= until or now - quiet_since >= (QUIET if is_written else 0.0):
                 break
             time.sleep(0.1)
-        self._take_last_lines(JsonLinesSource, OutputSource)
+        self._take_last_lines(JsonLinesSource, OutputSource, Database)
+        self._configure()
         self.recorder.record(time.time(), all_of_it=True)
         for source, progress in self._readers:
             if is_complete and isinstance(source, OutputSource) and source.of_test:
@@ -315,6 +324,9 @@ class Bridge:
                     if reported.event == "start":
                         progress.read_to = reported.place
                         self._describe(reported)
+                    elif reported.event == "config":
+                        progress.read_to = reported.place
+                        self._take_config(source.kind, reported.values)
                     elif reported.event == "end":
                         progress.read_to = reported.place
                         self._said_at_end = reported.values
@@ -329,8 +341,8 @@ class Bridge:
                     say(f"warning: {source.path} cannot be read now: {error}")
         return is_new
 
-    def _take_last_lines(self, *kinds: type[JsonLinesSource | OutputSource]) -> None:
-        """Read what stands at the end of files of these kinds without the end of a line."""
+    def _take_last_lines(self, *kinds: type[JsonLinesSource | OutputSource | Database]) -> None:
+        """Read what stands at the end of stores of these kinds, as without the end of a line."""
         for source, _ in self._readers:
             if isinstance(source, kinds):
                 source.is_whole = True
@@ -353,6 +365,19 @@ class Bridge:
         """Take over what a Run of the program says of its model and training."""
         about = {name: value for name, value in reported.values.items() if name not in _OF_A_RUN}
         self.attempt.describe(reported.time or time.time(), about)
+
+    def _take_config(self, kind: str, config: Mapping[str, object]) -> None:
+        from monitoring.bridge.flat import options  # few programs have any
+
+        known = self._configs.setdefault(richness(kind), {})
+        if (new := {**known, **options(config, str(self.watched.directory))}) != known:
+            known |= new
+            self._is_configured = False
+
+    def _configure(self) -> None:
+        if not self._is_configured:
+            self._is_configured = True
+            self.attempt.configure(time.time(), self._configs)
 
 
 # Fields of a start record that are the spooled Run's own, not the training's.

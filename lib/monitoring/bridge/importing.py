@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from monitoring.bridge.attempt import ProgramAttempt
+from monitoring.bridge.flat import options
 from monitoring.bridge.recorder import Followed, Recorder
 from monitoring.bridge.source import Database, MetricSource, files_below
 from monitoring.bridge.sources import richness
@@ -98,18 +100,15 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
         identity={"imported_from": str(path.absolute())},
     )
     recorder = Recorder(run, {})
+    attempt = ProgramAttempt(run, directory / JOURNAL, program=None, num_steps=None)
+    configs: dict[int, dict[str, object]] = {}
     with run:
-        run.start(
-            model={"name": None, "architecture": None, "parameters": None},
-            training={"num_steps": None},
-            resumed_from=None,
-            supersedes=None,
-        )
+        attempt.start()
         for number, source in enumerate(sources):
             try:
-                _take_all(
-                    recorder, source, recorder.sources.setdefault(number, Followed(number, source.kind))
-                )
+                followed = recorder.sources.setdefault(number, Followed(number, source.kind))
+                if config := _take_all(recorder, source, followed):
+                    configs[richness(source.kind)] = config
             except (OSError, ValueError, TypeError) as error:
                 recorder.record(time.time(), all_of_it=True)
                 where = f"{source.path} cannot be read after {counted(recorder.count, 'record')}: {error}"
@@ -117,17 +116,24 @@ def import_run(path: Path, directory: Path, *, project: str, agent: bool = True)
             cut_off = source.cut_off(recorder.sources[number].read_to)
             for note in filter(None, (source.left_out, cut_off)):
                 say(f"note: {source.path.name} {note}")
+        if configs:
+            attempt.configure(time.time(), configs)
         recorder.record(time.time(), all_of_it=True)
         run.finish(COMPLETE, **recorder.done())
     return recorder.count
 
 
-def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> None:
-    now = time.time()
+def _take_all(recorder: Recorder, source: MetricSource, followed: Followed) -> dict[str, object]:
+    """Record all that a source has, and return the options that it tells of."""
+    now, config = time.time(), dict[str, object]()
     for number, reported in enumerate(source.read(0), 1):
+        if reported.event == "config":
+            config |= options(reported.values)
+            continue
         recorder.take(followed, reported, now)
         if number % BATCH == 0:
             recorder.record(time.time(), decided=True)
+    return config
 
 
 def _runs_of_tensorboard(found: Sequence[MetricSource]) -> set[Path]:

@@ -39,7 +39,8 @@ class Reported:
         self.time = time
         """UTC epoch seconds; None where the source does not say: the moment when they were read."""
         self.event = event
-        """`step` for metrics under names of the program's own; otherwise a record of `monitoring.Run`."""
+        """`step` for metrics under names of the program's own, `config` for what it has told its tracker of
+        its configuration; otherwise a record of `monitoring.Run`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Reported) and all(
@@ -104,6 +105,36 @@ class Lines(MetricSource):
 
 class Database(MetricSource):
     """An SQLite database, to whose table `metrics` several programs may add rows; the place is a row's id."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_whole = False
+        """Whether nobody writes it any more."""
+        self._first: int | None = None
+        """The place after which its rows are the program's."""
+        self._config: Mapping[str, object] = {}
+
+    def read(self, place: int) -> Iterator[Reported]:
+        """Yield the rows after an id, then the configuration of their runs if that is new."""
+        self._first = place if self._first is None else self._first
+        begins = place
+        for reported in self.metrics(place):
+            place = reported.place
+            yield reported
+        if place > begins or self.is_whole:
+            with contextlib.suppress(ValueError):  # of a release that keeps none, or elsewhere
+                config = self.config(self._first)
+                if config != self._config:
+                    self._config = config
+                    yield Reported(config, place, event="config")
+
+    def metrics(self, place: int) -> Iterator[Reported]:
+        """Yield the rows after an id. ValueError as of `rows`."""
+        raise NotImplementedError
+
+    def config(self, place: int) -> Mapping[str, object]:
+        """Return the configuration of the runs that have rows after an id. ValueError as of `rows`."""
+        raise NotImplementedError
 
     def end(self) -> int:
         """Return the id of the last row; 0 without one."""

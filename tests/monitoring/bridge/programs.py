@@ -19,6 +19,25 @@ KIND, STEPS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 KEPT = Path(sys.argv[4]) if len(sys.argv) > 4 else None
 SCALE = float(sys.argv[5]) if len(sys.argv) > 5 else 1.0
 
+# Of the tracker's own, of anybody's, secret, and of the run's own.
+CONFIG = {
+    "_wandb": {"a": 1},
+    "lr": 0.5,
+    "LR2": 3,
+    "model": {"depth": 2, "act": {"name": "relu"}},
+    "betas": [0.9, 0.99],
+    "amp": True,
+    "scheduler": None,
+    "api_key": "abc",
+    "out": os.environ.get("MONITORING_SPOOL", ""),
+    "labels": {str(number): f"label {number}" for number in range(600)},
+}
+
+
+def without(name: str) -> dict[str, object]:
+    return {option: CONFIG[option] for option in CONFIG if option != name}
+
+
 if KEPT:
     KEPT.with_name("pid").write_text(f"{os.getpid()}\n")
 
@@ -72,13 +91,14 @@ elif KIND == "own":
 elif KIND == "wandb":
     import wandb
 
-    wandb.init(project="p", mode="offline")
+    wandb.init(project="p", mode="offline", config=without("labels"))
+    wandb.config.update({"lr": 0.25, "batch": 8}, allow_val_change=True)
     each(lambda step: wandb.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}, step))
     wandb.finish()
 elif KIND == "trackio":
     import trackio
 
-    trackio.init(project="p", name="a")
+    trackio.init(project="p", name="a", config=without("_wandb"))
     each(
         lambda step: trackio.log({"train/loss": loss(step), "nested": {"a": step}, "val/acc": step / 7}, step)
     )
@@ -90,11 +110,13 @@ elif KIND in ("tensorboard", "scalars"):
         each(lambda step: [writer.add_scalar(*pair, step) for pair in (("loss", loss(step)), ("lr", 0.5))])
         if KIND == "scalars":
             each(lambda step: writer.add_scalars("acc", {"a": step / 4, "b": step / 8}, step))
+            writer.add_hparams({"lr": 0.5, "LR2": 3, "model/act": "relu", "amp": True}, {})
 elif KIND == "mlflow":
     import mlflow
 
     with mlflow.start_run():
         each(lambda step: mlflow.log_metrics({"loss": loss(step), "val_acc": step / 7}, step=step))
+        mlflow.log_params(without("labels") | {"name": "007"})
 elif KIND == "csv":
     with Path("own.csv").open("w", buffering=1, newline="") as file:
         rows = csv.writer(file)

@@ -18,7 +18,7 @@ from monitoring.bridge.importing import NothingToImportError, import_run, place_
 from monitoring.journal.run_json import read_run_json
 
 from .conftest import STEPS, Bridged
-from .test_sources import LOSSES, records
+from .test_sources import LOSSES, config, records
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "scalars", "mlflow", "csv", "jsonl"])
@@ -38,6 +38,8 @@ def test_every_value_is_there_once(
     assert count == len(records(directory, "step")) + len(records(directory, "eval"))
     assert records(directory, "end") == [{"status": "complete", "first_step": 0, "steps_done": STEPS}]
     assert read_run_json(directory)["attempts"][0]["imported_from"] == str(tmp_path / path)
+    told = {"wandb": 0.25, "trackio": 0.5, "scalars": 0.5, "mlflow": 0.5}
+    assert config(directory).get("lr") == told.get(kind)
     with pytest.raises(NothingToImportError, match="has a run already"):
         import_run(path, directory, project="p", agent=False)
 

@@ -19,6 +19,7 @@ from monitoring.journal.series import RunSeries
 
 from ...warm_python import WarmPython
 from .conftest import Bridged
+from .test_sources import config
 
 Rows = list[dict[str, object]]
 
@@ -179,8 +180,8 @@ class Killed(TrainerCallback):
 
 data = [{"x": torch.tensor([n / 4, 1.0]), "labels": torch.tensor(n / 2)} for n in range(4)]
 given = TrainingArguments(
-    "out", num_train_epochs=2, per_device_train_batch_size=2, logging_steps=1, save_strategy="epoch",
-    eval_strategy="epoch", report_to=["tensorboard"], use_cpu=True, disable_tqdm=True,
+    "out", learning_rate=3e-4, num_train_epochs=2, per_device_train_batch_size=2, logging_steps=1,
+    save_strategy="epoch", eval_strategy="epoch", report_to=["tensorboard"], use_cpu=True, disable_tqdm=True,
 )
 trainer = Trainer(Net(), given, train_dataset=data, eval_dataset=data, callbacks=[Killed()])
 trainer.train(resume_from_checkpoint=kept)
@@ -214,3 +215,6 @@ def test_a_trainer_that_was_killed_after_its_last_step_keeps_it(
     assert evaluations == [(1, 2), (2, 4)]
     summaries = [(r["attempt"], r["global_step"]) for r in counts if "train/train_runtime" in r]
     assert summaries == [(2, 4)]
+    told = config(run_dir)
+    assert (told["learning_rate"], told["num_train_epochs"], told["optim"]) == (3e-4, 2, "adamw_torch_fused")
+    assert not [name for name in told if name.startswith("_")]

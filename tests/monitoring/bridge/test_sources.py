@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from monitoring.bridge.flat import MOST_OPTIONS
 from monitoring.bridge.neighbors import Neighbors, folder_name
 from monitoring.bridge.recorder import REPORTED
 from monitoring.journal.records import read_records
+from monitoring.journal.run_json import read_run_json
 from monitoring.trackers import _event_file, _wandb_log
 
 from ...waiting import wait_until
@@ -38,6 +40,26 @@ def records(run_dir: Path, event: str) -> list[dict[str, Any]]:
 
 def rounded(text: str) -> list[float]:
     return [float(text % loss) for loss in LOSSES]
+
+
+# What is known of the CONFIG of programs.py; of its labels as many as there is room for.
+KEPT = {
+    "amp": True,
+    "betas": [0.9, 0.99],
+    "lr": 0.5,
+    "lr2": 3,
+    "model.depth": 2,
+    "scheduler": None,
+    "model.act.name": "relu",
+}
+LABELS = {f"labels.{number}": f"label {number}" for number in range(600)}
+
+
+def config(run_dir: Path) -> dict[str, Any]:
+    """The configuration, of which run.json and the newest start record have to know the same."""
+    kept: dict[str, Any] = read_run_json(run_dir)["config"]
+    assert records(run_dir, "start")[-1]["config"] == kept
+    return kept
 
 
 def steps(values: Sequence[float], **others: object) -> list[dict[str, object]]:
@@ -87,7 +109,7 @@ def test_pattern_of_the_users(run_dir: Path, bridged: Bridged) -> None:
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])
 def test_rows_of_trackers(run_dir: Path, kind: str, bridged_tracker: Bridged) -> None:
-    ended = bridged_tracker(run_dir, *ours(kind))
+    ended = bridged_tracker(run_dir, *ours(kind), options=["--config", '{"LR2": 4, "lr": 0.1, "words": 1}'])
     assert ended.returncode == 0, ended.stderr
     assert records(run_dir, "step") == [
         {"global_step": n, "train_loss": loss, "nested/a": n} for n, loss in enumerate(LOSSES)
@@ -95,6 +117,13 @@ def test_rows_of_trackers(run_dir: Path, kind: str, bridged_tracker: Bridged) ->
     assert records(run_dir, "eval") == [
         {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
     ]
+    found = config(run_dir)
+    labels = {name: value for name, value in found.items() if name.startswith("labels.")}
+    # an axis counts before what the program says, and that before the words of its command
+    options = {"LR2": 4, "words": 1, **{name: KEPT[name] for name in KEPT if name != "lr2"}}
+    assert found == {**options, **labels, **({"lr": 0.25, "batch": 8} if kind == "wandb" else {})}
+    assert labels.items() <= LABELS.items()
+    assert len(labels) == (0 if kind == "wandb" else MOST_OPTIONS - len(KEPT))
     names = "nested/a, train/loss, val/acc" if kind == "wandb" else "train/loss, nested/a, val/acc"
     assert f"recorded from {kind}: {names}" in ended.stderr
     upload = r"^wandb: this run is on this disk, not uploaded; to upload it: \S*wandb sync (\S+)$"
@@ -113,6 +142,7 @@ def test_event_files(run_dir: Path, bridged_tracker: Bridged) -> None:
     ]
     for name, part in (("acc/a", 4), ("acc/b", 8)):  # what add_scalars writes into a folder of its own
         assert [r for r in found if name in r] == [{"global_step": n, name: n / part} for n in range(STEPS)]
+    assert config(run_dir) == {"amp": 1, "lr": 0.5, "lr2": 3, "model/act": "relu"}
     assert "recorded from tensorboard: loss, lr, acc/" in ended.stderr
     assert "; single precision, as event files have it)" in ended.stderr
 
@@ -141,6 +171,7 @@ def test_mlflow(run_dir: Path, bridged_tracker: Bridged) -> None:
     assert records(run_dir, "eval") == [
         {"global_step": n, "split": "val", "val_acc": n / 7} for n in range(STEPS)
     ]
+    assert config(run_dir) == {**KEPT, "name": "007"}
 
 
 @pytest.mark.parametrize(("kind", "others"), [("csv", {"note": "a, b"}), ("jsonl", {})])

@@ -32,10 +32,31 @@ class MlflowSource(Database):
 
     kind = "mlflow"
 
-    def read(self, place: int) -> Iterator[Reported]:
+    def metrics(self, place: int) -> Iterator[Reported]:
         """Yield one value per row, as MLflow stores them."""
         query = (
             "SELECT rowid, key, value, is_nan, timestamp, step FROM metrics WHERE rowid > ? ORDER BY rowid"
         )
         for row, key, value, is_nan, timestamp, step in self.rows(query, place):
             yield Reported({key: math.nan if is_nan else value}, row, step, timestamp / 1000)
+
+    def config(self, place: int) -> Mapping[str, object]:
+        """Return the parameters of runs; of several that have one name the newest run's."""
+        query = (
+            "SELECT key, value FROM params JOIN runs USING (run_uuid) WHERE run_uuid IN"
+            " (SELECT run_uuid FROM metrics WHERE rowid > ?) ORDER BY start_time"
+        )
+        return {key: _read(text) for key, text in self.rows(query, place)}
+
+
+def _read(text: str) -> object:
+    """Return what a parameter was before MLflow made a text of it."""
+    import ast  # no program waits for it
+    import json
+
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return value

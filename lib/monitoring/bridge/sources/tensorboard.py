@@ -20,10 +20,21 @@ CURVES = ("train", "val", "valid", "validation", "eval", "test")
 WRITER = re.compile(r"\.(\d+)\.\d+(?:\.v2)?$")
 
 # Fields of event.proto and summary.proto: Event.wall_time, .step, .summary; Summary.value;
-# Summary.Value.tag, .simple_value, .tensor; TensorProto.dtype, .tensor_content, .float_val, .double_val.
-WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 2, 5, 1, 1, 2, 8
-DTYPE, CONTENT, FLOAT_VAL, DOUBLE_VAL = 1, 4, 5, 6
+# Summary.Value.tag, .simple_value, .tensor, .metadata; TensorProto.dtype, .tensor_content, .float_val,
+# .double_val, .string_val.
+WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE_VALUE, TENSOR, METADATA = 1, 2, 5, 1, 1, 2, 8, 9
+DTYPE, CONTENT, FLOAT_VAL, DOUBLE_VAL, STRING_VAL = 1, 4, 5, 6, 8
 FLOAT, DOUBLE = 1, 2
+
+# Tags of what says options: of the hparams plugin, and the texts of Hugging Face's callback, in JSON.
+HPARAMS = b"_hparams_/session_start_info"
+ARGUMENTS = b"args/text_summary"
+TEXTS = (ARGUMENTS, b"model_config/text_summary")
+# Fields of it: SummaryMetadata.plugin_data; PluginData.content; HParamsPluginData.session_start_info;
+# SessionStartInfo.hparams; of its entries the key and the value, a google.protobuf.Value: .number_value,
+# .string_value, .bool_value.
+PLUGIN_DATA, PLUGIN_CONTENT, SESSION_START, HPARAM, HPARAM_KEY, HPARAM_VALUE = 1, 2, 3, 1, 1, 2
+NUMBER, STRING, BOOL = 2, 3, 4
 
 RICHNESS = 70
 
@@ -57,6 +68,11 @@ class TensorboardSource(MetricSource):
     kind = "tensorboard"
     note = "single precision, as event files have it"
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._arguments: dict[str, object] = {}
+        """Those of Hugging Face's Trainer."""
+
     def read(self, place: int) -> Iterator[Reported]:
         """Yield the numbers of each event after a byte offset."""
         from monitoring.trackers._event_file import events_after  # no program waits for it
@@ -72,6 +88,23 @@ class TensorboardSource(MetricSource):
                 step = head.get(STEP, 0)
                 named = {named_by_folder(tag, self.path.parent.name): values[tag] for tag in values}
                 yield Reported(named, end, step if isinstance(step, int) else 0, at)
+            if summary is not None and (config := self._config(summary)):
+                yield Reported(config, end, event="config")
+
+    def _config(self, summary: bytes) -> dict[str, object]:
+        """Return what an event tells of the configuration, by `add_hparams` or by Hugging Face's callback."""
+        from monitoring.trackers._protobuf import fields_in  # as above
+
+        found: dict[str, object] = {}
+        for value in (value for _, value in fields_in(summary) if isinstance(value, bytes)):
+            if HPARAMS in value:
+                found |= hparams(value)
+            elif any(tag in value for tag in TEXTS):
+                texts = _texts(value)
+                # the arguments go before the model's configuration, as in its callbacks of other trackers
+                found |= {name: texts[name] for name in texts if name not in self._arguments}
+                self._arguments |= texts if ARGUMENTS in value else {}
+        return found
 
     def cut_off(self, place: int) -> str:
         """Say that the file ends in the middle of an event."""
@@ -117,3 +150,39 @@ def _scalar(tensor: bytes) -> float | None:
         return None
     content = found.get(CONTENT) or found.get(FLOAT_VAL if size == 4 else DOUBLE_VAL)
     return struct.unpack(form, content)[0] if isinstance(content, bytes) and len(content) == size else None
+
+
+def hparams(value: bytes) -> dict[str, object]:
+    """Return the options in a value of the hparams plugin; integers are numbers like others there."""
+    from monitoring.trackers._protobuf import fields_in, message_at  # as above
+
+    message: bytes | None = value
+    for number in (METADATA, PLUGIN_DATA, PLUGIN_CONTENT, SESSION_START):
+        message = message_at(message or b"", number)
+    found: dict[str, object] = {}
+    for _, entry in (field for field in fields_in(message or b"") if field[0] == HPARAM):
+        assert isinstance(entry, bytes)
+        name = (message_at(entry, HPARAM_KEY) or b"").decode("utf-8", "replace")
+        for kind, content in fields_in(message_at(entry, HPARAM_VALUE) or b""):
+            if kind == NUMBER and isinstance(content, bytes):
+                (number,) = struct.unpack("<d", content)
+                found[name] = int(number) if number.is_integer() else number
+            elif kind == STRING and isinstance(content, bytes):
+                found[name] = content.decode("utf-8", "replace")
+            elif kind == BOOL:
+                found[name] = bool(content)
+    return found
+
+
+def _texts(value: bytes) -> dict[str, object]:
+    """Return the object in the JSON of a text; nothing of another text."""
+    import orjson  # as above
+
+    from monitoring.trackers._protobuf import message_at
+
+    text = message_at(message_at(value, TENSOR) or b"", STRING_VAL) or b""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

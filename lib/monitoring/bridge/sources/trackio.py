@@ -41,7 +41,7 @@ class TrackioSource(Database):
 
     kind = "trackio"
 
-    def read(self, place: int) -> Iterator[Reported]:
+    def metrics(self, place: int) -> Iterator[Reported]:
         """Yield the rows after an id."""
         import orjson  # no program waits for it
 
@@ -51,6 +51,17 @@ class TrackioSource(Database):
         for row, stamp, step, text in self.rows(query, place):
             found = reported({**orjson.loads(text), "_step": step}, row)
             yield Reported(found.values, row, found.step, _seconds(stamp))
+
+    def config(self, place: int) -> Mapping[str, object]:
+        """Return the configuration of runs, which Trackio writes with their first row."""
+        import orjson  # as above
+
+        query = (
+            "SELECT config FROM configs WHERE run_id IN (SELECT run_id FROM metrics WHERE id > ?) ORDER BY id"
+        )
+        return {
+            name: value for (text,) in self.rows(query, place) for name, value in orjson.loads(text).items()
+        }
 
 
 def _seconds(stamp: object) -> float | None:

@@ -1,4 +1,4 @@
-"""W&B's transaction log, offline or online: each row of a run's history, to the last digit."""
+"""W&B's transaction log, offline or online: each row of a run's history to the last digit, its config."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from monitoring.bridge.source import MetricSource, Reported, Watched, files_below, half_record
 
-# Fields of wandb_internal.proto: Record.history; HistoryRecord.item, .step; HistoryItem.key, .nested_key,
-# .value_json; HistoryStep.num.
-HISTORY, ITEM, STEP, KEY, NESTED_KEY, VALUE_JSON, NUM = 2, 1, 2, 1, 2, 16, 1
+# Fields of wandb_internal.proto: Record.history, .config, .run; RunRecord.config; HistoryRecord.item, .step;
+# ConfigRecord.update; those of both kinds of items, .key, .nested_key, .value_json; HistoryStep.num.
+HISTORY, CONFIG, RUN, CONFIG_OF_RUN = 2, 5, 17, 4
+ITEM, STEP, UPDATE, KEY, NESTED_KEY, VALUE_JSON, NUM = 1, 2, 1, 1, 2, 16, 1
 
 # How often, in seconds, wandb-core writes its buffer out, from 0.31 on.
 FLUSH = "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL"
@@ -42,7 +43,7 @@ class WandbSource(MetricSource):
     kind = "wandb"
 
     def read(self, place: int) -> Iterator[Reported]:
-        """Yield the rows after a byte offset."""
+        """Yield the rows after a byte offset, and what is told of the configuration."""
         from monitoring.bridge.flat import reported  # no program waits for it
         from monitoring.trackers._protobuf import message_at
         from monitoring.trackers._wandb_log import read_log
@@ -50,6 +51,8 @@ class WandbSource(MetricSource):
         for record in read_log(self.path, place):
             if (history := message_at(record.data, HISTORY)) is not None:
                 yield reported(_row(history), record.end)
+            elif config := _config(record.data):
+                yield Reported(config, record.end, event="config")
 
     def cut_off(self, place: int) -> str:
         """Say that the log ends in the middle of a record."""
@@ -59,19 +62,37 @@ class WandbSource(MetricSource):
         return half_record(self.path, max(ends, default=max(place, len(HEADER))))
 
 
+def _config(record: bytes) -> dict[str, object]:
+    """Return what a record tells of the configuration: that of a run which begins, or a change of it."""
+    from monitoring.trackers._protobuf import fields_in, message_at  # as above
+
+    run = message_at(record, RUN)
+    config = message_at(record, CONFIG) if run is None else message_at(run, CONFIG_OF_RUN)
+    items = [item for number, item in fields_in(config or b"") if number == UPDATE]
+    named = (_item(item, ".") for item in items if isinstance(item, bytes))
+    return {name: value for name, value in named if not name.startswith("_")}
+
+
+def _item(item: bytes, between: str) -> tuple[str, object]:
+    from monitoring.trackers._protobuf import fields_in  # as above
+
+    names, value = [], b"null"
+    for part, content in fields_in(item):
+        if part in (KEY, NESTED_KEY) and isinstance(content, bytes):
+            names.append(content.decode("utf-8", "replace"))
+        elif part == VALUE_JSON and isinstance(content, bytes):
+            value = content
+    return between.join(names), _value(value)
+
+
 def _row(history: bytes) -> dict[str, object]:
     from monitoring.trackers._protobuf import fields_in  # as above
 
     row: dict[str, object] = {}
     for number, item in fields_in(history):
         if number == ITEM and isinstance(item, bytes):
-            names, value = [], b"null"
-            for part, content in fields_in(item):
-                if part in (KEY, NESTED_KEY) and isinstance(content, bytes):
-                    names.append(content.decode("utf-8", "replace"))
-                elif part == VALUE_JSON and isinstance(content, bytes):
-                    value = content
-            row["/".join(names)] = _value(value)
+            name, row_value = _item(item, "/")
+            row[name] = row_value
         elif number == STEP and isinstance(item, bytes):
             # the row's own, unless it logs a step of its own name
             row.setdefault("_step", dict(fields_in(item)).get(NUM, 0))
