@@ -182,10 +182,13 @@ def print_error(message: object, hint: str = "") -> None:
     On a terminal no line is wider than it; elsewhere each stays whole, for programs that read it.
     """
     sys.stdout.flush()
-    lines = "\n".join(error_lines(message, hint)).split("\n")
-    if columns := columns_of(sys.stderr):
-        lines = [part for line in lines for part in folded(line, columns)]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    text = "\n".join(error_lines(message, hint))
+    print(fitting(text, columns_of(sys.stderr)), file=sys.stderr, flush=True)
+
+
+def fitting(text: str, columns: int) -> str:
+    """Return the text in lines of at most `columns`; as it is for 0."""
+    return "\n".join(part for line in text.split("\n") for part in folded(line, columns)) if columns else text
 
 
 def columns_of(stream: TextIO) -> int:

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.bridge.sources.output import is_at_line_start
+from monitoring.errors import fitting
 
 
 @contextlib.contextmanager
-def saying_between_lines(output: Path) -> Iterator[None]:
-    """Have what is said wait until a line has ended: in the middle of one it would cut off its number."""
+def saying_between_lines(output: Path, columns: int = 0) -> Iterator[None]:
+    """Have what is said wait until a line has ended: in the middle of one it would cut off its number.
+
+    It is in lines of at most `columns`, if that is not 0.
+    """
     stderr = sys.stderr
     try:
         is_shared = os.path.samestat(os.fstat(stderr.fileno()), output.stat())
@@ -23,7 +27,7 @@ def saying_between_lines(output: Path) -> Iterator[None]:
     if not is_shared:
         yield
         return
-    sys.stderr = waiting = _BetweenLines(output)
+    sys.stderr = waiting = _BetweenLines(output, columns)
     try:
         yield
     finally:
@@ -35,12 +39,12 @@ def saying_between_lines(output: Path) -> Iterator[None]:
 class _BetweenLines(io.TextIOBase):
     """Lines that are said, until the output takes them."""
 
-    def __init__(self, output: Path) -> None:
-        self._output = output
+    def __init__(self, output: Path, columns: int) -> None:
+        self._output, self._columns = output, columns
         self.said: list[str] = []
 
     def write(self, text: str, /) -> int:
-        self.said.append(text)
+        self.said.append(fitting(text, self._columns))
         return len(text)
 
     def flush(self) -> None:

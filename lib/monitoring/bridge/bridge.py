@@ -46,15 +46,16 @@ TELL_AFTER = 60.0
 IF = "if:"
 
 
-def main(argv: Sequence[str] | None = None, guard: Guard | None = None) -> int:
+def main(argv: Sequence[str] | None = None, guard: Guard | None = None, columns: int = 0) -> int:
     """Return the program's exit code, 128 plus the signal that has ended it, or 2 if it cannot be run.
 
-    The `guard` is this process's, if it has one already.
+    The `guard` is this process's, if it has one already; `columns` the width of the terminal on which its
+    lines appear beside the program's, 0 without one.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         options = _parser().parse_args(given[: given.index("--")] if "--" in given else given)
-        with saying_between_lines(options.directory / OUTPUT_LOG):
+        with saying_between_lines(options.directory / OUTPUT_LOG, columns):
             return _run(options, _command(given), guard or Guard())
     except UserError as error:
         return report_error(error)

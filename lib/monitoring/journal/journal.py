@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orjson import dumps
 
-from monitoring.errors import RunBusyError, RunDirectoryError, refusal, unwritable
+from monitoring.errors import RunBusyError, RunDirectoryError, columns_of, fitting, refusal, unwritable
 from monitoring.host.file_locks import try_lock
 from monitoring.host.process import in_children
 from monitoring.journal.encoding.json_form import strict_line
@@ -275,6 +275,7 @@ def _release_in_child() -> None:
 
 
 def say(message: str) -> None:
-    """Print a line on stderr, if it takes it."""
-    with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end a training
-        print(message, file=sys.stderr, flush=True)
+    """Print a line on stderr, if it takes it; on a terminal one that is wider goes on below, words whole."""
+    # a closed stderr, and one that Python has not opened, must not end a training
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(fitting(message, columns_of(sys.stderr)), file=sys.stderr, flush=True)

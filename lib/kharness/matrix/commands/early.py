@@ -46,6 +46,7 @@ class EarlyBridge:
         from kharness.runs.files import OUTPUT_LOG
         from kharness.runs.launch import Job, Slot, environment_of_runs
         from kharness.runs.status import RUNNING, Attempt, RunStatus, write_status
+        from monitoring.errors import columns_of
         from monitoring.host.name import host_name
         from monitoring.host.process import process_started
 
@@ -58,6 +59,7 @@ class EarlyBridge:
             "cwd": str(launch.root),
             "log": str(launch.directory / OUTPUT_LOG),
             "environment": environment_of_runs(Slot()),
+            "columns": columns_of(sys.stdout),
         }
         with os.fdopen(self._to, "wb") as pipe:
             pipe.write(json.dumps(content).encode())
@@ -83,7 +85,7 @@ def _wait_for_run(ours: int, parent: int) -> NoReturn:
             content = json.loads(pipe.read() or b"null")
         if content is not None:
             _enter(content)
-            code = main(content["words"], guard)
+            code = main(content["words"], guard, content["columns"])
             sys.stdout.flush()
             sys.stderr.flush()
     except Exception:  # noqa: BLE001 - as an interpreter of its own would

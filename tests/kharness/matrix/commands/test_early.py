@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import psutil
@@ -73,6 +75,30 @@ def test_run_whose_runner_ends_before_it_can_follow_it(
     assert first == f"run {place}: not running; resume with: kharness continue {place}"
     assert kharness(folder, "continue").returncode == 0
     assert steps_of(run) == list(range(1, 41))
+
+
+def test_what_is_said_beside_a_program_breaks_no_word_on_a_terminal(folder: Path) -> None:
+    """A line of the program itself is passed on as it is."""
+    line = "nothing of a training, and a number: 3, and more"
+    command = [sys.executable, "-m", "kharness", "run", "--", sys.executable, "-c", f"print({line!r})"]
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 40))
+    runner = subprocess.Popen(command, cwd=folder, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while content := os.read(master, 65536):
+            said += content
+    os.close(master)
+    assert runner.wait() == 0
+    lines = said.decode().splitlines()
+    place = lines.index(line)
+    assert lines[place + 1 : place + 5] == [
+        "no metrics were found; its last line is",
+        "  'nothing of a training, and a number:",
+        "  3, and more'; --pattern REGEX or",
+        "  --follow FILE names them",
+    ]
 
 
 def test_a_bridge_is_forked_before_anything_heavy_is_imported() -> None:
