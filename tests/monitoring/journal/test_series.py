@@ -97,7 +97,7 @@ def test_two_ranks_of_a_resumed_run_as_the_lineage_has_them(tmp_path: Path) -> N
     assert last_values(tmp_path)["val_loss"].step == 100
     info = series.metrics["train_loss"]
     assert (info.kind, info.keys, info.count, info.nonfinite) == ("step", (0, 1), 100, 1)
-    assert (info.unit, info.better, info.max, info.last, info.last_step) == ("nats", "down", 1e6, 1.01, 100)
+    assert (info.unit, info.better, info.max, info.last, info.last_step) == ("", "down", 1e6, 1.01, 100)
     assert info.text.startswith("mean cross-entropy of the step's batch")
     assert not {"word", "seq", "attempt", "time"} & series.metrics.keys()
     assert series.axes == {"step": 1.0, "time": 1.0, "samples": 32.0, "tokens": 256.0}

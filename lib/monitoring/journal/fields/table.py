@@ -26,8 +26,9 @@ FIELDS: tuple[FieldRow, ...] = (
                 f"in {BRIDGE_JSON}, `place`, the position in it, and `read`, when; where it stands in for "
                 "what a kill has lost, `instead_of` which kind of source, or `copy_of` which `seq`"),
     # Losses, accuracies and what else comes of the training itself.
-    *rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
-          step="mean cross-entropy of the step's batch, before its update",
+    # A loss has no unit here: programs of anybody have these names, and theirs may be a squared error.
+    *rows("train_loss", "", "down", prometheus="training_loss", of="train_loss", line="loss",
+          step="mean of the step's batch, before its update; of the models here cross-entropy in nats",
           epoch="mean over the epoch's samples, each before its update",
           report="mean training loss of the last tenth of the steps; of the last epoch without step records",
           scrape="loss of the last recorded step, NaN if it is not finite"),
@@ -116,11 +117,11 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows(ARTIFACTS,
           eval="of the split `media`: name -> `file`, `sha256`, size in `bytes` ([artifacts](artifacts.md))"),
     *rows("refused", eval="name -> why it was not kept"),
-    *rows("val_loss", "nats", "down", prometheus="validation_loss",
-          eval="mean cross-entropy over the split", epoch="as in its eval record",
+    *rows("val_loss", "", "down", prometheus="validation_loss",
+          eval="mean over the split; of the models here cross-entropy in nats", epoch="as in its eval record",
           report="loss of the last validation", scrape="loss of the last validation"),
-    *rows("test_loss", "nats", "down",
-          eval="mean cross-entropy over the split",
+    *rows("test_loss", "", "down",
+          eval="mean over the split; of the models here cross-entropy in nats",
           end="of the final weights",
           report="loss on the test set, read once after training"),
     *rows("val_accuracy", "fraction", "up", prometheus="validation_accuracy",
@@ -234,7 +235,7 @@ FIELDS: tuple[FieldRow, ...] = (
           end="CPU time of the same, user and system, with the children it waited for; `null` after a "
               "checkpoint without it",
           report="CPU time, user and system, of the training loop and the children it waited for"),
-    *rows("best_val_loss", "nats", "down", end="the lowest of any epoch",
+    *rows("best_val_loss", "", "down", end="the lowest of any epoch",
           report="lowest loss of any validation"),
     *rows("best_val_accuracy", "fraction", "up", end="the highest of any epoch",
           report="highest accuracy of any validation"),
