@@ -7,8 +7,10 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple
 
+from kharness.report.metrics import of_split
 from kharness.report.runs import RunData, Series
 from kharness.report.series_store import NumberStore, stored
 from kharness.report.summary import Summary
@@ -257,3 +259,33 @@ VALIDATION_ACCURACY = PlottedMetric(
     "log error",
     True,
 )
+
+
+def deciding(summary: Summary) -> list[PlottedMetric]:
+    """Return what decides, as far as the above do not show it: `val_acc` of a script of anybody's.
+
+    Of a metric of the test set it is the same one of the validations.
+    """
+    shown = {"train_loss", "val_loss", "val_accuracy"}
+    found: dict[str, PlottedMetric] = {}
+    for metric, _ in summary.conclusions.metrics.values():
+        parts = of_split(metric.name.removeprefix("best_"))
+        name = parts.on("val") if parts.split else parts.what
+        runs = [cell.run for cell in summary.cells]
+        if name not in shown and not metric.is_cost:
+            is_validation = any(run.validation(name) for run in runs)
+            if is_validation or any(run.metric("step", name) for run in runs):
+                found[name] = _plotted(name, is_validation)
+    return [*found.values()]
+
+
+@cache
+def _plotted(name: str, is_validation: bool) -> PlottedMetric:
+    words = name.replace("_", " ")
+    return PlottedMetric(
+        f"deciding_{name}",
+        words[:1].upper() + words[1:],
+        lambda run: run.validation(name) if is_validation else run.metric("step", name),
+        kind="log" if "loss" in name else "linear",
+        of_validations=is_validation,
+    )

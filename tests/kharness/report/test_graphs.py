@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -15,7 +16,7 @@ from kharness.report.curves import TRAINING_LOSS
 from kharness.report.graphs import GRAPH_MODULES, draw_all, time_per_step, training_loss
 from kharness.report.graphs._canvas import PALETTE, folded
 from kharness.report.plots import cost_plots
-from kharness.report.plots.matrix_plots import plot_of_metric
+from kharness.report.plots.matrix_plots import plot_of_metric, plots_of_matrix
 from kharness.report.summary import collect
 
 from .conftest import Make, MatrixDirectory
@@ -23,7 +24,7 @@ from .conftest import Make, MatrixDirectory
 # Of a matrix without GPU samples, with an accuracy and one workload.
 LEFT_OUT = {
     *("gpu_load_balance_analysis", "gpu_memory_comparison", "gpu_memory_timeline", "gpu_power_temperature"),
-    *("per_gpu_memory_breakdown", "performance_profile", "validation_loss"),
+    *("per_gpu_memory_breakdown", "performance_profile", "validation_loss", "deciding_metric"),
 }
 DRAWN = [
     *("differences", "pareto_front", "time_per_step", "time_to_target", "training_loss"),
@@ -215,6 +216,37 @@ def test_a_perfect_accuracy_stays_on_a_logarithmic_picture(tmp_path: Path, make:
     made.add({"SEED": "1"}, make.training([2.0, 1.0, 0.5], [0.5, 0.99, 1.0], 1.0))
     draw_all(collect(made.directory), ["validation_accuracy"])
     assert csv_rows(made.directory, "validation_accuracy")[3] == ["lenet5", "seed-1", "1", "3.0", "100.0"]
+
+
+@pytest.mark.parametrize(
+    ("decides", "recorded", "title"),
+    [("val_acc", "val_acc", "Val acc"), ("test_f1", "val_f1", "Val f1"), ("reward", "reward", "Reward")],
+)
+def test_what_decides_is_drawn_where_no_other_graph_shows_it(
+    tmp_path: Path, decides: str, recorded: str, title: str
+) -> None:
+    matrix = MatrixDirectory(tmp_path / "m", {"LR": ["1", "2"], "SEED": ["1"]})
+    for lr in ("1", "2"):
+        records: list[dict[str, Any]] = [{"event": "start", "num_steps": 2}]
+        for step in (1, 2):
+            at, value = {"global_step": step}, {recorded: step / int(lr)}
+            is_step = recorded == "reward"
+            losses = {"train_loss": 1 / step, "sec_per_step": 0.5, **(value if is_step else {})}
+            records.append({"event": "step", **at, **losses})
+            records += [] if is_step else [{"event": "eval", "split": "val", **at, **value}]
+        end = {"event": "end", "status": "complete", "training_seconds": 1.0, "test_f1": 0.5}
+        matrix.add({"LR": lr, "SEED": "1"}, [*records, end])
+    said = {"CONFIG_REPORT_METRIC": decides, "CONFIG_REPORT_BETTER": f"{decides} = up"}
+    found = collect(matrix.directory, said)
+    assert title in [plot.title for plot in plots_of_matrix(found)]
+    assert [path.stem for path in draw_all(found, ["deciding_metric"])] == ["deciding_metric"]
+    names = ["variant", "run", "num_runs", "global_step", recorded]
+    header, *rows = csv_rows(matrix.directory, "deciding_metric")
+    assert header[:5] == names
+    assert [row[3:5] for row in rows if not row[1]] == [
+        *(["1.0", "1.0"], ["2.0", "2.0"]),
+        *(["1.0", "0.5"], ["2.0", "1.0"]),
+    ]
 
 
 def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: Make) -> None:

@@ -14,6 +14,7 @@ from kharness.report.curves import (
     Curve,
     PlottedMetric,
     Strand,
+    deciding,
 )
 from kharness.report.judging.profiles import seconds_of_steps
 from kharness.report.metrics import metric_named
@@ -52,9 +53,10 @@ def plots_of_matrix(summary: Summary) -> Sequence[Plot]:
     one variant has more of them than one of another.
     """
     labels, chosen = _in_color(summary)
-    metrics = _metrics(summary)
+    own = deciding(summary)
+    metrics = _metrics(summary, own)
     plots = [_plot(summary, metric, _curves(summary, metric), labels, chosen) for metric in metrics]
-    validations = [metric for metric in metrics if metric.name in ("validation_accuracy", "validation_loss")]
+    validations = [metric for metric in metrics if metric in (VALIDATION_LOSS, VALIDATION_ACCURACY, *own)]
     drawn = [metric for metric in validations if _curves(summary, metric)[0]]
     if drawn:
         plots += [_plot_over(summary, drawn[-1], axis, labels) for axis in AXES]
@@ -87,7 +89,7 @@ def _in_color(summary: Summary) -> tuple[Sequence[str], str]:
 def frames_of_matrix(summary: Summary) -> Sequence[Plot]:
     """Return a plot of each metric with the lines of all variants, for a picture outside the page."""
     found = []
-    for metric in _metrics(summary):
+    for metric in _metrics(summary, deciding(summary)):
         drawn, _ = _curves(summary, metric)
         labels = [variant.label for variant in summary.variants]
         strands = [one for i, label in enumerate(labels) for one in _strands(drawn, label, i, metric)]
@@ -96,8 +98,8 @@ def frames_of_matrix(summary: Summary) -> Sequence[Plot]:
     return found
 
 
-def _metrics(summary: Summary) -> list[PlottedMetric]:
-    found = [TRAINING_LOSS, VALIDATION_LOSS, VALIDATION_ACCURACY]
+def _metrics(summary: Summary, own: Sequence[PlottedMetric]) -> list[PlottedMetric]:
+    found = [TRAINING_LOSS, VALIDATION_LOSS, VALIDATION_ACCURACY, *own]
     if any(cell.run.end.get("tokens_seen") for cell in summary.cells):
         found.append(_PERPLEXITY)
     if all(cell.run.reads_more for cell in summary.cells if cell.run.start):

@@ -17,7 +17,7 @@ from kharness.report.summary import Summary
 from kharness.runs.files import GRAPHS, PREDICTIONS
 
 # Drawn by the page itself, as far as runs have the numbers.
-_OF_CURVES = frozenset({"training_loss", "validation_accuracy", "validation_loss"})
+_OF_CURVES = frozenset({"deciding_metric", "training_loss", "validation_accuracy", "validation_loss"})
 # What compares variants: the page draws it itself, or a single run has none of it.
 _OF_VARIANTS = frozenset(
     {"differences", "pareto_front", "performance_profile", "time_per_step", "time_to_target"}
