@@ -100,6 +100,17 @@ def field_name(name: str) -> str:
     return name.lower().removeprefix("config_")
 
 
+def spellings(names: Iterable[str]) -> dict[str, str]:
+    """Return each option in small letters with how it is spelled, of several alike the first.
+
+    An axis has its name in capitals, an option of a command as it was typed: `LR` and `lr` are one option.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(name.lower(), name)
+    return found
+
+
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Split into (kind, text)."""
     found: list[tuple[str, str]] = []

@@ -46,6 +46,7 @@ from monitoring.journal import bit_equal
 from monitoring.journal.fields import row_of
 from monitoring.journal.fields.directions import MOST_NAMED, without_direction
 from monitoring.journal.run_json import read_run_json
+from monitoring.where import spellings
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -295,9 +296,8 @@ def _differences(a: Variant, b: Variant) -> Sequence[str]:
     )
     affects = affects_of([a, b])
     given = _flat(first, affects), _flat(second, affects)
-    # an axis has its name in capitals, an option of a command as it was typed
     ours, theirs = ({name.lower(): value for name, value in of.items()} for of in given)
-    spelled = {name.lower(): name for of in reversed(given) for name in of}
+    spelled = spellings(name for of in given for name in of)
     options = [
         f"{spelled[name]} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
         for name in [*ours, *(name for name in theirs if name not in ours)]

@@ -71,6 +71,8 @@ class RunIndex:
         """Options that differ between runs, in the order in which runs name them."""
         self._judges = judges
         self._first: dict[str, object] = {}
+        self._spelled: dict[str, str] = {}
+        """Option in small letters -> how the first run that has it spells it."""
         self._signatures: dict[str, Signature] = {}
         self._asked = time.monotonic()
         self._wake = threading.Event()
@@ -244,6 +246,9 @@ class RunIndex:
             before = self.rows.get(row.id)
             if before is not None and not row.best:
                 row.best = before.best
+            row.options = {
+                self._spelled.setdefault(name.lower(), name): value for name, value in row.options.items()
+            }
             self.rows[row.id] = row
             self.gone.pop(row.id, None)
             known = len(self.varying)

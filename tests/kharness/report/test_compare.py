@@ -15,6 +15,7 @@ from kharness.config.output import in_columns
 from kharness.report.compare import compare, compare_lines
 from kharness.report.compare_page import summary_of
 from kharness.report.judging.baseline import baseline_of
+from kharness.report.overview.compared import options_table
 from kharness.report.overview.headline import human_title
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
@@ -202,6 +203,20 @@ def test_runs_that_wrote_no_start_record_differ_in_what_they_were_opened_with(
             run.log_step(1, train_loss=1.0)
     lines = compare_lines(compare(str(tmp_path / "old"), str(tmp_path / "new")))
     assert [line for line in lines if line.startswith("configuration")] == ["configuration: lr 0.1 -> 0.2"]
+
+
+def test_an_option_in_capitals_is_the_same_option(tmp_path: Path) -> None:
+    """An axis has the one, a command the other: in the table of the page, too."""
+    for name, config in (("old", {"lr": 0.1, "width": 64}), ("new", {"LR": 0.2, "WIDTH": 64})):
+        with Run(tmp_path / name, config=config) as run:
+            run.start(model={"name": "m"}, training={})
+            run.log_step(1, train_loss=1.0)
+    found = compare(str(tmp_path / "old"), str(tmp_path / "new"))
+    lines = compare_lines(found)
+    assert [line for line in lines if line.startswith("configuration")] == ["configuration: lr 0.1 -> 0.2"]
+    table = options_table(summary_of(found), {})
+    assert table is not None
+    assert [table.header[1:], *(row[1:] for row in table.rows)] == [["lr"], ["0.1"], ["0.2"]]
 
 
 def with_steps(make: Make, place: Path, losses: list[float], seeds: tuple[str, ...] = ("1",)) -> Path:

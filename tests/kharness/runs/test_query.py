@@ -92,7 +92,7 @@ def test_a_run_has_all_that_its_files_say(results: Path) -> None:
     assert_type(runs, RunSelection)
     package: object = sys.modules["kharness.runs"]
     assert package == kharness.runs, "one name, for the package and for the call"
-    assert (runs.differing, repr(runs)) == (["lr", "model", "MODEL", "LEARNING_RATE"], "<3 of 3 runs>")
+    assert (runs.differing, repr(runs)) == (["lr", "model", "LEARNING_RATE"], "<3 of 3 runs>")
     high, _, other = runs
     assert (high.status, high.step, high.config["seed"], high.project) == ("complete", 3, 1, "lr")
     assert {name: high.last[name] for name in ("loss", "val_loss")} == {"loss": 1.0, "val_loss": 0.9}
@@ -126,7 +126,8 @@ def test_frames_are_of_what_is_installed_else_rows(results: Path, monkeypatch: p
     runs = kharness.runs(results, where="lr<1")
     rows = runs.rows()
     assert list(rows[0])[:9] == ["run", "project", "status", "step", "seconds",
-                                 "lr", "model", "MODEL", "LEARNING_RATE"]  # fmt: skip
+                                 "lr", "model", "LEARNING_RATE", "seed"]  # fmt: skip
+    assert [row["model"] for row in rows] == ["gpt2", "gpt2", "lenet5"], "`MODEL` and `model` are one option"
     assert [row["best.val_loss"] for row in rows] == [0.5, 0.7, None]
     assert runs.frame()["last.loss"].tolist()[:2] == [1.0, pytest.approx(0.8)]
     assert runs.frame("polars")["best.val_loss"].to_list() == [0.5, 0.7, None]

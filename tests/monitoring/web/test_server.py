@@ -197,6 +197,19 @@ def test_links_between_folders_are_not_followed(tmp_path: Path) -> None:
     index.close()
 
 
+def test_an_option_that_runs_spell_in_several_cases_is_one(tmp_path: Path) -> None:
+    """An axis has its name in capitals, an option of a command as it was typed."""
+    for name, config in (("a", {"lr": 0.1, "seed": 1}), ("b", {"LR": 0.2, "SEED": 1})):
+        with opened(tmp_path / "results" / name, config=config) as run:
+            run.log_step(1, train_loss=1.0)
+    index = RunIndex([tmp_path / "results"])
+    wait_until(lambda: index.is_complete, "the folder")
+    (varying,) = index.varying
+    rates = {name: row.options[varying] for name, row in index.rows.items()}
+    assert (varying.lower(), rates) == ("lr", {"results/a": 0.1, "results/b": 0.2})
+    index.close()
+
+
 def test_a_window_holds_the_spike(listed: Server) -> None:
     # a long journal is sampled at first
     wait_until(lambda: not listed.json("/api/series", SERIES)["runs"]["results/spiky"]["more"], "all of it")

@@ -19,6 +19,7 @@ from monitoring.alert_sentences import alerts_of
 from monitoring.counts import counted, listed
 from monitoring.errors import RunDirectoryError
 from monitoring.journal.run_json import read_run_json
+from monitoring.where import spellings
 
 # Of a choice that the start record already describes, and of options that another column shows.
 _DESCRIBED = ("OPTIMIZER", "SCHEDULE", "LEARNING_RATE", "WEIGHT_DECAY", "PRUNING", REPLICATE_AXIS)
@@ -123,11 +124,12 @@ def _differing(summary: Summary) -> Mapping[str, Mapping[str, str]]:
         return {}
     affects = affects_of(summary.variants)
     values: dict[str, dict[str, str]] = {}
-    for variant in summary.variants:
-        options = fields_in(variant.start, "config")
+    of_variants = {variant.label: fields_in(variant.start, "config") for variant in summary.variants}
+    spelled = spellings(name for options in of_variants.values() for name in options)
+    for label, options in of_variants.items():
         for name in affects.names(options, "results", "speed"):
             if not name.startswith(_DESCRIBED):
-                values.setdefault(name, {})[variant.label] = text_of(options[name])
+                values.setdefault(spelled[name.lower()], {})[label] = text_of(options[name])
     begun = [variant.label for variant in summary.variants if variant.start]
     differing = {name: of for name, of in values.items() if len({of.get(label, "") for label in begun}) > 1}
     return dict(list(differing.items())[: None if len(summary.variants) == 2 else _MOST_OPTIONS])

@@ -112,11 +112,8 @@ class Listing:
         return [column for column in found if len({*column.cells}) > 1]
 
     def _options(self) -> list[_ListedColumn]:
-        """The options that differ; one that axes have in capitals and commands do not is one."""
-        spelled = {name.lower(): name for name in reversed(self._telling())}
         found = [
-            _ListedColumn(name, [run.option(name.lower()) for run in self.runs])
-            for name in reversed(spelled.values())
+            _ListedColumn(name, [run.option(name.lower()) for run in self.runs]) for name in self._telling()
         ]
         return [column for column in found if len({*column.cells}) > 1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args, overload
@@ -13,7 +13,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.query.stored_run import FACTS, StoredRun, read_run
 from kharness.runs.status import Status
 from monitoring.journal.files import JOURNAL, RUN_JSON
-from monitoring.where import check_known, field_name, parse_where
+from monitoring.where import check_known, field_name, parse_where, spellings
 
 # Folders in each other that are looked into: a matrix in a folder of a project in a folder of results.
 DEPTH = 5
@@ -48,23 +48,31 @@ class RunSelection(Sequence[StoredRun]):
 
     @cached_property
     def differing(self) -> Sequence[str]:
-        """The options that differ between these runs, or that only some have."""
-        first = self._found[0].config if self._found else {}
+        """The options that differ between these runs, or that only some have; `LR` and `lr` are one."""
         found: dict[str, None] = {}
         for run in self._found[1:]:
-            if run.config != first:
-                for name in (*first, *run.config):
-                    if name not in found and first.get(name) != run.config.get(name):
-                        found[name] = None
-        return list(found)
+            first = self._found[0]
+            if (
+                run.config.keys() == first.config.keys()
+            ):  # as those of a matrix, of which there may be thousands
+                differing = [name.lower() for name in first.config if first.config[name] != run.config[name]]
+            else:
+                known = spellings((*first.config, *run.config))
+                differing = [name for name in known if first.option(name) != run.option(name)]
+            found |= dict.fromkeys(differing)
+        return [self._spelled[name] for name in found]
+
+    @cached_property
+    def _spelled(self) -> Mapping[str, str]:
+        return spellings(name for run in self._found for name in run.config)
 
     def rows(self, *, best: bool = True) -> list[dict[str, Any]]:
         """Return a mapping per run, all with the same names: facts, options that differ, others, metrics.
 
-        Metrics are `last.NAME` and `best.NAME`; None where a run has none. `best` reads whole journals.
+        Metrics are `last.NAME` and `best.NAME`; None where a run has none. `best` reads whole journals. An
+        option that runs spell in several cases has the name of the first that has it.
         """
-        every = [name for run in self._found for name in run.config]
-        options = list(dict.fromkeys([*self.differing, *every]))
+        options = list(dict.fromkeys([*self.differing, *self._spelled.values()]))
         lasts = list(dict.fromkeys(name for run in self._found for name in run.last))
         bests = list(dict.fromkeys(name for run in self._found for name in run.best)) if best else []
         return [
@@ -74,7 +82,7 @@ class RunSelection(Sequence[StoredRun]):
                 "status": run.status,
                 "step": run.step,
                 "seconds": run.seconds,
-                **{name: run.config.get(name) for name in options},
+                **{name: run.option(name.lower()) for name in options},
                 **{f"last.{name}": run.last.get(name) for name in lasts},
                 **{f"best.{name}": run.best.get(name) for name in bests},
             }
