@@ -11,6 +11,7 @@ import io
 import pickle
 import tarfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -64,12 +65,16 @@ class Cifar:
 
         DatasetError if no source has that archive, and if a file that is there is damaged.
         """
-        try:
-            self.check(options, root)
-        except DatasetError:
+
+        def is_there() -> bool:
+            with suppress(DatasetError):
+                self.check(options, root)
+                return True
+            return False
+
+        if not is_there():
             folder = options.folder(root) / self.folder
-            fetch_files(self.archive, folder, sources)
-            self._unpack(folder)
+            fetch_files(self.archive, folder, sources, is_there=is_there, unpack=self._unpack)
         self.load(options, root)
         return self.find(self._places(options, root))[0]
 

@@ -14,7 +14,7 @@ import ssl
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.message import Message
 from pathlib import Path
@@ -39,15 +39,26 @@ class _MirrorDown(_SourceError):
     """A mirror does not answer at all, so there is no need to try the other files."""
 
 
-def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
+def fetch_files(
+    dataset: Dataset,
+    folder: Path,
+    sources: Sources,
+    *,
+    is_there: Callable[[], bool] = lambda: False,
+    unpack: Callable[[Path], None] | None = None,
+) -> Path:
     """The folder, with every file verified; those that are missing or damaged are fetched.
 
-    DatasetError, leaving no partial file under a final name, if no source has one of them.
+    Of an archive `is_there` says whether another process has done all of it meanwhile, and `unpack` takes the
+    files out of it, one process at a time. DatasetError, leaving no partial file under a final name, if no
+    source has one of them.
     """
     say = sources.say
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / ".lock"):
+            if is_there():
+                return folder
             missing = [file for file in dataset.files if not _is_intact(folder, file, say)]
             if sources.local is not None:
                 _from_local(dataset, missing, sources.local, folder, say)
@@ -55,6 +66,8 @@ def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
                 _from_mirrors(dataset, missing, folder, sources.mirrors or dataset.mirrors, say)
             for path in folder.glob(".*.part"):  # of downloads that nothing can continue any more
                 path.unlink()
+            if unpack is not None:
+                unpack(folder)
     except OSError as error:
         raise DatasetError(
             f"{folder} cannot be written: {refusal(error)}",

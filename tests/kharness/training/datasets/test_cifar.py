@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import pickle
 import random
+import re
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +26,9 @@ from kharness.training.datasets._files import DataFolder, Sources
 from kharness.training.datasets.cifar10 import CIFAR10
 from kharness.training.datasets.cifar100 import CIFAR100
 from kharness.training.errors import DatasetError
+
+from ....waiting import wait_until
+from ....warm_python import WarmPython
 
 PICTURES = [random.Random(i).randbytes(3072) for i in range(12)]
 LABELS = [3, 9, 0, 1, 2, 4, 5, 6, 7, 8, 3, 3]
@@ -209,3 +215,39 @@ def test_an_archive_of_the_users_own_is_taken(mirror: tuple[Cifar, str], tmp_pat
     sources = Sources(tmp_path / "served", [], lambda line: None)
     folder = cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources)
     assert folder == tmp_path / "data/cifar10/cifar-10-batches-py"
+
+
+FETCHES = """
+import dataclasses, sys
+from pathlib import Path
+from kharness.training.datasets._cifar import official
+from kharness.training.datasets._files import DataFolder, Sources
+from kharness.training.datasets.cifar10 import CIFAR10
+
+place, digest, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+archive = official("cifar10", "cifar-10-python.tar.gz", sha256=digest, size=size)
+own = dataclasses.replace(CIFAR10, archive=archive)
+own.fetch(DataFolder(str(place / "data")), place, Sources(place / "served", [], print))
+"""
+
+
+def test_two_processes_at_once_unpack_one_archive(
+    mirror: tuple[Cifar, str], tmp_path: Path, warm_python: WarmPython
+) -> None:
+    """The second has waited for the first, and finds all of it."""
+    (file,) = mirror[0].archive.files
+    lock = tmp_path / "data/cifar10/.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        words = ["-c", FETCHES, tmp_path, file.sha256, file.size]
+        started = [warm_python.start(words, stdout=subprocess.PIPE) for _ in range(2)]
+        waiting = re.compile(rf"-> FLOCK .*:{lock.stat().st_ino} ")
+        wait_until(lambda: len(waiting.findall(Path("/proc/locks").read_text())) == 2, "both to wait")
+    said = [process.communicate()[0] for process in started]
+    assert [process.wait() for process in started] == [0, 0]
+    archive = "cifar-10-python.tar.gz"
+    copied = f"{lock.parent / archive}: copied from {tmp_path / 'served' / archive}\n"
+    assert sorted(said) == ["", copied]
+    left = sorted(path.name for path in lock.parent.iterdir())
+    assert left == [".lock", "cifar-10-batches-py"]
