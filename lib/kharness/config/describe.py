@@ -34,7 +34,7 @@ class Option:
     depends: str
     """Condition under which the symbol is visible; empty if it always is."""
     choice: str
-    """Prompt of the choice that it is a member or the alias of."""
+    """Prompt of the choice that it is a member or the alias of; of one per model each with its condition."""
     members: Mapping[str, str]
     """For the alias of a choice, its values and what they set: {"adamw": "OPTIMIZER_ADAMW"}."""
     affects: frozenset[str]
@@ -93,34 +93,52 @@ def _option(tree: Tree, symbol: Any, *, here: bool = False) -> Option:
             value: m for value, m in members.items() if tree.holds(tree.kconf.syms[m].choice.direct_dep)
         }
         members = reached or members
-    choice: Any = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
-    choice_node: Any = next((n for n in choice.nodes if n.help), choice.nodes[0]) if choice else None
+    # a choice of each model may have this alias
+    of_members = dict.fromkeys(tree.kconf.syms[member].choice for member in members.values())
+    choices: list[Any] = [symbol.choice] if symbol.choice else [*of_members]
+    choice_nodes: list[Any] = [next((n for n in one.nodes if n.help), one.nodes[0]) for one in choices]
+    when = [tree.condition(n.dep) if len(choices) > 1 else "" for n in choice_nodes]
     if members:
         value_of = {member: value for value, member in members.items()}
-        defaults = [(value_of[d.name], c) for n in choice.nodes for d, c in n.orig_defaults]
-        # a choice none of whose defaults holds takes its first member (kconfig-language.rst)
-        defaults.append((value_of[choice.syms[0].name], tree.kconf.y))
+        defaults = [
+            (value, " && ".join(filter(None, (condition, own))))
+            for condition, one in zip(when, choices, strict=True)
+            for value, own in _defaults_of_choice(tree, one, value_of)
+        ]
     else:
         # An entry without a prompt adds defaults to the one that has it.
         adding = [n for n in symbol.nodes if n is node or not n.prompt]
-        defaults = [(_default(tree, value), c) for n in adding for value, c in n.orig_defaults]
+        found = [(_default(tree, value), c) for n in adding for value, c in n.orig_defaults]
         if tree.type_of(symbol) == "bool" and not symbol.choice:
-            defaults.append(("n", tree.kconf.y))
+            found.append(("n", tree.kconf.y))
+        defaults = [(value, tree.condition(c)) for value, c in found]
+    prompts = zip((n.prompt[0] for n in choice_nodes), when, strict=True)
     return Option(
         name=symbol.name,
         type=tree.type_of(symbol),
         prompt=node.prompt[0] if node.prompt else "",
-        help=(choice_node.help if members else node.help) or "",
+        help=(choice_nodes[0].help if members else node.help) or "",
         menu=_menu_path(node),
         where=f"{node.filename}:{node.linenr}" if here else tree.place(symbol),
         value_type=tree.value_types.get(symbol.name),
         ranges=tuple((low.str_value, high.str_value, tree.condition(c)) for low, high, c in node.orig_ranges),
-        defaults=_until_unconditional((value, tree.condition(c)) for value, c in defaults),
-        depends=tree.condition(node.dep),
-        choice=choice_node.prompt[0] if choice else "",
+        defaults=_until_unconditional(defaults),
+        depends=tree.condition(node.dep) if len(choices) < 2 else "",
+        choice=", or ".join(
+            f"{prompt} if {condition}" if condition else prompt for prompt, condition in prompts
+        ),
         members=members,
         affects=tree.affects.of(symbol.name),
     )
+
+
+def _defaults_of_choice(tree: Tree, choice: Any, value_of: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return its defaults; one none of which holds takes its first member (kconfig-language.rst)."""
+    defaults = [(d, c) for n in choice.nodes for d, c in n.orig_defaults]
+    of_values = [
+        (value_of[d.name], tree.condition(c)) for d, c in [*defaults, (choice.syms[0], tree.kconf.y)]
+    ]
+    return _until_unconditional(of_values)
 
 
 def _until_unconditional(defaults: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
