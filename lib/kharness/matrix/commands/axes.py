@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kharness.config.output import printable
 from kharness.matrix.planning.axes import Axis, refuse_repeated
-from kharness.matrix.planning.axis_values import LONGEST_RANGE
+from kharness.matrix.planning.axis_values import LONGEST_RANGE, NUMBER
 from kharness.matrix.planning.cells import Cell, cell_name, products, varying, without
 from kharness.matrix.planning.filter import Condition, Filter
 from kharness.runs.errors import MatrixError
@@ -20,8 +20,8 @@ GROUPS = "; "
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _RANGE = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
-# What a sweep draws from: a program would get it as it stands.
-_OF_SWEEP = re.compile(r"(log:)?-?\d*\.?\d+(e[+-]?\d+)?\.\.-?\d*\.?\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+# What a sweep draws from.
+BETWEEN = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})", re.ASCII)
 
 
 def parse_axis(text: str, option: str = "-a") -> Axis:
@@ -113,7 +113,7 @@ def _conditions(axes: Sequence[Axis], text: str, option: str = "--exclude") -> l
 def _written_out(value: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(value)
     if not match:
-        if _OF_SWEEP.fullmatch(value):
+        if BETWEEN.fullmatch(value):  # a program would get it as it stands
             raise MatrixError(
                 f"{text}: {value} is a range to search in, not values",
                 hint="list the values that a matrix has, or search: kharness sweep",

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.values import Value, whole
-from kharness.matrix.commands.axes import cells_of, parse_axis, split_axis
+from kharness.matrix.commands.axes import BETWEEN, cells_of, parse_axis, split_axis
 from kharness.matrix.commands.given import Given
 from kharness.matrix.commands.planned import write_new
 from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.axis_values import NUMBER
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.planning.plan import quarantine_entries
 from kharness.matrix.planning.quarantine import idle, quarantined
-from kharness.matrix.sweep.ranges import NUMBER, Between, Listed, Range, between, whole_grid
+from kharness.matrix.sweep.ranges import Between, Listed, Range, between, whole_grid
 from kharness.matrix.sweep.search import draw, load_optuna, refuse_seed
 from kharness.matrix.sweep.sweep import names_of
 from kharness.matrix.sweep.validation import read_objective
@@ -28,7 +29,6 @@ from kharness.runs.errors import MatrixError
 
 EXAMPLE = "for example -a lr=log:1e-5..1e-2 -a width=64..512 -a optimizer=sgd,adamw"
 
-_BETWEEN = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})", re.ASCII)
 # One end of it is a number, so that the other was to be one, too.
 _HALF = re.compile(rf"({NUMBER})\.\.[^,]*|[^,]*\.\.({NUMBER})", re.ASCII)
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
@@ -41,7 +41,7 @@ def parse_range(text: str) -> Range:
     `log:`. Everything else is a list of values, as in a matrix.
     """
     symbol, values = split_axis(text)
-    match = _BETWEEN.fullmatch(values)
+    match = BETWEEN.fullmatch(values)
     if match is None:
         if values.startswith("log:") or _HALF.fullmatch(values):
             raise MatrixError(f"-a {text}: a range is low..high, of two numbers", hint=EXAMPLE)

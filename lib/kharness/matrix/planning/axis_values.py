@@ -30,6 +30,8 @@ NO_AXIS = {
 }
 
 LONGEST_RANGE = 10_000
+# An end of a range to search in.
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?"
 # So many refused values are listed in an error; who reads the twentieth knows the pattern.
 MOST_LISTED = 20
 

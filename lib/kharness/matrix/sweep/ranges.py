@@ -27,14 +27,13 @@ from kharness.config.places import asked_path
 from kharness.config.refused import ALL
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import split_values, unquoted
-from kharness.matrix.planning.axis_values import NO_AXIS, is_setting
+from kharness.matrix.planning.axis_values import NO_AXIS, NUMBER, is_setting
 from kharness.runs.errors import MatrixError
 from monitoring.counts import counted
 
 EXAMPLE = 'lines are CONFIG_LEARNING_RATE="1e-3|3e-4", "0.1:0.1:0.5", "1e-4..1e-1 log", or single values'
 MOST_VALUES = 10_000
 
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?"
 _STEPS = re.compile(rf"({NUMBER}):({NUMBER}):({NUMBER})", re.ASCII)
 _BETWEEN = re.compile(rf"({NUMBER})\.\.({NUMBER})( +log)?", re.ASCII)
 

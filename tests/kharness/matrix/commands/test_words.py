@@ -8,7 +8,9 @@ import sys
 import pytest
 
 from kharness.matrix.commands.axes import grid_of, parse_axis
+from kharness.matrix.commands.sweep import parse_range
 from kharness.matrix.planning.template import Template
+from kharness.matrix.sweep.ranges import Between
 from kharness.runs.command import program_name
 from kharness.runs.errors import MatrixError
 
@@ -31,8 +33,12 @@ def test_axes() -> None:
     assert parse_axis("data=../a,b..c,1.5").values == ["../a", "b..c", "1.5"]
 
 
-@pytest.mark.parametrize("text", ["0.1..0.3", "log:1e-5..1e-2", "-1..1", "1..2.5", "1e-3..1e-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["0.1..0.3", "log:1e-5..1e-2", "-1..1", "1..2.5", "1e-3..1e-1", "+1..2", ".5..1.", "1.e-3..1E-2"],
+)
 def test_a_range_to_search_in_is_no_value_of_a_matrix(text: str) -> None:
+    assert isinstance(parse_range(f"lr={text}"), Between)
     with pytest.raises(
         MatrixError, match=f"^-a lr={re.escape(text)}: {re.escape(text)} is a range to search in"
     ):
