@@ -98,7 +98,7 @@ def test_two_ranks_of_a_resumed_run_as_the_lineage_has_them(tmp_path: Path) -> N
     info = series.metrics["train_loss"]
     assert (info.kind, info.keys, info.count, info.nonfinite) == ("step", (0, 1), 100, 1)
     assert (info.unit, info.better, info.max, info.last, info.last_step) == ("", "down", 1e6, 1.01, 100)
-    assert info.text.startswith("mean cross-entropy of the step's batch")
+    assert info.text.startswith("mean of the step's batch")
     assert not {"word", "seq", "attempt", "time"} & series.metrics.keys()
     assert series.axes == {"step": 1.0, "time": 1.0, "samples": 32.0, "tokens": 256.0}
     assert all_of(series, "train_loss", x="tokens")[:1] == [(256.0, 1.0)]
@@ -383,3 +383,13 @@ def test_an_odd_record_costs_no_other(tmp_path: Path, name: str, odd: object) ->
     assert len(found) in (99, 100)
     assert len(series.window("loss", x="time", buckets=7)) <= 7
     assert set(last_values(tmp_path)) == {"loss"}
+
+
+def test_last_values_are_of_records_with_as_many_fields_too(tmp_path: Path) -> None:
+    """Two writers of TensorBoard report them so, each its own."""
+    with Run(tmp_path, agent=False) as run:
+        for step in (1, 2):
+            run.log_step(step, train_loss=1 / step)
+            run.log_step(step, f1=step / 4)
+    last = {name: value.value for name, value in last_values(tmp_path).items()}
+    assert {name: last[name] for name in ("train_loss", "f1")} == {"train_loss": 0.5, "f1": 0.5}

@@ -20,6 +20,7 @@ from monitoring.journal.series.run_series import KINDS
 LAST_BYTES = 16384
 
 _STEP = b'{"event":"step"'
+_OF_NUMBERS = b"0123456789.+-eE"
 
 
 class LastValue(NamedTuple):
@@ -114,7 +115,7 @@ def _named(found: dict[str, dict[str, LastValue]]) -> dict[str, LastValue]:
 def _newest_first(journal: Path | str) -> Iterator[Record]:
     """Yield the records at the end of a journal; of steps with as many fields as others the newest."""
     lines = _lines(journal)
-    chosen, fields = list[bytes](), set[int]()
+    chosen, fields = list[bytes](), set[bytes]()
     for line in reversed(lines):
         if not line.startswith(_STEP):
             # where a later attempt has done steps again, those that count are not the newest ones
@@ -122,10 +123,10 @@ def _newest_first(journal: Path | str) -> Iterator[Record]:
                 chosen = lines[::-1]
                 break
             chosen.append(line)
-        # Metrics of steps come in few patterns (each step, each tenth …), which differ in number: as many
-        # colons are taken as the same fields, of which only the newest line is parsed.
-        elif (number := line.count(b":")) not in fields:
-            fields.add(number)
+        # Metrics of steps come in few patterns (each step, each tenth …): what is left of a line without its
+        # numbers tells them apart, and of each only the newest line is parsed.
+        elif (names := line.translate(None, _OF_NUMBERS)) not in fields:
+            fields.add(names)
             chosen.append(line)
     for line in chosen:
         record = parse(line)
