@@ -11,7 +11,7 @@ it, and the means and widths of all looks are drawn together.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -181,23 +181,13 @@ class Chances:
         found: list[float] = (self.just_found < size).mean(axis=1).tolist()
         return found
 
-    @cached_property
+    @property
     def just_found(self) -> Numbers:
         """Return the true differences beyond which simulated seeds have shown them, by each of the looks."""
-        looks = (*self.earlier, (self.seeds, self.alpha))
-        means, widths, deviations = _walks(tuple(seeds for seeds, _ in looks))
-        # The true deviation is the estimate divided by what an estimate of 1 would have come to (chi).
-        true = np.full(_WALKS, self.deviation)
-        if self.degrees is not None:
-            places = (deviations * _DEVIATIONS).astype(int)
-            true /= estimated_deviations(self.degrees, _DEVIATIONS)[places]
-        found = []
-        for (seeds, alpha), mean, width in zip(looks, means, widths, strict=True):
-            half_widths = self.rule.half_widths(seeds, alpha)[(width * _WIDTHS).astype(int)]
-            # These seeds show a size where size + their mean error is at least what is just shown.
-            found.append(just_shown(true * half_widths, self.weight) - true * mean / math.sqrt(seeds))
-        # What one look has shown stays shown.
-        return np.minimum.accumulate(found)
+        if self.weight:
+            return _just_found(self)
+        # Where no images count they are so many deviations, whatever that is: the same for all comparisons.
+        return self.deviation * _just_found(replace(self, deviation=1.0))
 
     @cached_property
     def bounds(self) -> tuple[Numbers, Numbers]:
@@ -215,10 +205,30 @@ def smallest(chances: Chances) -> float:
     """Return the true difference on these images that is shown with probability POWER, at any look."""
     if chances.earlier:
         return float(np.quantile(chances.just_found[-1], POWER))
+    if not chances.weight and chances.deviation != 1.0:
+        return chances.deviation * smallest(replace(chances, deviation=1.0))
     least, errors = chances.bounds
     # four standard errors above what is just shown nearly every mean is beyond it, far more than POWER
     highest = float((least + 4 * errors).max())
     return crossing(lambda size: chances.power(size) - POWER, 0.0, highest)
+
+
+@lru_cache(maxsize=64)
+def _just_found(of: Chances) -> Numbers:
+    looks = (*of.earlier, (of.seeds, of.alpha))
+    means, widths, deviations = _walks(tuple(seeds for seeds, _ in looks))
+    # The true deviation is the estimate divided by what an estimate of 1 would have come to (chi).
+    true = np.full(_WALKS, of.deviation)
+    if of.degrees is not None:
+        places = (deviations * _DEVIATIONS).astype(int)
+        true /= estimated_deviations(of.degrees, _DEVIATIONS)[places]
+    found = []
+    for (seeds, alpha), mean, width in zip(looks, means, widths, strict=True):
+        half_widths = of.rule.half_widths(seeds, alpha)[(width * _WIDTHS).astype(int)]
+        # These seeds show a size where size + their mean error is at least what is just shown.
+        found.append(just_shown(true * half_widths, of.weight) - true * mean / math.sqrt(seeds))
+    # What one look has shown stays shown.
+    return np.minimum.accumulate(found)
 
 
 @lru_cache(maxsize=64)

@@ -191,8 +191,9 @@ def test_wild_variants_leave_the_interval_of_an_innocent_pair_near_what_it_is_wi
     for _ in range(200):
         values = rng.normal(size=(k, 5))
         values[wild] *= 20
-        beside = of_contrast(contrasts(values.tolist())[0], _spending(1))
-        alone = of_contrast(contrasts(np.delete(values, wild, axis=0).tolist())[0], _spending(1))
+        beside = of_contrast(contrasts(values.tolist())[0], _spending(1), is_last=False)
+        without = contrasts(np.delete(values, wild, axis=0).tolist())[0]
+        alone = of_contrast(without, _spending(1), is_last=False)
         assert beside.interval is not None
         assert alone.interval is not None
         ratios.append(
@@ -211,7 +212,7 @@ def test_nothing_is_shown_that_its_own_pairs_do_not_show() -> None:
     values[8] += 2.4 - (values[8] - values[0]).mean()
     own = scipy.stats.ttest_rel(values[8], values[0])
     for one in contrasts(values.tolist()):
-        seen = of_contrast(one, _spending(1))
+        seen = of_contrast(one, _spending(1), is_last=False)
         assert seen.p_adjusted is not None
         assert seen.interval is not None
         alone = 2 * scipy.stats.t.sf(abs(one.mean) / one.own_standard_error, 4)

@@ -131,9 +131,9 @@ def test_of_matrices_without_a_difference_one_in_twenty_claims_one_at_most(
     for _ in range(200):
         of_seed = first * rng.normal(size=(levels[0], 1, n)) + last * rng.normal(size=(1, levels[1], n))
         table = (of_seed + rng.normal(size=(*levels, n))).reshape(-1, n).tolist()
-        seen = [of_contrast(one, spending) for one in contrasts(table, cells)]
+        seen = [of_contrast(one, spending, is_last=False) for one in contrasts(table, cells)]
         of_effect = Spending(0.05, 1 / family, n, {n: 1.0})
-        seen += [of_contrast(main_effect(table, cells, one), of_effect) for one in weights]
+        seen += [of_contrast(main_effect(table, cells, one), of_effect, is_last=False) for one in weights]
         wrong += any(one.interval is not None and one.interval.excludes_zero for one in seen)
     assert wrong / 200 < 0.05 + 2 * math.sqrt(0.05 * 0.95 / 200)
 
@@ -154,7 +154,7 @@ def test_what_is_independent_is_found_as_by_one_pooled_error(
         table = rng.normal(size=(len(cells), n))
         table[1::2] += deviations
         one = main_effect(table.tolist(), cells, weights)
-        seen = of_contrast(one, Spending(0.05, share, n, {n: 1.0}))
+        seen = of_contrast(one, Spending(0.05, share, n, {n: 1.0}), is_last=False)
         found += seen.interval is not None and seen.interval.low > 0
     assert found >= least
 
