@@ -14,7 +14,7 @@ from monitoring.bridge.sources import RICHEST
 from monitoring.callbacks.logged import COUNTS
 from monitoring.errors import unwritable
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.lineage import counting_in, start_records
+from monitoring.journal.lineage import counting_in, start_records, start_records_with_ends
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, as_number, read_records, seq_of
 from monitoring.journal.run_json import take_config
 from monitoring.journal.run_state import is_undecided, read_end, superseded
@@ -96,11 +96,13 @@ class ProgramAttempt:
         That one may have done steps again without having recorded any.
         """
         begins = 0
-        for record, end in read_records(self._journal):
-            if record["event"] == "start" and is_undecided(record):  # as `start` writes it
+        for record, end in start_records_with_ends(self._journal):
+            if is_undecided(record):  # as `start` writes it
                 resumed, begins = record["resumed_from"], end
                 reached = resumed["global_step"] if isinstance(resumed, Mapping) else None
                 self._begin(seq_of(record) - 1, reached)
+        if self._reached is None:  # it had nothing to do again
+            return
         for record, _ in read_records(self._journal, begins):
             step = as_step(record.get("global_step"))
             if record["event"] == "start":

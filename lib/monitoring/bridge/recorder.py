@@ -18,7 +18,7 @@ from monitoring.bridge.source import Reported
 from monitoring.bridge.sources import RICHEST, richness
 from monitoring.callbacks.logged import MOST_NAMES, has_step, record, recorded_name
 from monitoring.journal.encoding.global_step import as_step
-from monitoring.journal.records import ENVELOPE, Record, as_number, read_records, seq_of
+from monitoring.journal.records import ENVELOPE, MOST_FIELDS, Record, as_number, read_records, seq_of
 from monitoring.journal.run_state import is_undecided
 
 REPORTED = "reported"
@@ -114,19 +114,21 @@ class Recorder:
                 continue
             if COPY_OF in mark:
                 continue
-            for name in found.keys() - ENVELOPE - {REPORTED}:
-                self.left_out.count(_metric(name), step, found[name])
+            metrics = _metrics(tuple(found))
+            for name, metric in metrics:
+                self.left_out.count(metric, step, found[name])
             if INSTEAD_OF in mark:
                 continue
-            progress = self.sources.setdefault(number, Followed(number, str(mark.get("by"))))
+            if (progress := self.sources.get(number)) is None:
+                progress = self.sources[number] = Followed(number, str(mark.get("by")))
             place, progress.seq = mark.get("place"), self.last_seq
             if isinstance(place, int):
                 progress.place = progress.read_to = place
                 partly[number] = 0
             else:
                 partly[number] = partly.get(number, 0) + 1
-            for name in found:
-                self._owners.setdefault(_metric(name), progress.kind)
+            for _, metric in metrics:
+                self._owners.setdefault(metric, progress.kind)
         for number, count in partly.items():
             self.sources[number].skip = count
 
@@ -321,6 +323,12 @@ class _Records:
 def _metric(name: str) -> str:
     """Return one name for what several sources call differently: `train/loss` is `train_loss`."""
     return recorded_name(recorded_name(name).removeprefix("train/"))
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def _metrics(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the names of a record's metrics, each with that one: records with the same ones come in turn."""
+    return [(name, _metric(name)) for name in names if name not in ENVELOPE and name != REPORTED]
 
 
 def late(progress: Followed) -> float | None:

@@ -111,13 +111,20 @@ def counting_in(journal: Path, last_seq: int | None = None) -> Iterator[Record]:
 
 
 def start_records(journal: Path) -> Iterator[Record]:
-    """Yield the start records of a journal; to parse the other lines of a long one takes most of the time."""
+    """Yield the start records of a journal."""
+    return (record for record, _ in start_records_with_ends(journal))
+
+
+def start_records_with_ends(journal: Path) -> Iterator[tuple[Record, int]]:
+    """Yield them with the offsets of their ends; to parse all of a long journal takes most of the time."""
+    end = 0
     with contextlib.suppress(FileNotFoundError), journal.open("rb") as file:
         for line in file:
+            end += len(line)
             if b'"start"' in line and line.endswith(b"\n"):
                 record = parse(line)
                 if record is not None and record.get("event") == "start":
-                    yield record
+                    yield record, end
 
 
 def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
