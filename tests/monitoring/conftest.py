@@ -131,7 +131,7 @@ def wait_for_delivery(directory: Path) -> None:
 @pytest.fixture(scope="session")
 def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
     """All trackers but Trackio, which reads when it is imported where its folder is."""
-    trackers = ("torch.utils.tensorboard", "wandb", "mlflow", "mlflow.store.tracking.sqlalchemy_store")
+    trackers = ("torch.utils.tensorboard", "wandb.sdk.launch", "mlflow.store.tracking.sqlalchemy_store")
     warm = WarmPython(
         *("monitoring.run", "monitoring.bridge.*", "compiled_lines", *OF_AGENTS, *trackers),
         MLFLOW_DISABLE_TELEMETRY="true",
