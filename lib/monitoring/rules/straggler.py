@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, RuleDefaults, number
 from monitoring.rules._measures.robust import median
-from monitoring.telemetry.load_balance import PARTS, PHASES, slowest_phase
 
 EVENTS = ("start", "step")
 
@@ -64,6 +63,9 @@ class Rule(RuleDefaults):
             return ()
         if self._num_ranks == 1:
             return ()  # nobody to wait for
+        # here, because every agent opens this rule, and few runs have several ranks
+        from monitoring.telemetry.load_balance import PARTS, PHASES
+
         times = {name: value for name in (*PHASES, *PARTS) if (value := number(record, name)) is not None}
         step = number(record, "global_step")
         if step is None or not times.keys() & PHASES.keys():
@@ -110,6 +112,8 @@ class Rule(RuleDefaults):
         return [one._replace(shown_by=record) for one in (*changed, *([found] if found else []))]
 
     def _straggler(self, window: Sequence[float]) -> Finding | None:
+        from monitoring.telemetry.load_balance import PHASES, slowest_phase  # as above
+
         own = {
             rank: [sum(steps[step].get(phase, 0.0) for phase in PHASES) for step in window]
             for rank, steps in self._steps.items()

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 
 from monitoring.journal.lineage import counting_in
 from monitoring.journal.ranks import rank_journals
@@ -213,22 +214,16 @@ def slowest_phase(slow: Mapping[str, float], others: Sequence[Mapping[str, float
     words = {name: word for name, word in (WORDS | PARTS).items() if name in slow}
     if PARTS.keys() <= words.keys():
         del words["forward_backward_seconds"]
-    return words[max(words, key=lambda name: slow[name] - _mean([other.get(name, 0.0) for other in others]))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return words[max(words, key=lambda name: slow[name] - fmean(other.get(name, 0.0) for other in others))]
 
 
 def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
     """Whether one rank is slower than the mean of the others by more than its steps vary."""
     if len(each) < 2:
         return False
-    from statistics import stdev  # here: every agent imports this module, for a rule
-
     lags: list[float] = [own[place] - (sum(own) - own[place]) / (len(own) - 1) for own in each]
     # paired by step, so that what makes a step long for all ranks is in no lag
-    return _mean(lags) > STANDARD_ERRORS * stdev(lags) / math.sqrt(len(lags))
+    return fmean(lags) > STANDARD_ERRORS * stdev(lags) / math.sqrt(len(lags))
 
 
 def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
