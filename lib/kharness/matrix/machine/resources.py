@@ -28,14 +28,22 @@ def open_resources(
     `say` prints a line for the user. MatrixError for more GPUs per cell than there are.
     """
     jobs, per_cell = whole(settings, "MATRIX_JOBS", 1), whole(settings, "MATRIX_GPUS_PER_CELL")
-    gpus = find_gpus(root)
-    for problem in gpus.problems:
-        say(f"note: {problem}")
-    _refuse_too_few(gpus, per_cell)
     percent = whole(settings, "MAX_GPU_MEMORY_PERCENT", 90)
-    places = GpuPlaces(gpus, percent=percent, per_cell=max(1, per_cell), say=say) if gpus.gpus else None
-    vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
-    return MachineResources(usable_cores(root), places, vendors, jobs=jobs, gpus_per_cell=per_cell, say=say)
+
+    def look() -> tuple[GpuPlaces | None, Mapping[str, str]]:
+        gpus = find_gpus(root)
+        for problem in gpus.problems:
+            say(f"note: {problem}")
+        _refuse_too_few(gpus, per_cell)
+        places = GpuPlaces(gpus, percent=percent, per_cell=max(1, per_cell), say=say) if gpus.gpus else None
+        return places, {gpu.word: gpu.vendor for gpu in gpus.gpus}
+
+    found = MachineResources(
+        usable_cores(root), None, {}, jobs=jobs, gpus_per_cell=per_cell, say=say, look=look
+    )
+    if per_cell > 1:
+        found.look_for_gpus()
+    return found
 
 
 def refuse_too_few_gpus(
@@ -84,6 +92,8 @@ class MachineResources:
     gpus_per_cell: int = 0
     """0: those that do not say what they train on, programs, get none."""
     say: Callable[[str], None]
+    look: Callable[[], tuple[GpuPlaces | None, Mapping[str, str]]] | None = None
+    """Finds GPUs and vendors for the first cell that wants one: a matrix on the CPU opens no driver."""
     _bound: list[tuple[Slot, Sequence[Core]]] = field(default_factory=list)
     _on_gpus: list[Slot] = field(default_factory=list)
 
@@ -103,12 +113,19 @@ class MachineResources:
         if not self.has_room(running):
             return None
         if wants_gpu(launch.device(self.gpus_per_cell)):
+            self.look_for_gpus()
             if self.gpus is not None:
                 return self._on_gpu(self.gpus, launch, running)
             # A training of the tree has been asked; the trials of a search are known only now.
             if self.gpus_per_cell and isinstance(launch, CommandLaunch):
                 raise _no_gpu(self.gpus_per_cell)
         return self._on_cores(launch, running)
+
+    def look_for_gpus(self) -> None:
+        """Find the GPUs that cells are given, once."""
+        if self.look is not None:
+            self.gpus, self.vendors = self.look()
+            self.look = None
 
     def release(self, slot: Slot) -> None:
         """Its cell has ended."""

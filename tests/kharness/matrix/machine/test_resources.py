@@ -340,6 +340,12 @@ def test_a_part_of_a_gpu_is_a_gpu(scenario: Scenario) -> None:
     assert told == ["7", "8", None]
 
 
+def test_the_driver_is_opened_for_the_first_cell_that_wants_a_gpu(scenario: Scenario) -> None:
+    scenario.settings["MATRIX_JOBS"] = 1
+    told = scenario.run("start('x', DEVICE='cpu'); told.append('then'); end('x'); start('y')", "gpus 0")
+    assert told == ["", "then", "note: the nvidia driver is loaded, and has no GPU", ""]
+
+
 def test_cpu_cells_go_to_the_cores_beside_the_gpus(scenario: Scenario) -> None:
     told = scenario.run("start('x'); start('y', DEVICE='cpu')")
     assert (told[0], told[-1]) == ("0", "")
