@@ -32,6 +32,18 @@ def open_files(pid: int) -> set[str]:
     return found
 
 
+def naming(text: str) -> list[psutil.Process]:
+    """Those of the machine with this text in their command; psutil takes 20 ms to ask all for theirs."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            with open(f"/proc/{pid}/cmdline", "rb") as command:
+                is_named = os.fsencode(text) in command.read()
+            if is_named:
+                found.append(psutil.Process(int(pid)))
+    return found
+
+
 def with_arguments(argument: str, processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that run and were started with this argument."""
     found = []

@@ -31,7 +31,7 @@ JUDGES = ("compare", "summary")
 OF_SWEEP = ("--method", "--search-seed", "--trials")
 OF_PROGRAMS = {
     "run": (*OF_RUN, *OF_DECIDING),
-    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include"),
+    "matrix": (*OF_RUN, *OF_MATRIX, "--exclude", "--include", "--no-graphs"),
     "sweep": (*OF_RUN, *OF_MATRIX, *OF_SWEEP),
 }
 
@@ -264,6 +264,7 @@ def _takes_note(parser: argparse.ArgumentParser) -> None:
 
 def _takes_grid(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
+    parser.add_argument("--no-graphs", action="store_true", help="draw none; kharness graphs does")
     _several(parser, "--include", metavar="'NAME=V NAME=V'",
              help="further runs; an axis that it does not name has all its values")  # fmt: skip
     _several(parser, "--exclude", metavar="'NAME=V NAME=V'", help="combinations that are left out")

@@ -26,7 +26,7 @@ from typing import Any
 from kharness.command_options import OF_PROGRAMS
 from kharness.runs.errors import MatrixError
 
-FLAGS = ("detach", "gpu-monitor", "hook", "keep-going", "machine-monitor", "offline")
+FLAGS = ("detach", "gpu-monitor", "hook", "keep-going", "machine-monitor", "no-graphs", "offline")
 SEVERAL = ("exclude", "follow", "include", "launcher-option", "pattern", "render", "tracker")
 PAIRS = ("axis", "env", "better")
 OPTIONAL = ("early-stopping",)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kharness.config.make.typed import typed
+from kharness.config.make.typed import typed, typed_setting
 from kharness.config.writing import Writing, on_one_line
 from kharness.report.comparison_table import (
     comparison,
@@ -140,7 +141,9 @@ def _tell_files(summary: Summary, say: Callable[[str], None]) -> None:
         for line in warnings_of(summary):
             say(f"warning: {line}")
     if not summary.settings.graphs:
-        say(f"graphs: not drawn (REPORT_GRAPHS=n); {typed('graphs summary', shown(directory))}")
+        place = shlex.quote(shown(directory))
+        again = typed_setting(typed("graphs summary", shown(directory)), f"kharness graphs {place}")
+        say(f"graphs: not drawn ({typed_setting('REPORT_GRAPHS=n', '--no-graphs')}); {again}")
     named = {"summary": directory / SUMMARY_MD, "page": directory / REPORT_HTML}
     say("\n".join(f"{what}: {shown(path)}" for what, path in named.items() if path in written))
 

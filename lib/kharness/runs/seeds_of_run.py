@@ -91,8 +91,9 @@ def matrix_of_plan(plan: Mapping[str, Any], seeds: str) -> str:
     asked = {option: settings[name] for option, name in _ASKED.items() if name in settings}
     groups = {option: settings.get(name, "").split("; ") for option, name in _GROUPS.items()}
     further = {option: [one for one in those if one] for option, those in groups.items()}
+    template = {**plan["template"], "no_graphs": plan["settings"].get("REPORT_GRAPHS") is False}
     return matrix_of_program(
-        plan["template"], axes, seeds, {**further, **{option: [value] for option, value in asked.items()}}
+        template, axes, seeds, {**further, **{option: [value] for option, value in asked.items()}}
     )
 
 
@@ -140,6 +141,7 @@ def matrix_of_program(
     flags = ["--hook"] * template.get("hook", False) + [
         f"--{name}" for name in template.get("monitors", ())[:1]
     ]
+    flags += ["--no-graphs"] * template.get("no_graphs", False)
     return shlex.join(["kharness", "matrix", *given, *flags, "--", *words])
 
 

@@ -262,7 +262,8 @@ class Checkout:
         for folder in ("lib/monitoring/trackers", "lib/kharness/matrix", "lib/kharness/report"):
             (root / folder).mkdir(parents=True)
             shutil.copy(repository / folder / "Kconfig", root / folder / "Kconfig")
-        shutil.copytree(repository / "scripts", root / "scripts")
+        uncompiled = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(repository / "scripts", root / "scripts", ignore=uncompiled)
         (root / "Kconfig").write_text(KCONFIG)
         (root / "pretender").mkdir()
         (root / "pretender" / "train.py").write_text(TRAIN)
@@ -322,14 +323,29 @@ def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
 
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., StartedPython]
 
 
 @pytest.fixture(scope="session")
 def kharness(warm_python: WarmPython) -> Command:
-    """Run the command with these words in a folder, to its end."""
-    return lambda folder, *words, **options: warm_python.run(
-        ["-m", "kharness", *words], cwd=folder, **options
-    )
+    """Run the command with these words in a folder, to its end.
+
+    A matrix draws no pictures: they take as long as all else that it does, and nobody looks at them.
+    """
+
+    def run(folder: Path, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        command, *others = words
+        without = ["--no-graphs"] * (command == "matrix" and "--" in others)
+        return warm_python.run(["-m", "kharness", command, *without, *others], cwd=folder, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def begin_kharness(warm_python: WarmPython) -> Begin:
+    """Start the command with these words in a folder; what it prints is lost."""
+    lost: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return lambda folder, *words: warm_python.start(["-m", "kharness", *words], cwd=folder, **lost)
 
 
 @pytest.fixture(name="wait_until")

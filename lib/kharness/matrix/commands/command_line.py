@@ -145,6 +145,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Value]:
         **running_of(options, is_program=True),
         **early_stopping_of(options, options.metric),
         **judging_of(options),
+        **({"REPORT_GRAPHS": False} if getattr(options, "no_graphs", False) else {}),
         **{name: value for name, value in texts.items() if value},
     }
 

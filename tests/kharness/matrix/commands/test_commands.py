@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +21,9 @@ from kharness.runs.errors import MatrixError
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import read_records
 
-from ....processes import kill_process, with_arguments
+from ....processes import kill_process, naming, with_arguments
 from ....waiting import wait_until
-from ..conftest import Command
+from ..conftest import Begin, Command
 
 TRAINS = Path(__file__).parent / "trains.py"
 
@@ -33,9 +32,8 @@ TRAINS = Path(__file__).parent / "trains.py"
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder of the user's; what still runs in it when the test ends is killed."""
     yield tmp_path
-    for process in psutil.process_iter(["cmdline"]):
-        if any(str(tmp_path) in word for word in process.info["cmdline"] or ()):
-            kill_process(process)
+    for process in naming(str(tmp_path)):
+        kill_process(process)
 
 
 def steps_of(run: Path) -> list[int]:
@@ -83,8 +81,20 @@ def test_its_report_names_the_command_that_adds_seeds(matrix: tuple[Path, str]) 
     program = shlex.join(
         [sys.executable, str(TRAINS), "--lr", "{lr}", "--seed={seed}", "--out", "{run_dir}/x {{y}}"]
     )
-    assert matrix_command(summary) == f"kharness matrix -a lr=1,2 -a seed=1..5 -- {program}"
-    assert matrix_command(summary, "1..10") == f"kharness matrix -a lr=1,2 -a seed=1..10 -- {program}"
+    assert matrix_command(summary) == f"kharness matrix -a lr=1,2 -a seed=1..5 --no-graphs -- {program}"
+    assert (
+        matrix_command(summary, "1..10")
+        == f"kharness matrix -a lr=1,2 -a seed=1..10 --no-graphs -- {program}"
+    )
+
+
+def test_graphs_that_a_matrix_left_out_are_drawn_later(matrix: tuple[Path, str], kharness: Command) -> None:
+    folder, printed = matrix
+    of_matrix = (folder / "results" / "latest").resolve()
+    assert f"graphs: not drawn (--no-graphs); kharness graphs results/{of_matrix.name}\n" in printed
+    assert not (of_matrix / "graphs").exists()
+    assert kharness(folder, "graphs").returncode == 0
+    assert (of_matrix / "graphs" / "training_loss.png").exists()
 
 
 def test_words_arrive_as_they_were_given(matrix: tuple[Path, str]) -> None:
@@ -319,15 +329,13 @@ def test_matrix_without_a_metric_names_none(folder: Path, program: str, why: str
 
 
 @pytest.mark.parametrize("victim", ["runner", "bridge", "program"])
-def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command) -> None:
+def test_killed_matrix_is_continued(
+    folder: Path, victim: str, kharness: Command, begin_kharness: Begin
+) -> None:
     (hold := folder / "hold").touch()
-    words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--", sys.executable]
+    words = ["matrix", "-a", "lr=1,2", "--retries", "0", "--no-graphs", "--", sys.executable]
     program = [str(TRAINS), "--lr", "{lr}", "--steps", "40", "--hold", str(hold)]
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "kharness", *words, *program],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-    )
+    runner = begin_kharness(folder, *words, *program)
     log = folder / "results" / "latest" / "lr-1" / "output.log"
     wait_until(lambda: "iter 5" in log.read_text())
     of_cell = with_arguments(str(TRAINS), psutil.Process(runner.pid).children(recursive=True))
@@ -355,12 +363,11 @@ def test_killed_matrix_is_continued(folder: Path, victim: str, kharness: Command
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_run_whose_runner_ends_takes_its_program_along_and_is_continued(
-    folder: Path, number: signal.Signals, kharness: Command
+    folder: Path, number: signal.Signals, kharness: Command, begin_kharness: Begin
 ) -> None:
     (hold := folder / "hold").touch()
     program = [sys.executable, str(TRAINS), "--lr", "1", "--steps", "40", "--hold", str(hold)]
-    command = [sys.executable, "-m", "kharness", "run", "--", *program]
-    runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    runner = begin_kharness(folder, "run", "--", *program)
     run = folder / "results" / "latest"
     wait_until(lambda: (run / "output.log").exists() and "iter 5" in (run / "output.log").read_text())
     below = psutil.Process(runner.pid).children(recursive=True)

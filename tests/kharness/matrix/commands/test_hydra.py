@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from monitoring.journal.records import read_records
 
 from ....processes import is_gone
 from ....waiting import wait_until
-from ..conftest import Command
+from ..conftest import Begin, Command
 
 TRAINS = Path(__file__).with_name("hydra_trains.py")
 
@@ -49,14 +48,11 @@ def test_overrides_reach_the_script_and_each_run_has_its_folder(tmp_path: Path, 
     assert not (tmp_path / "outputs").exists()
 
 
-def test_killed_run_goes_on_in_the_folder_that_hydra_gave_it(tmp_path: Path, kharness: Command) -> None:
+def test_killed_run_goes_on_in_the_folder_that_hydra_gave_it(
+    tmp_path: Path, kharness: Command, begin_kharness: Begin
+) -> None:
     words = ["run", "--", sys.executable, str(TRAINS), "lr=0.5", "hydra.run.dir={run_dir}/hydra", "hold=8"]
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "kharness", *words],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    runner = begin_kharness(tmp_path, *words)
     run = tmp_path / "results" / "latest"
     wait_until(lambda: (run / "output.log").exists() and "step 7" in (run / "output.log").read_text())
     below = psutil.Process(runner.pid).children(recursive=True)

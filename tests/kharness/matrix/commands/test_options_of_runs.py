@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ....processes import is_gone
 from ....simulated_nvml.simulated_nvml import SimulatedNvml
 from ....waiting import wait_until
 from ....warm_python import WarmPython
-from ..conftest import Command, attempts, records, status
+from ..conftest import Begin, Command, attempts, records, status
 from .test_commands import folder
 
 __all__ = ["folder"]
@@ -39,13 +38,12 @@ while lr == 1:
     ("begun", "continued"), [("early-stopping = true\n", []), ("metric = 'val_loss'\n", ["--early-stopping"])]
 )
 def test_run_that_loses_is_stopped_early_also_after_a_kill(
-    folder: Path, begun: str, continued: list[str], kharness: Command
+    folder: Path, begun: str, continued: list[str], kharness: Command, begin_kharness: Begin
 ) -> None:
     (folder / "loses.py").write_text(LOSES)
-    (folder / "kharness.toml").write_text(f"{begun}jobs = 2\n")
+    (folder / "kharness.toml").write_text(f"{begun}jobs = 2\nno-graphs = true\n")
     words = ["matrix", "-a", "lr=8,1", "--", sys.executable, "loses.py", "{run_dir}", "{lr}"]
-    command = [sys.executable, "-m", "kharness", *words]
-    runner = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    runner = begin_kharness(folder, *words)
     matrix = folder / "results" / "latest"
     wait_until(lambda: status(matrix / "lr-8")["status"] == "complete", "the winner")
     wait_until(lambda: status(matrix / "lr-1")["status"] == "running", "the loser")

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ....waiting import wait_until
-from ..conftest import Command
+from ..conftest import Begin, Command
 from .test_commands import TRAINS, folder
 
 __all__ = ["folder"]
@@ -64,7 +63,9 @@ def test_best_of_a_program_is_compared_as_it_says(folder: Path, kharness: Comman
     ]
 
 
-def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path, kharness: Command) -> None:
+def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(
+    folder: Path, kharness: Command, begin_kharness: Begin
+) -> None:
     whole, killed = folder / "whole", folder / "killed"
     whole.mkdir()
     killed.mkdir()
@@ -81,9 +82,7 @@ def test_killed_sweep_chooses_the_trials_that_it_would_have_chosen(folder: Path,
         "0.02",
     ]
     assert kharness(whole, *words).returncode == 0
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "kharness", *map(str, words)], cwd=killed, stdout=subprocess.DEVNULL
-    )
+    runner = begin_kharness(killed, *words)
     wait_until(lambda: (killed / "results" / "latest" / "trial-0003").exists())
     runner.kill()
     runner.wait()
