@@ -20,7 +20,7 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.records import Record, read_records
 
 from ...few_digits import environment_of
-from ...processes import kill_process
+from ...processes import kill_process, naming
 from ...waiting import wait_until
 from ...warm_python import StartedPython, WarmPython
 
@@ -111,8 +111,7 @@ class Matrix:
         """Runner, fork server, trainings and agents of this matrix, also those that lost their parent."""
         assert self.runner is not None
         own = psutil.Process(self.runner.pid)
-        agents = [p for p in psutil.process_iter(["cmdline"]) if str(self.output) in str(p.info["cmdline"])]
-        return list({*own.children(recursive=True), *agents, own})
+        return list({*own.children(recursive=True), *naming(str(self.output)), own})
 
     def has_ended(self) -> bool:
         """Whether the runner has."""

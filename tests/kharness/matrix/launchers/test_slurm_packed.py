@@ -11,6 +11,7 @@ from kharness.matrix.launchers._slurm_arrays import leave_stop
 from kharness.runs.jobs.job_file import read_starts
 from kharness.runs.launch import Launch
 
+from ....processes import naming
 from ....slurm_cluster import SlurmCluster
 from ....waiting import wait_until
 from ..conftest import Checkout, attempts, behavior, printed, records, status
@@ -80,9 +81,7 @@ AT_ONCE = ("CONFIG_MATRIX_CELLS_PER_JOB=3", "CONFIG_LAUNCHER_SLURM_CPUS=2")
 
 def job_programs(run: Path) -> list[psutil.Process]:
     """The programs of the jobs of the matrix that a run is of."""
-    list_of = f"{run.parent.resolve()}/.slurm"
-    found = psutil.process_iter(["cmdline"])
-    return [one for one in found if list_of in " ".join(one.info["cmdline"] or [])]
+    return naming(f"{run.parent.resolve()}/.slurm")
 
 
 def training(checkout: Checkout, name: str) -> psutil.Process:

@@ -156,12 +156,11 @@ def test_a_random_search_is_the_same_for_the_same_seed(checkout: Checkout) -> No
 
 
 def test_a_search_of_a_small_space_ends_with_it(checkout: Checkout) -> None:
-    ranges = "CONFIG_OPTIMIZER=all\nCONFIG_NUM_STEPS=1|2\n"
     for method in ("random", "tpe"):
-        code, output = sweep(checkout, ranges, f"CONFIG_SWEEP_METHOD={method}")
+        code, output = sweep(checkout, "CONFIG_OPTIMIZER=all\n", f"CONFIG_SWEEP_METHOD={method}")
         assert code == 0, output
         tried = sorted(tuple(cell["values"].values()) for cell in plan(checkout)["cells"])
-        assert tried == [("adam", "1"), ("adam", "2"), ("sgd", "1"), ("sgd", "2")]
+        assert tried == [("adam",), ("sgd",)]
 
 
 @pytest.mark.parametrize(
