@@ -147,7 +147,8 @@ def quick(root: Path, repository: Path) -> Callable[..., subprocess.CompletedPro
     hooks = "\n".join(
         line for line in (root / "tests/conftest.py").read_text().splitlines() if ".time_limit" in line
     )
-    ini = "[tool.pytest.ini_options]\npythonpath = ['lib']\naddopts = '-q --import-mode=importlib'\n"
+    words = "-q --import-mode=importlib -p no:anyio -p no:hydra_pytest -p no:hypothesispytest"
+    ini = f"[tool.pytest.ini_options]\npythonpath = ['lib']\naddopts = '{words}'\n"
     left = {name: "" for name in ALL if "high" not in name and "low" not in name}
     ignored = ".gitignore\n.pytest_cache\n.mypy_cache\n.ruff_cache\n__pycache__\n"
     write(repository, {**left, "tests/conftest.py": hooks, "pyproject.toml": ini, ".gitignore": ignored})
