@@ -262,7 +262,7 @@ class Screen:
 
     def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            self._stream.feed(self._process.read_nonblocking(7, timeout=600))
+            self._stream.feed(self._process.read_nonblocking(4096, timeout=600))
 
     def shows(self, *parts: str) -> None:
         """Wait until each of them is on the screen; what is drawn last should be among them."""
