@@ -203,7 +203,7 @@ def installed(python: Path, archive: Path, place: Path, known: Path | None) -> P
     environment = place / "environment"
     run([str(python), "-m", "venv", "--without-pip", str(environment)], place)
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python")]
-    pip += ["--disable-pip-version-check", "install", "--quiet"]
+    pip += ["--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     if known is None:
         run([*pip, str(archive)], place)
         return environment
