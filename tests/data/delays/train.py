@@ -120,13 +120,15 @@ def train(directory: Path, case: Case, seconds: float) -> None:
             delay("between_steps")
 
 
-def longest_step(model: nn.Module) -> float:
-    """Seconds of the longest of some steps of a model, of all ranks."""
+def longest_step() -> float:
+    """Seconds of the longest of some steps in which no rank is late, of all ranks; the first two warm up."""
+    model = DistributedDataParallel(Classifier(lambda place: None, has_buffers=True))
     longest = torch.zeros(())
-    for _ in range(4):
+    for number in range(6):
         began = time.perf_counter()
         F.cross_entropy(model(torch.randn(8, 16)), torch.randint(4, (8,))).backward()
-        longest = torch.maximum(longest, torch.tensor(time.perf_counter() - began))
+        if number >= WARM_UP:
+            longest = torch.maximum(longest, torch.tensor(time.perf_counter() - began))
     dist.all_reduce(longest, dist.ReduceOp.MAX)
     return longest.item()
 
@@ -138,10 +140,8 @@ def main(folder: Path) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=timedelta(minutes=10)
     )
-    never_late = DistributedDataParallel(Classifier(lambda place: None, has_buffers=True))
-    longest_step(never_late)  # to warm up
     for case in json.loads((folder / "cases.json").read_text()):
-        train(folder / case["name"], Case(**case), max(SECONDS, TIMES * longest_step(never_late)))
+        train(folder / case["name"], Case(**case), max(SECONDS, TIMES * longest_step()))
     dist.destroy_process_group()
 
 
