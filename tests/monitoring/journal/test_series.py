@@ -390,6 +390,11 @@ def test_last_values_are_of_records_with_as_many_fields_too(tmp_path: Path) -> N
     with Run(tmp_path, agent=False) as run:
         for step in (1, 2):
             run.log_step(step, train_loss=1 / step)
-            run.log_step(step, f1=step / 4)
+            run.log_step(step, top1=step / 4)
+            run.log_step(step, top5=step / 8)
     last = {name: value.value for name, value in last_values(tmp_path).items()}
-    assert {name: last[name] for name in ("train_loss", "f1")} == {"train_loss": 0.5, "f1": 0.5}
+    assert {name: last[name] for name in ("train_loss", "top1", "top5")} == {
+        "train_loss": 0.5,
+        "top1": 0.5,
+        "top5": 0.25,
+    }
