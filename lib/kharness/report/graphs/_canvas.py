@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import re
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,35 +102,21 @@ def canvas(width: float, height: float, title: str, subtitle: str, notes: Sequen
 def png(figure: Figure) -> bytes:
     """The picture, the same bytes for the same numbers."""
     from matplotlib.text import Text
+    from PIL import Image
 
     for text in figure.findobj(Text):
         _find_once(text.get_fontproperties())
     drawn: Any = figure.canvas  # that of Agg, whose methods have no types
     drawn.draw()
-    pixels = np.asarray(drawn.buffer_rgba())
-    height, width, _ = pixels.shape
-    # Nothing shines through, and a fourth channel takes half as long again to compress. Lines start with the
-    # number of their filter: none, for drawn lines and letters are smaller without, and in half the time.
-    lines = np.zeros((height, 1 + 3 * width), np.uint8)
-    lines[:, 1:].reshape(height, width, 3)[...] = pixels[..., :3]
+    size, pixels = drawn.get_width_height(), drawn.buffer_rgba()
+    # Nothing shines through, and a fourth channel takes half as long again to compress.
+    image = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
     del pixels
     drawn.forget()
-    per_meter = round(DPI / 0.0254)
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-            _chunk(b"pHYs", struct.pack(">IIB", per_meter, per_meter, 1)),
-            # Level 4 takes nearly twice as long.
-            _chunk(b"IDAT", zlib.compress(lines.data, 3)),
-            _chunk(b"IEND", b""),
-        )
-    )
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    """Return a part of a PNG."""
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    buffer = io.BytesIO()
+    # Level 4 takes half as long again for six bytes in a hundred.
+    image.save(buffer, format="png", dpi=(DPI, DPI), compress_level=3)
+    return buffer.getvalue()
 
 
 def nothing_to_draw(title: str, subtitle: str, summary: Summary, what: str) -> Figure:
