@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if read_command(directory) is not None:
         return reproduce_command(directory, trackers=trackers, anyway=anyway)
     past = ReproducedRun.read(directory)
+    past.refuse_foreign()
     with (
         code_of(past.git, ROOT, anyway=anyway, run=past.directory) as code,
         model_code(past, anyway=anyway) as model,

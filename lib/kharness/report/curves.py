@@ -266,7 +266,7 @@ def deciding(summary: Summary) -> list[PlottedMetric]:
 
     Of a metric of the test set it is the same one of the validations.
     """
-    shown = {"train_loss", "val_loss", "val_accuracy"}
+    shown = {"train_loss", *(f"val_{what}" for what in ("loss", "accuracy"))}
     found: dict[str, PlottedMetric] = {}
     for metric, _ in summary.conclusions.metrics.values():
         parts = of_split(metric.name.removeprefix("best_"))

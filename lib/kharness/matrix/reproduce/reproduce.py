@@ -47,6 +47,11 @@ class ReproducedRun:
             )
         return cls(directory, lineage)
 
+    def refuse_foreign(self) -> None:
+        """Raise MatrixError for a run of another program, which tells neither its command nor a model."""
+        if "MODEL" not in self.config:  # the tree's default would be trained under the name of the run
+            raise _foreign(self.directory)
+
     @property
     def start(self) -> Record:
         return self.lineage.starts[-1]
@@ -120,8 +125,6 @@ def prepare_again(
     TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
     with `anyway` only if the code does not know one of its values.
     """
-    if "MODEL" not in past.config:  # the tree's default would be trained under the name of the run
-        raise _foreign(past.directory)
     tree = Tree.load(code.root)
     if past.has_config:
         base = tree.base(past.directory, dropped=[] if anyway else None)
