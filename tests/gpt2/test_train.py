@@ -17,6 +17,7 @@ from kharness.training.tokens.tokenizers import GPT2_SHA256, ByteTokenizer
 from monitoring import read_records
 from monitoring.journal.lineage import counting
 
+from ..made_once import made_once
 from ..warm_python import WarmPython
 
 SMALL = ("--gpt2-layers", "1", "--gpt2-width", "16", "--gpt2-block-size", "64", "--batch-size", "4")
@@ -43,13 +44,29 @@ def train(tmp_path: Path, root: Path, warm_torch: WarmPython) -> Callable[..., l
         command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / name), *given]
         done = warm_torch.run(command, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        return [record for record, _ in read_records(tmp_path / name / "metrics.jsonl")]
+        return records_of(tmp_path / name)
 
     return run
 
 
-def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[str, Any]]]) -> None:
-    records = train("run")
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, root: Path, warm_torch: WarmPython) -> Path:
+    """The run directory of one that several tests look at, which all workers read."""
+
+    def run(folder: Path) -> None:
+        command = [root / "gpt2" / "train.py", "--run-dir", folder / "run", *FIXED, *SMALL]
+        done = warm_torch.run(command, cwd=folder)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    return made_once(tmp_path_factory, "gpt2-trained", run) / "run"
+
+
+def records_of(directory: Path) -> list[dict[str, Any]]:
+    return [record for record, _ in read_records(directory / "metrics.jsonl")]
+
+
+def test_a_training_records_loss_and_perplexity(trained: Path) -> None:
+    records = records_of(trained)
     first, last = (record for record in records if record["event"] == "eval")
     assert (first["global_step"], last["global_step"]) == (0, 3)
     assert last["val_perplexity"] == math.exp(last["val_loss"])
@@ -62,11 +79,13 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
 
 
 def test_samples_of_a_step_are_shown_with_their_loss(
-    train: Callable[..., list[dict[str, Any]]], tmp_path: Path, root: Path, warm_torch: WarmPython
+    trained: Path, tmp_path: Path, root: Path, warm_torch: WarmPython
 ) -> None:
     """`make inspect-batch` lists the samples of a step; their mean loss is the one that the journal has."""
-    records = train("run", "--gpt2-dropout", "0")
-    command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / "run"), "--inspect-step", "1"]
+    records = records_of(trained)
+    assert records[0]["config"]["GPT2_DROPOUT"] == 0
+    copy = shutil.copytree(trained, tmp_path / "run")
+    command = [root / "gpt2" / "train.py", "--run-dir", copy, "--inspect-step", "1"]
     done = warm_torch.run(command, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split(maxsplit=4) for line in done.stdout.splitlines() if line[:5].strip().isdecimal()]
@@ -109,9 +128,11 @@ def test_a_killed_run_resumes_bit_for_bit(train: Callable[..., list[dict[str, An
     assert len(whole[-1]["samples"][0].encode(errors="replace")) >= 6
 
 
-def test_micro_batches_give_the_update_of_the_batch(train: Callable[..., list[dict[str, Any]]]) -> None:
+def test_micro_batches_give_the_update_of_the_batch(
+    train: Callable[..., list[dict[str, Any]]], trained: Path
+) -> None:
     """Also where the last one is smaller; but for rounding."""
-    whole, parts = train("whole"), train("parts", "--micro-batch-size", "3")
+    whole, parts = records_of(trained), train("parts", "--micro-batch-size", "3")
     steps = [[record for record in records if record["event"] == "step"] for records in (whole, parts)]
     for name in ("train_loss", "grad_norm"):
         found = [[step[name] for step in run] for run in steps]
@@ -160,33 +181,35 @@ def test_a_run_is_never_resumed_with_another_tokenizer(
     assert hint == "hint: --from-scratch begins with what is requested now; what is there stays"
 
 
-def test_two_processes_share_steps_and_validation(train: Callable[..., list[dict[str, Any]]]) -> None:
+def test_two_processes_share_steps_and_validation(
+    train: Callable[..., list[dict[str, Any]]], trained: Path
+) -> None:
     one, two = (
         {
             (record["event"], record["global_step"]): record.get("val_loss", record.get("train_loss"))
-            for record in train(name, "--num-gpus", number, "--micro-batch-size", "1")
+            for record in records
             if record["event"] in ("step", "eval")
         }
-        for name, number in (("one", "1"), ("two", "2"))
+        for records in (records_of(trained), train("two", "--num-gpus", "2", "--micro-batch-size", "1"))
     )
     assert list(two) == list(one)
     assert two == pytest.approx(one, rel=1e-5)
 
 
 def test_a_compiled_model_trains_as_the_one_that_it_was_traced_from(
-    train: Callable[..., list[dict[str, Any]]], root: Path, tmp_path: Path, warm_torch: WarmPython
+    trained: Path, root: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     """Without a C++ compiler: the graph's operations one by one. Torch's own log says what was traced.
 
     For steps, and for evaluations by batches of two sizes; not for the text that it writes in the end.
     """
-    plain = train("plain", "--log-every", "1")
-    flags = ("--log-every", "1", "--compile", "--compile-backend", "aot_eager", "--dep-log-level", "info")
+    plain = records_of(trained)
+    flags = ("--compile", "--compile-backend", "aot_eager", "--dep-log-level", "info")
     command = [root / "gpt2/train.py", "--run-dir", tmp_path / "compiled", *FIXED, *SMALL, *flags]
     done = warm_torch.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("torchdynamo start tracing") == 3
-    compiled = [record for record, _ in read_records(tmp_path / "compiled/metrics.jsonl")]
+    compiled = records_of(tmp_path / "compiled")
     names = ("train_loss", "grad_norm", "val_loss")
     found, wanted = (
         [
