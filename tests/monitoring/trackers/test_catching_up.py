@@ -24,6 +24,7 @@ from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, journal_points
 
+from ...waiting import wait_until
 from ...warm_python import WarmPython
 from .conftest import MakeFollowed, new_run
 
@@ -132,7 +133,8 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(
         agent.wait()
         if life == 0:
             psutil.wait_procs(at_work, timeout=600)
-            assert not is_followed(run.directory)
+            # one that was just being started holds the agent's lock until it is a program of its own
+            wait_until(lambda: not is_followed(run.directory), "an end of its agent")
     last = warm_trackers.run(["-c", AGENT, run.directory], timeout=600)
     assert last.returncode == 0
     for tracker in TRACKERS:
