@@ -72,7 +72,7 @@ OF_AGENTS = (
 )
 OF_TRACKERS = (
     *("monitoring.run", *OF_AGENTS, "google_crc32c", "tensorboard.compat.proto.event_pb2", "tensorboard"),
-    *("trackio", "wandb.cli.cli", "wandb.sdk.launch"),
+    *("trackio.cli", "wandb.cli.cli", "wandb.sdk.launch"),
 )
 OF_TRAININGS = (
     "kharness.training.*",
