@@ -184,6 +184,7 @@ def test_colors_of_runs_differ_also_without_red_or_green(page: Browser, scheme: 
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     ids = "Array.from({ length: 400 }, (_, at) => `run-${at}`)"
     page.value(
+        "window.colors = null;"
         f"import('/page/dom.js').then(dom => {{ window.colors = [...new Set({ids}.map(dom.color))] }})"
     )
     colors = np.array([_linear(one) for one in page.until("window.colors")])

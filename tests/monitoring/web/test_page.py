@@ -78,7 +78,8 @@ def test_a_trace_of_the_profiler_is_handed_to_perfetto(page: Browser, folder: Pa
     (folder / "spiky/profiler").mkdir()
     (folder / "spiky/profiler/step5.trace.json").write_text('{"traceEvents": []}')
     show(page, "run=results/spiky&tab=traces")
-    page.value("""window.open = (url) => { window.told = [url]; return { postMessage: (what, origin) => {
+    page.value("""const own = window.open;
+    window.open = (url) => { window.open = own; window.told = [url]; return { postMessage: (what, origin) => {
         told.push(origin, what);
         if (what === "PING") dispatchEvent(new MessageEvent("message", { data: "PONG", origin }));
     } }; }""")
