@@ -94,7 +94,7 @@ def shares(load: str, seconds: float) -> dict[str, float]:
         }
         if with_gpus.returncode:
             print("no GPUs: the simulated NVML was not built", file=sys.stderr)
-        command = [sys.executable, __file__, "train", str(folder / "run"), str(WARM), str(seconds)]
+        command = [sys.executable, __file__, "train", str(folder / "run"), str(WARM), str(seconds), *TRACKERS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
@@ -115,11 +115,14 @@ def spinning(wanted: bool) -> Iterator[None]:
             spinner.wait()
 
 
-def train(directory: Path, warm: float, seconds: float) -> None:
-    """Log at RATE, with an agent that is this file again; print what it has measured of itself."""
+def train(directory: Path, warm: float, seconds: float, names: Sequence[str]) -> None:
+    """Log at RATE, with an agent that is this file again; print what it has measured of itself.
+
+    The agent brings the records to those trackers of these names that are installed.
+    """
     from monitoring import Run
 
-    trackers = {name: options for name, options in TRACKERS.items() if importlib.util.find_spec(name)}
+    trackers = {name: TRACKERS[name] for name in names if importlib.util.find_spec(name)}
     run = Run(
         directory,
         name="bench",
@@ -203,8 +206,8 @@ def follow(directory: Path) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["train", folder, warm, duration]:
-            train(Path(folder), float(warm), float(duration))
+        case ["train", folder, warm, duration, *names]:
+            train(Path(folder), float(warm), float(duration), names)
         case ["follow", folder]:
             follow(Path(folder))
         case argv:

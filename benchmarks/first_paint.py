@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NUM_GPUS = 8
 SIZE = (40, 120)  # lines and columns
 PAIRS = 10
+SIMULATED_NVML = ROOT / "tests/simulated_nvml/simulated_nvml.py"
+BUSY = "while :; do :; done"
 LIMIT = "711"  # watts, in the only place where this number is shown
 
 # What a terminal is told before there is anything to see: styles, places, modes and titles.
@@ -36,8 +38,7 @@ CONTROL = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])|[\r\
 
 def simulated(folder: Path) -> dict[str, str]:
     """The variables with which a process sees eight busy GPUs, each with a process on it."""
-    build = [sys.executable, str(ROOT / "tests/simulated_nvml/simulated_nvml.py"), str(folder)]
-    subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, SIMULATED_NVML, folder], check=True, stdout=subprocess.DEVNULL)
     lines = [f"gpus {NUM_GPUS}", "all utilization 20~95/9", "all memory_used 30000~60000/23"]
     lines += ["all power 200~650/7", "all temperature 50~85/31", f"all power_limit {LIMIT}"]
     lines += [f"gpu {gpu} process {os.getpid()} {20000 + gpu} 50" for gpu in range(NUM_GPUS)]
@@ -69,7 +70,7 @@ def first_paint(command: Sequence[str], environment: dict[str, str]) -> tuple[fl
 @contextmanager
 def load(count: int) -> Iterator[None]:
     """Run so many busy loops."""
-    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    loops = [subprocess.Popen(["sh", "-c", BUSY]) for _ in range(count)]
     try:
         yield
     finally:

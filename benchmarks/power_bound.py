@@ -42,6 +42,8 @@ EDGES = np.concatenate([[0.0], np.geomspace(0.4, 16, 22), [np.inf]])
 """Edges of the bins of F: q is one number in each."""
 LIMITS = np.geomspace(2, 40, 160)
 """Values that q may take."""
+DRAWN = 1_000_000
+"""Families of comparisons whose largest |t| has the critical value."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def pooled_power(tables: Tables) -> float:
 def critical(comparisons: int, degrees: int) -> float:
     """The 95 % quantile of the largest |t| of comparisons with one baseline."""
     rng = np.random.default_rng(0)
-    means = rng.normal(size=(1_000_000, comparisons + 1))
+    means = rng.normal(size=(DRAWN, comparisons + 1))
     error = np.sqrt(rng.chisquare(degrees, len(means)) / degrees)
     largest = np.abs(means[:, 1:] - means[:, :1]).max(axis=1) / np.sqrt(2) / error
     return float(np.quantile(largest, 0.95))

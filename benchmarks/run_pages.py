@@ -36,7 +36,7 @@ METRICS = ("train_loss", "lr", "grad_norm", "tokens_per_sec", "accuracy")
 LISTED = (1000, 10_000)
 """Runs in the table, at full scale."""
 
-# It runs in the root of the tree, where it finds the tests' browser: the servers, the browser and the clock.
+# The servers, the browser and the clock.
 OPEN = Path(__file__).parent / "in_browser" / "dashboards.py"
 
 
@@ -81,8 +81,7 @@ def opened(what: str, folder: Path, rounds: int, *, seconds: float = 0.0) -> dic
     The load of a server is that of so many `seconds`.
     """
     command = [sys.executable, str(OPEN), what, str(folder), str(rounds), str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         print(done.stderr.strip().splitlines()[-1])
         if "not installed" in done.stderr:

@@ -372,6 +372,19 @@ def warm_frameworks(warm_torch: WarmPython) -> Iterator[WarmPython]:
 
 
 @pytest.fixture(scope="session")
+def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
+    """All trackers but Trackio, which reads when it is imported where its folder is."""
+    trackers = ("torch.utils.tensorboard", "wandb.sdk.launch", "mlflow.store.tracking.sqlalchemy_store")
+    warm = WarmPython(
+        *("monitoring.run", "monitoring.bridge.*", "compiled_lines", *OF_AGENTS, *trackers),
+        MLFLOW_DISABLE_TELEMETRY="true",
+        MLFLOW_LOGGING_LEVEL="WARNING",
+    ).forked_from(warm_torch)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
 def of_trackio() -> dict[str, str]:
     """This process's Trackio directory, which Trackio reads once a process."""
     from trackio.utils import TRACKIO_DIR

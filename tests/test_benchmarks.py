@@ -45,7 +45,7 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     ),
     "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1, "SHORT": 2, "SHORTEST": 10}, ["1", "10"]),
     "defconfig": ({}, ["1"]),
-    "first_paint": ({}, ["1"]),
+    "first_paint": ({"BUSY": "exec sleep 600"}, ["1"]),
     "factorial": ({}, ["1", "2x2", "3"]),
     "foretold": (
         {"SIZES": [[2, 3, None, "alike"], [2, 3, 1000, "one x 4"]], "VARIANTS": [2]},
@@ -62,9 +62,9 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
     "plan_matrix": ({}, ["4", "1"]),
     "matrix_page": ({"SEEDS": 2}, ["4", "1"]),
     "pooling": ({}, ["2", "3", "5"]),
-    "power_bound": ({}, ["200"]),
+    "power_bound": ({"DRAWN": 1000, "RATIOS": [1, 2]}, ["200"]),
     "report_matrix": ({"SEEDS": [5]}, ["4", "30"]),
-    "run_pages": ({"LISTED": [10_000]}, ["0.001", "1"]),
+    "run_pages": ({"LISTED": [10_000], "METRICS": ["train_loss"]}, ["0.001", "1"]),
     "series": ({}, ["2000", "500", "1"]),
     "slurm_matrix": ({"WATCHED": 1}, ["2"]),
     "statistics": ({"VARIANTS": [2]}, ["1", "normal"]),
@@ -80,6 +80,9 @@ WHOLE = {
 """Whose smallest size is a training or a matrix of them, minutes on a busy machine, or needs a given time."""
 
 ON_SIMULATED_GPUS = {"first_paint", "gpu_sample"}
+# Who are given the library of all tests, in place of one that they build.
+GIVEN_SIMULATED_GPUS = {"agent", "gpu_sample"}
+OF_TRACKERS = {"four_sinks"}
 IN_A_BROWSER = {"matrix_page", "run_pages"}
 ON_SLURM = {"killed_slurm", "slurm_matrix"}
 ALL = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
@@ -100,13 +103,20 @@ def absent(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE])
-def test_it_runs_and_prints_figures(name: str, warm_torch: WarmPython) -> None:
+def test_it_runs_and_prints_figures(
+    name: str, request: pytest.FixtureRequest, warm_torch: WarmPython, tmp_path: Path
+) -> None:
     if reason := absent(name):
         pytest.skip(reason)
     constants, arguments = SMALLEST.get(name, ({}, ["1"]))
+    if name in GIVEN_SIMULATED_GPUS and shutil.which("gcc"):
+        library, copies = request.getfixturevalue("nvml_library"), tmp_path / "copies.py"
+        copies.write_text(f"import shutil, sys\nshutil.copy({str(library)!r}, sys.argv[1])\n")
+        constants = {**constants, "SIMULATED_NVML": str(copies)}
     path = str(ROOT / "benchmarks" / f"{name}.py")
     called = ["-c", RUN, path, json.dumps(constants)] if constants else [path]
-    done = warm_torch.run([*called, *arguments], cwd=ROOT)
+    warm = request.getfixturevalue("warm_bridge") if name in OF_TRACKERS else warm_torch
+    done = warm.run([*called, *arguments], cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     assert any(char.isdigit() for char in done.stdout)
     assert name != "killed_programs" or "killed {'program': 1}" in done.stdout

@@ -1,6 +1,6 @@
 """Opens dashboards in Chromium for run_pages: prints what each took, as JSON.
 
-python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS SECONDS   (in the root)
+python benchmarks/in_browser/dashboards.py compare|long|overlaid|listed FOLDER ROUNDS SECONDS
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # it has the tests' browser
 
 from monitoring import Run
 from tests.browser import CHROMIUM, Browser

@@ -128,19 +128,6 @@ def wait_for_delivery(directory: Path) -> None:
     wait_until(lambda: not undelivered(directory) and not is_followed(directory), "delivery")
 
 
-@pytest.fixture(scope="session")
-def warm_bridge(warm_torch: WarmPython) -> Iterator[WarmPython]:
-    """All trackers but Trackio, which reads when it is imported where its folder is."""
-    trackers = ("torch.utils.tensorboard", "wandb.sdk.launch", "mlflow.store.tracking.sqlalchemy_store")
-    warm = WarmPython(
-        *("monitoring.run", "monitoring.bridge.*", "compiled_lines", *OF_AGENTS, *trackers),
-        MLFLOW_DISABLE_TELEMETRY="true",
-        MLFLOW_LOGGING_LEVEL="WARNING",
-    ).forked_from(warm_torch)
-    yield warm
-    warm.close()
-
-
 CREATE = """
 import sys
 from mlflow.tracking import MlflowClient
