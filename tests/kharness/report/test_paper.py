@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,23 +14,34 @@ from kharness.report.errors import ReportError
 from kharness.report.paper import appendix as bibliography
 from kharness.report.paper.latex import breakable, escaped
 from kharness.report.paper.paper import write_paper
-from kharness.report.summary import Summary, collect
+from kharness.report.summary import collect
 from monitoring import Run
 
 from .conftest import Make
 from .test_overview import OPTIMIZERS, START, compared_optimizers
 
 
-@pytest.fixture
-def summary(tmp_path: Path, make: Make) -> Summary:
+@dataclass(frozen=True)
+class Paper:
+    """A matrix with its paper, and the names that the writing of it gave back."""
+
+    matrix: Path
+    names: list[str]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Paper:
+    """Nobody writes there."""
     scores = {"sgd": [0.50, 0.51, 0.49], "adamw": [0.90, 0.92, 0.91]}
-    return compared_optimizers(tmp_path / "m", make, scores)
+    summary = compared_optimizers(tmp_path_factory.mktemp("paper") / "m", Make(), scores)
+    return Paper(summary.directory, [path.name for path in write_paper(summary)])
 
 
-def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(summary: Summary) -> None:
-    names = [path.name for path in write_paper(summary)]
+def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(
+    written: Paper, tmp_path: Path
+) -> None:
     tables = ("comparison", "options", "verdicts", "time_to_target_1", "costs_1")
-    assert names == [
+    assert written.names == [
         "paper.mplstyle",
         *("training_loss.pdf", "training_loss.svg"),
         *("differences_test_accuracy.pdf", "differences_test_accuracy.svg"),
@@ -37,9 +49,10 @@ def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(summary:
         *(f"{name}.{ending}" for name in tables for ending in ("tex", "md")),
         *("appendix.md", "appendix.tex"),
     ]
+    summary = collect(Path(shutil.copytree(written.matrix, tmp_path / "m")))
     folder = summary.directory / "paper"
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
-    write_paper(collect(summary.directory))
+    write_paper(summary)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
     assert b'width="234pt"' in first["training_loss.svg"]  # 3.25 inches
     style = folder / "paper.mplstyle"
@@ -51,9 +64,8 @@ def test_everything_is_there_twice_alike_and_drawn_by_the_authors_style(summary:
         write_paper(summary)
 
 
-def test_a_table_is_booktabs_with_n_intervals_and_method(summary: Summary) -> None:
-    write_paper(summary)
-    text = (summary.directory / "paper" / "verdicts.tex").read_text()
+def test_a_table_is_booktabs_with_n_intervals_and_method(written: Paper) -> None:
+    text = (written.matrix / "paper" / "verdicts.tex").read_text()
     caption, row = re.findall(r"^\\caption\{(.*)\}$|^(adamw.*)$", text, flags=re.M)
     assert caption[0].startswith(
         "LeNet-5 on MNIST (subset): sgd, adamw; 3 seeds each. Differences from sgd in test accuracy "
@@ -66,15 +78,12 @@ def test_a_table_is_booktabs_with_n_intervals_and_method(summary: Summary) -> No
         r"\midrule",
         r"\bottomrule",
     ]
-    markdown = (summary.directory / "paper" / "options.md").read_text()
+    markdown = (written.matrix / "paper" / "options.md").read_text()
     assert "| adamw | 0.003 | 0.01 | 0.9 0.999 | cosine, warmup fraction 0.25 | - |" in markdown
 
 
-def test_sources_are_those_of_what_was_used(summary: Summary) -> None:
-    write_paper(summary)
-    keys = re.findall(
-        r"^@\w+\{(\w+),", (summary.directory / "paper" / "references.bib").read_text(), flags=re.M
-    )
+def test_sources_are_those_of_what_was_used(written: Paper) -> None:
+    keys = re.findall(r"^@\w+\{(\w+),", (written.matrix / "paper" / "references.bib").read_text(), flags=re.M)
     assert keys == ["landemets1983", "lecun1998", "loshchilov2019", "student1908", "sutskever2013"]
 
 
