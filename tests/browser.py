@@ -106,6 +106,13 @@ class Browser:
         """Write what is seen as a PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
+    def forget(self) -> None:
+        """Leave the page, and be as large and as bright as at the beginning."""
+        self.call("Emulation.clearDeviceMetricsOverride")
+        self.call("Emulation.setEmulatedMedia", features=[])
+        self.open("about:blank")
+        self.events.clear()
+
     def close(self) -> None:
         self._session = ""
         with contextlib.suppress(AssertionError):  # it may end before it has answered

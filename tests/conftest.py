@@ -24,6 +24,7 @@ from kharness.config.places import OUTPUT
 
 from . import few_digits as few_digits_checkout
 from . import order
+from .browser import Browser
 from .made_once import made_once
 from .simulated_nvml.simulated_nvml import LIBRARY, SimulatedNvml, build, header_folder
 from .time_limit import pytest_collection_modifyitems as pytest_collection_modifyitems
@@ -405,3 +406,17 @@ def warm_trackers(of_trackio: dict[str, str]) -> Iterator[WarmPython]:
     warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",), **of_trackio)
     yield warm
     warm.close()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all modules: each that started its own took half a second."""
+    started = Browser(tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Browser) -> Iterator[Browser]:
+    yield chromium
+    chromium.forget()

@@ -18,7 +18,6 @@ from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.report.report import write_files
 from kharness.report.summary import collect
 
-from ...browser import Browser
 from ...ports import free_port
 from ..report.conftest import MatrixDirectory, training, write_journal, write_status
 
@@ -92,10 +91,3 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     yield Dashboard(results, matrix, line.split()[1])
     process.kill()
     process.communicate()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    started = Browser(tmp_path_factory.mktemp("chromium"))
-    yield started
-    started.close()

@@ -137,13 +137,6 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     started.kill()
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    started = Browser(tmp_path_factory.mktemp("chromium"))
-    yield started
-    started.close()
-
-
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Browser]:
     """The page of all runs, opened by the address that the terminal has printed.

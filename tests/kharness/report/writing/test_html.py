@@ -203,13 +203,6 @@ def test_the_same_directories_give_the_same_files(reported: Path, recorded: Path
     assert files(recorded) == first
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    started = Browser(tmp_path_factory.mktemp("chromium"))
-    yield started
-    started.close()
-
-
 @pytest.fixture
 def opened(browser: Browser, reported: Path) -> Browser:
     browser.open((reported / "report.html").as_uri())
