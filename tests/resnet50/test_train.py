@@ -20,7 +20,7 @@ FIXED = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--datase
 SMALL = ("--resnet50-width", "4", "--resnet50-blocks", "1 1 1 1", "--resnet50-stem", "imagenet")
 STEPS = ("--batch-size", "36", "--checkpoint-every-steps", "2", "--checkpoint-keep", "9")
 TRAINED = ("--max-steps", "3", "--ema-decay", "0.9", "--resnet50-cutout", "8", "--resnet50-flip")
-EVERYTHING = (*TRAINED, "--resnet50-latency-batches", "1 8", "--resnet50-predictions", "10")
+EVERYTHING = (*TRAINED, "--resnet50-latency-batches", "40 500", "--resnet50-predictions", "10")
 
 Records = list[dict[str, Any]]
 Train = Callable[..., Records]
@@ -76,7 +76,7 @@ def test_predictions_and_latency_are_recorded_after_training(whole: tuple[Path, 
     assert inference["global_step"] == 3
     measured = {name for name in inference if name.startswith("batch_")}
     kinds = ("latency_seconds", "samples_per_sec", "accuracy")
-    assert measured == {f"batch_{size}_{kind}" for size in (1, 8) for kind in kinds}
+    assert measured == {f"batch_{size}_{kind}" for size in (40, 500) for kind in kinds}
     assert len(inference["predictions"]) == 10
     assert inference["predictions"][0].keys() == {"label", "predicted", "probability"}
     assert (whole[0] / "predictions.png").read_bytes().startswith(b"\x89PNG")
