@@ -17,7 +17,7 @@ from ....warm_python import StartedPython, WarmPython
 from .ranks import ends, steps
 
 FLAGS = (
-    *("--batch-size", "7", "--num-epochs", "2", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
+    *("--batch-size", "7", "--num-epochs", "1", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
     *("--learning-rate", "0.05", "--schedule", "constant", "--optimizer", "sgd", "--micro-batch-size", "3"),
     *("--no-eval-first", "--gpt2-sample-tokens", "0", "--ddp-find-unused"),
 )
@@ -48,7 +48,7 @@ def test_two_processes_train_as_one_does_and_a_stopped_training_goes_on(
         "KHARNESS_RENDEZVOUS_FILE": str(tmp_path / "meeting-"),
     }
     two = [start("two", **ranks, RANK=rank, LOCAL_RANK=rank) for rank in "01"]
-    one, stopped = start("one"), start("stopped", STOP="4")
+    one, stopped = start("one"), start("stopped", STOP="2")
     found = [(code, UNNEEDED.sub("", text)) for code, text in ends([*two, one])]
     assert found == [(0, "")] * 3
     assert [code for code, _ in ends([stopped])] == [0]
@@ -58,7 +58,7 @@ def test_two_processes_train_as_one_does_and_a_stopped_training_goes_on(
     for name in names:
         runs = [tmp_path / kind / name for kind in ("one", "two", "stopped")]
         of_one, of_two, of_stopped = ({s["global_step"]: s for s in steps(r / "metrics.jsonl")} for r in runs)
-        assert list(of_one) == list(range(1, 11))
+        assert list(of_one) == list(range(1, 6))
         for step, record in of_one.items():
             for metric in ("train_loss", "grad_norm", *OWN.get(name, ())):
                 assert of_two[step][metric] == pytest.approx(record[metric], rel=1e-12), (name, metric)

@@ -24,8 +24,9 @@ from .ranks import StartRanks, curve, ends, steps, weights
 
 FSDP = ("--parallel", "fsdp")
 DDP = ("--parallel", "ddp")
-ADAFACTOR = ("--optimizer", "adafactor", "--micro-batch-size", "3")
-MUON = ("--optimizer", "muon", "--micro-batch-size", "3")
+EPOCHS = ("--num-epochs", "2")
+ADAFACTOR = (*EPOCHS, "--optimizer", "adafactor", "--micro-batch-size", "3")
+MUON = (*EPOCHS, "--optimizer", "muon", "--micro-batch-size", "3")
 LAYERS = {"MODEL": "gpt2", "NET": "layers"}
 TAKEN = (
     "adafactor",
@@ -57,7 +58,7 @@ def records(run: Path, event: str) -> list[dict[str, Any]]:
 
 def final_weights(run: Path) -> dict[str, Tensor]:
     found = torch.load(run / "weights.pt", weights_only=True)
-    assert found["global_step"] == 15
+    assert found["global_step"] == len(curve(run)) >= 10
     model: dict[str, Tensor] = found["model"]
     return model
 
@@ -82,7 +83,7 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
     moments some are shared, and some every rank has all of.
     """
     one, run = tmp_path / "one", tmp_path / "run"
-    assert codes(start_ranks(one, 1, "--optimizer", "adafactor", **LAYERS)) == [0]
+    assert codes(start_ranks(one, 1, *EPOCHS, "--optimizer", "adafactor", **LAYERS)) == [0]
     killed = start_ranks(run, 2, *FSDP, *ADAFACTOR, FAULT="kill-in-name:0:5", **LAYERS)
     assert codes(killed) == [-signal.SIGKILL, 69]
     [saved] = checkpoint_files(run / "checkpoints")
