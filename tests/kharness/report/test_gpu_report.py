@@ -132,6 +132,20 @@ def four(recorded: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(recorded, tmp_path / "four"))
 
 
+@pytest.fixture(scope="module")
+def recorded_one(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One GPU, whose power is not known."""
+    silent = ("all power unsupported", "all power_average unsupported")
+    return recorder.record(tmp_path_factory.mktemp("r") / "one", 8, "gpus 1", *silent)
+
+
+@pytest.fixture(scope="module")
+def recorded_two(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two GPUs alike."""
+    alike = ("all power 100", "all power_average 100")
+    return recorder.record(tmp_path_factory.mktemp("r") / "two", 8, "gpus 2", *alike)
+
+
 def add_rank(run: Path, rank: int, phases: Mapping[str, float]) -> None:
     """The journal of another rank, with the steps of rank 0."""
     lines = []
@@ -330,9 +344,8 @@ def test_run_whose_gpus_nothing_shows_says_so_and_has_no_sums(
     ]
 
 
-def test_one_gpu_has_nothing_to_share(recorder: Recorder, tmp_path: Path) -> None:
-    silent = ("all power unsupported", "all power_average unsupported")
-    run = recorder.record(tmp_path / "one", 2, "gpus 1", *silent)
+def test_one_gpu_has_nothing_to_share(recorded_one: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(recorded_one, tmp_path / "one"))
     lines = breakdown_lines(collect(run).cells[0])
     assert lines[-3:] == [
         "    Balance: memory CV unknown (one GPU), utilization CV unknown (one GPU), "
@@ -468,9 +481,9 @@ def rewritten(run: Path, change: Callable[[int, dict[str, Any]], None]) -> Path:
     return run
 
 
-def test_gpu_that_was_lost_and_is_back_says_for_how_long(recorder: Recorder, tmp_path: Path) -> None:
+def test_gpu_that_was_lost_and_is_back_says_for_how_long(recorded_two: Path, tmp_path: Path) -> None:
     """Lost in the third and fourth second of eight; when sampling began again, nobody knew its UUID."""
-    run = recorder.record(tmp_path / "back", 8, "gpus 2", "all power 100", "all power_average 100")
+    run = Path(shutil.copytree(recorded_two, tmp_path / "back"))
 
     def lose(number: int, record: dict[str, Any]) -> None:
         gpu = record["multi_gpu_data"][1]
@@ -511,9 +524,9 @@ def test_total_of_a_run_that_moved_is_at_most_its_peak(recorder: Recorder, tmp_p
 
 
 def test_cpu_training_has_only_other_gpus(
-    recorder: Recorder, tmp_path: Path, make: Make, root: Path, capsys: pytest.CaptureFixture[str]
+    recorded_two: Path, tmp_path: Path, make: Make, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = recorder.record(tmp_path / "cpu", 2, "gpus 2")
+    run = Path(shutil.copytree(recorded_two, tmp_path / "cpu"))
 
     def give_away(number: int, record: dict[str, Any]) -> None:
         for gpu in record["multi_gpu_data"]:
@@ -541,8 +554,8 @@ def test_cpu_training_has_only_other_gpus(
     assert runs_table(collect(made.directory)).rows == []
 
 
-def test_shared_gpu_counts_for_each_run_by_its_share(recorder: Recorder, tmp_path: Path) -> None:
-    run = recorder.record(tmp_path / "shared", 8, "gpus 1")
+def test_shared_gpu_counts_for_each_run_by_its_share(recorded_one: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(recorded_one, tmp_path / "shared"))
 
     def share(number: int, record: dict[str, Any]) -> None:
         [gpu] = record["multi_gpu_data"]
