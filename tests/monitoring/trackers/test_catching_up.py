@@ -133,7 +133,7 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(
         agent.wait()
         if life == 0:
             psutil.wait_procs(at_work, timeout=600)
-            # one that was just being started holds the agent's lock until it is a program of its own
+            # one that was started after these were counted has the agent's lock, too, until it ends
             wait_until(lambda: not is_followed(run.directory), "an end of its agent")
     last = warm_trackers.run(["-c", AGENT, run.directory], timeout=600)
     assert last.returncode == 0
