@@ -43,7 +43,8 @@ SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
         {"TRAININGS": ["GPT-2 tiny, 16 x 64 tokens"], "OURS": ["with everything"], "STEPS": 1, "WARM_UP": 1},
         ["cpu", "1"],
     ),
-    "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1, "SHORT": 2, "SHORTEST": 10}, ["1", "10"]),
+    "bridge": ({"WATCHED": 1, "SETTLED": 0.1, "SECONDS": 0.1, "SHORT": 1, "SHORTEST": 10}, ["1", "10"]),
+    "cell_parts": ({"STEPS": 2}, ["1"]),
     "defconfig": ({}, ["1"]),
     "first_paint": ({"BUSY": "exec sleep 600"}, ["1"]),
     "factorial": ({}, ["1", "2x2", "3"]),
@@ -82,7 +83,7 @@ WHOLE = {
 ON_SIMULATED_GPUS = {"first_paint", "gpu_sample"}
 # Who are given the library of all tests, in place of one that they build.
 GIVEN_SIMULATED_GPUS = {"agent", "gpu_sample"}
-OF_TRACKERS = {"four_sinks"}
+OF_TRACKERS = {"bridge", "four_sinks"}
 IN_A_BROWSER = {"matrix_page", "run_pages"}
 ON_SLURM = {"killed_slurm", "slurm_matrix"}
 ALL = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
