@@ -161,12 +161,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @contextlib.contextmanager
 def environment_kept() -> Iterator[None]:
     """Restore os.environ after each test: torch names its cache there, an agent the run that it follows."""
-    before = dict(os.environ)
+    # to decode all of it twice a test took a second of the suite
+    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+    before = dict(now)
     yield
-    before["PYTEST_CURRENT_TEST"] = os.environ["PYTEST_CURRENT_TEST"]
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
+    before[b"PYTEST_CURRENT_TEST"] = now[b"PYTEST_CURRENT_TEST"]
+    if now != before:
+        os.environb.clear()
+        os.environb.update(before)
 
 
 @pytest.fixture(scope="session")
