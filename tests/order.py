@@ -7,8 +7,9 @@ each part would start its own, and a fork server of runs, which imports torch in
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import groupby
 from typing import TypeVar
 
@@ -17,12 +18,18 @@ import pytest
 T = TypeVar("T")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """One worker after the other: what Hypothesis finds in our modules it stores, for the others to read."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         modules = together([list(of_one) for _, of_one in groupby(items, lambda item: item.path)])
         items[:] = ordered(modules, lambda module: any(map(takes_long, module)), workers)
+    with open(__file__) as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 def needs(item: pytest.Item, *fixtures: str) -> bool:

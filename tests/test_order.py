@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
+from . import order
 from .order import ordered, shares, together
 
 MODULES = [["a1", "a2", "a3", "a4"], ["b1"], ["c1"], ["d1", "d2"], ["e1", "e2", "e3"], ["f1"]]
@@ -26,6 +28,14 @@ def test_modules_that_share_a_fork_server_are_one() -> None:
     )
     modules: list[Any] = [[plain], [forked, fresh], [plain, plain], [other]]
     assert [*together(modules)] == [[plain], [plain, plain], [forked, fresh, other]]
+
+
+def test_workers_take_turns(pytestconfig: pytest.Config) -> None:
+    turn = order.pytest_collection_modifyitems(pytestconfig, [])
+    next(turn)
+    with open(str(order.__file__)) as of_another, pytest.raises(BlockingIOError):
+        fcntl.flock(of_another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert next(turn, "over") == "over"
 
 
 @pytest.mark.parametrize(("count", "workers"), [(6700, 6), (11, 4), (7, 3)])

@@ -1,6 +1,6 @@
-"""Import once, for all workers, what test modules need: other packages, ours, and pytest with its plugins.
+"""Import once, for all workers, what test modules need: packages of others, and ours.
 
-With warnings as errors, as pytest imports them. It rewrites its plugins, such as Hypothesis: they come last.
+With warnings as errors, as pytest imports them. Not those whose modules pytest rewrites, such as Hypothesis.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ import importlib
 import pkgutil
 import warnings
 
-from _pytest.config import _prepareconfig
-
 FOREIGN = (
-    *("jinja2", "kconfiglib", "markdown_it", "matplotlib.backends.backend_agg", "matplotlib.figure"),
-    *("junitparser", "optuna", "orjson", "pandas", "pexpect", "PIL.Image", "prometheus_client.parser"),
+    *("jinja2", "junitparser", "kconfiglib", "markdown_it", "matplotlib.backends.backend_agg"),
+    *("matplotlib.figure", "optuna", "orjson", "pandas", "pexpect", "PIL.Image", "prometheus_client.parser"),
     *("psutil", "pyarrow.parquet", "pydoc_data.topics", "pyte", "rich.console", "scipy.optimize"),
-    *("scipy.stats", "torch.nn.utils.prune", "torch.utils.flop_counter", "yaml"),
-    "tensorboard.backend.event_processing.event_file_loader",
-    *("torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.utils.data"),
+    *("scipy.stats", "tensorboard.backend.event_processing.event_file_loader", "yaml"),
+    *("torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.nn.utils.prune", "torch.utils.data"),
+    "torch.utils.flop_counter",
 )
 OURS = (
     *("kharness.config", "kharness.matrix", "kharness.pages", "kharness.report", "kharness.runs"),
@@ -26,28 +24,10 @@ OURS = (
     *("monitoring.verbose_logging", "monitoring.web"),
 )
 
-
-def import_all() -> None:
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
     for name in FOREIGN:
         importlib.import_module(name)
     for name in OURS:
         for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
             importlib.import_module(module.name)
-    config = _prepareconfig(["--noconftest", "--capture=no"])
-    try:
-        importlib.import_module("xdist.remote")
-        import _hypothesis_globals  # type: ignore[import-untyped]
-        from hypothesis.internal.conjecture.providers import _get_local_constants
-
-        # The constants of our modules, which Hypothesis tries. Not before a session starts, it says: here one
-        # does.
-        _hypothesis_globals.in_initialization -= 1
-        _get_local_constants()
-        _hypothesis_globals.in_initialization += 1
-    finally:
-        config._ensure_unconfigure()
-
-
-with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    import_all()
