@@ -67,6 +67,8 @@ def test_ctrl_c_lets_the_tests_end_what_they_have_started(root: Path, tmp_path: 
     command: list[str | Path] = [sys.executable, "-c", CALLS, script, DAEMONS, ended, began]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as check:
         wait_until(began.exists, "the tests")
+        # until their start has been noted, which has ended once it sleeps again, nobody waits for them
+        wait_until(lambda: psutil.Process(check.pid).status() == psutil.STATUS_SLEEPING, "who waits for them")
         os.killpg(check.pid, signal.SIGINT)
         _, said = check.communicate()
     told = "check: tests end what they have started, 30 s at most"
