@@ -37,6 +37,8 @@ class PlottedMetric:
     """Scale of the y axis where the values call for it."""
     of_validations: bool = False
     """Whether each point is a dot, and one value; a point of a metric of steps may stand for several."""
+    field: str = ""
+    """Name in the records; empty for one that is computed."""
 
     def curves(self, summary: Summary) -> tuple[Sequence[Curve], int]:
         """Return the curve of every run by variant, then their mean, and of how many steps a point is."""
@@ -241,23 +243,27 @@ def _curve(
     return Curve(variant, run, complete, num_runs, *(stored(store, one) for one in columns))
 
 
-TRAINING_LOSS = PlottedMetric(
-    "training_loss", "Training loss", lambda run: run.metric("step", "train_loss"), kind="log"
-)
-VALIDATION_LOSS = PlottedMetric(
-    "validation_loss",
-    "Validation loss",
-    lambda run: run.validation("val_loss"),
-    kind="log",
-    of_validations=True,
-)
-VALIDATION_ACCURACY = PlottedMetric(
-    "validation_accuracy",
-    "Validation accuracy (%)",
-    lambda run: run.validation("val_accuracy"),
-    100,
-    "log error",
-    True,
+def recorded(
+    name: str,
+    title: str,
+    field: str,
+    factor: float = 1.0,
+    kind: Kind = "linear",
+    *,
+    of_validations: bool = False,
+) -> PlottedMetric:
+    """Return the metric with the values that the records have in a field."""
+
+    def read(run: RunData) -> Series:
+        return run.validation(field) if of_validations else run.metric("step", field)
+
+    return PlottedMetric(name, title, read, factor, kind, of_validations, field)
+
+
+TRAINING_LOSS = recorded("training_loss", "Training loss", "train_loss", kind="log")
+VALIDATION_LOSS = recorded("validation_loss", "Validation loss", "val_loss", kind="log", of_validations=True)
+VALIDATION_ACCURACY = recorded(
+    "validation_accuracy", "Validation accuracy (%)", "val_accuracy", 100, "log error", of_validations=True
 )
 
 
@@ -266,7 +272,7 @@ def deciding(summary: Summary) -> list[PlottedMetric]:
 
     Of a metric of the test set it is the same one of the validations.
     """
-    shown = {"train_loss", *(f"val_{what}" for what in ("loss", "accuracy"))}
+    shown = {metric.field for metric in (TRAINING_LOSS, VALIDATION_LOSS, VALIDATION_ACCURACY)}
     found: dict[str, PlottedMetric] = {}
     for metric, _ in summary.conclusions.metrics.values():
         parts = of_split(metric.name.removeprefix("best_"))
@@ -282,10 +288,6 @@ def deciding(summary: Summary) -> list[PlottedMetric]:
 @cache
 def _plotted(name: str, is_validation: bool) -> PlottedMetric:
     words = name.replace("_", " ")
-    return PlottedMetric(
-        f"deciding_{name}",
-        words[:1].upper() + words[1:],
-        lambda run: run.validation(name) if is_validation else run.metric("step", name),
-        kind="log" if "loss" in name else "linear",
-        of_validations=is_validation,
-    )
+    title = words[:1].upper() + words[1:]
+    kind: Kind = "log" if "loss" in name else "linear"
+    return recorded(f"deciding_{name}", title, name, kind=kind, of_validations=is_validation)

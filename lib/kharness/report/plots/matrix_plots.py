@@ -15,6 +15,7 @@ from kharness.report.curves import (
     PlottedMetric,
     Strand,
     deciding,
+    recorded,
 )
 from kharness.report.judging.profiles import seconds_of_steps
 from kharness.report.metrics import metric_named
@@ -122,10 +123,10 @@ _PERPLEXITY = PlottedMetric(
     "perplexity", "Validation perplexity", _perplexity, kind="log", of_validations=True
 )
 _OF_STEPS = (
-    PlottedMetric("learning_rate", "Learning rate", lambda run: run.metric("step", "lr")),
-    PlottedMetric("gradient_norm", "Gradient norm", lambda run: run.metric("step", "grad_norm"), kind="log"),
+    recorded("learning_rate", "Learning rate", "lr"),
+    recorded("gradient_norm", "Gradient norm", "grad_norm", kind="log"),
     PlottedMetric("throughput", "Throughput (samples/s)", _throughput),
-    PlottedMetric("sparsity", "Sparsity (%)", lambda run: run.metric("step", "sparsity"), 100),
+    recorded("sparsity", "Sparsity (%)", "sparsity", 100),
 )
 
 
