@@ -132,8 +132,7 @@ def _from_mirrors(
                 say(f"{url}: {error}")
                 if isinstance(error, _MirrorDown):
                     break
-                are_up = True
-        are_up |= len(still) < len(missing)
+            are_up = True
         missing = still
     if missing:
         has = f"no mirror has {', '.join(file.name for file in missing)}"
