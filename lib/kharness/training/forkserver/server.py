@@ -42,7 +42,7 @@ from typing import Any, NoReturn
 import torch
 
 import kharness.training
-from kharness.config.dotconfig import CONFIG
+from kharness.config.dotconfig import CONFIG, assigned
 from kharness.training.forkserver.forked import CompiledScripts, become, run_script
 from monitoring.errors import refusal
 from monitoring.host.process import process_started
@@ -237,10 +237,10 @@ def _child(run: Mapping[str, Any], code: CodeType | None, *, log: int, parent: i
 def _is_compiled(run: Mapping[str, Any]) -> bool:
     """Whether the configuration beside its log says so, or has it found out."""
     try:
-        lines = Path(run["log"]).with_name(CONFIG).read_bytes().splitlines()
+        text = Path(run["log"]).with_name(CONFIG).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return b"CONFIG_COMPILE=y" in lines or b"CONFIG_COMPILE_AUTO=y" in lines
+    return not {("COMPILE", "y"), ("COMPILE_AUTO", "y")}.isdisjoint(assigned(text))
 
 
 def _open_files() -> Iterator[str]:
