@@ -161,12 +161,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @contextlib.contextmanager
 def environment_kept() -> Iterator[None]:
     """Restore os.environ after each test: torch names its cache there, an agent the run that it follows."""
-    # to decode all of it twice a test took a second of the suite
-    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-    before = dict(now)
+    before = dict(os.environb)
     yield
-    before[b"PYTEST_CURRENT_TEST"] = now[b"PYTEST_CURRENT_TEST"]
-    if now != before:
+    before[b"PYTEST_CURRENT_TEST"] = os.environb[b"PYTEST_CURRENT_TEST"]
+    if dict(os.environb) != before:
         os.environb.clear()
         os.environb.update(before)
 
