@@ -52,9 +52,8 @@ class RunSelection(Sequence[StoredRun]):
         found: dict[str, None] = {}
         for run in self._found[1:]:
             first = self._found[0]
-            if (
-                run.config.keys() == first.config.keys()
-            ):  # as those of a matrix, of which there may be thousands
+            # as of the runs of a matrix, of which there may be thousands
+            if run.config.keys() == first.config.keys():
                 differing = [name.lower() for name in first.config if first.config[name] != run.config[name]]
             else:
                 known = spellings((*first.config, *run.config))
