@@ -18,12 +18,13 @@ LEANING = re.compile(r'^ *r?"""(?:Of|As|By|From|So|That|What)\b.*', re.MULTILINE
 """A docstring that only its signature completes. By text: to parse all of the tests takes seconds."""
 
 ENDINGS = "e[drs]?|ing|ations?|ers?"
+# What makes them British is in brackets or comes later, so that this file has none of them.
 BRITISH = re.compile(
-    rf"\b\w*(?:optimis|initialis|normalis|orthogonalis|tokenis|quantis|summaris|recognis|synchronis|serialis"
-    rf"|parallelis|regularis|visualis|emphasis|organis|minimis|maximis|utilis|customis|generalis|prioritis"
-    rf"|characteris)(?:{ENDINGS})\b|\b\w+metres?\b"
-    r"|\b(?:artefact|behaviour|catalogue|centre|colour|favour|grey|judgement|licence|neighbour)s?\b"
-    r"|flavour|honour|labour",
+    rf"\b\w*(?:optimi|initiali|normali|orthogonali|tokeni|quanti|summari|recogni|synchroni|seriali"
+    rf"|paralleli|regulari|visuali|emphasi|organi|minimi|maximi|utili|customi|generali|prioriti"
+    rf"|characteri)s(?:{ENDINGS})\b|\b\w+metres?\b"
+    r"|\b(?:art[e]fact|behavio[u]r|catalog[u]e|cent[r]e|colo[u]r|favo[u]r|gr[e]y|judg[e]ment|licen[c]e"
+    r"|neighbo[u]r)s?\b|flavo[u]r|hono[u]r|labo[u]r",
     re.IGNORECASE,
 )
 

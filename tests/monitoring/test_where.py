@@ -83,11 +83,11 @@ def test_refuses(text: str, message: str) -> None:
 
 
 def test_a_field_that_no_run_has_is_told_with_the_nearest() -> None:
-    where = parse_where("optimiser=sgd")
+    where = parse_where("optimzer=sgd")
     known = {field_name(name) for run in RUNS.values() for name in run}
     with pytest.raises(WhereError) as caught:
         where.check(known)
-    assert (caught.value.message, caught.value.hint) == ("no run has optimiser", "did you mean optimizer?")
+    assert (caught.value.message, caught.value.hint) == ("no run has optimzer", "did you mean optimizer?")
 
 
 @given(st.text(max_size=60))

@@ -148,7 +148,7 @@ def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
             "--tracker-project {modle}: TRACKER_PROJECT: '{modle}' has an unknown field {modle}",
         ),
         (["--tracker-project", ""], "--tracker-project : TRACKER_PROJECT: is empty"),
-        (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
+        (["--optimzer", "adam"], "unrecognized arguments: --optimzer adam"),
         (["--opt", "adam"], "unrecognized arguments: --opt adam"),
         (["--run-dir", "/dev/null"], "--run-dir=/dev/null is not a directory"),
         (["--run-dir", "/dev/null/x"], "--run-dir=/dev/null/x is not a directory"),
@@ -164,7 +164,7 @@ def test_flag_is_refused(checkout: Path, argv: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "hint"),
     [
-        (["--optimiser", "adam"], "did you mean --optimizer?"),
+        (["--optimzer", "adam"], "did you mean --optimizer?"),
         (["--batchsize=3"], "did you mean --batch-size?"),
         (["--seed", "3", "--epochs", "2"], "did you mean --num-epochs?"),
         (["--lr", "0.1"], "did you mean --learning-rate?"),

@@ -98,10 +98,10 @@ def test_the_filter_selects_and_says_what_it_does_not_know(page: Browser) -> Non
     page.until(f"JSON.stringify({NAMES}) === '[\"spiky\"]'")
     assert "where=" in page.value("location.hash")
     page.value("document.getElementById('where').select()")
-    type_text(page, "optimiser=sgd")
+    type_text(page, "optimzer=sgd")
     page.until("document.getElementById('where-error').innerText")
     error = page.value("document.getElementById('where-error').innerText")
-    assert error == "no run has optimiser (did you mean optimizer?)"
+    assert error == "no run has optimzer (did you mean optimizer?)"
 
 
 def test_keys_choose_sort_and_help(page: Browser) -> None:
