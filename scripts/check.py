@@ -78,7 +78,7 @@ def ended_by_itself(command: Sequence[Path | str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            print(f"\ncheck: tests end what they have started, {LONGEST_END:.0f} s at most", file=sys.stderr)
+            print(f"\ncheck: waiting up to {LONGEST_END:.0f} s for the tests to clean up", file=sys.stderr)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LONGEST_END)
             process.kill()

@@ -264,7 +264,9 @@ def _takes_note(parser: argparse.ArgumentParser) -> None:
 
 def _takes_grid(parser: argparse.ArgumentParser) -> None:
     _takes_matrix(parser)
-    parser.add_argument("--no-graphs", action="store_true", help="draw none; kharness graphs does")
+    parser.add_argument(
+        "--no-graphs", action="store_true", help="draw no graphs; kharness graphs draws them later"
+    )
     _several(parser, "--include", metavar="'NAME=V NAME=V'",
              help="further runs; an axis that it does not name has all its values")  # fmt: skip
     _several(parser, "--exclude", metavar="'NAME=V NAME=V'", help="combinations that are left out")

@@ -71,6 +71,6 @@ def test_ctrl_c_lets_the_tests_end_what_they_have_started(root: Path, tmp_path: 
         wait_until(lambda: psutil.Process(check.pid).status() == psutil.STATUS_SLEEPING, "who waits for them")
         os.killpg(check.pid, signal.SIGINT)
         _, said = check.communicate()
-    told = "check: tests end what they have started, 30 s at most"
+    told = "check: waiting up to 30 s for the tests to clean up"
     assert (said.splitlines()[1], said.splitlines()[-1]) == (told, "KeyboardInterrupt")
     assert ended.exists()

@@ -25,8 +25,8 @@ from kharness.environment.locks import InstallError, normalized, rounded, site_p
 from kharness.environment.pip_settings import pip_settings
 
 HINT = (
-    "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; before the "
-    "network is gone, make quick installs every part"
+    "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again; to work "
+    "offline later, run make quick while there is a network: it installs every part"
 )
 
 # Lines of an installer that are shown where it fails and nobody watched it.

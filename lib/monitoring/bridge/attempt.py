@@ -49,7 +49,7 @@ class ProgramAttempt:
         }
         self._described: Mapping[str, object] | None = None
         self._said: dict[int, Mapping[str, object]] = {}
-        """Its configuration as it has said that, by how rich the sources are."""
+        """The configurations that it has logged, by how rich the sources are."""
         self._reached: int | None = None
         """The highest step at which the attempt before stood: sources are not equally late."""
         self._last_seq = 0
@@ -127,7 +127,7 @@ class ProgramAttempt:
         return bool(self._said)
 
     def configure(self, at: float, configs: Mapping[int, Mapping[str, object]]) -> None:
-        """Take over what it has told its trackers of its configuration, by how rich they are."""
+        """Take over the configuration that it has logged to its trackers, by how rich they are."""
         self._said |= configs
         self._tell(at, self._described or own_fields(read_end(self._journal).start))
 

@@ -73,7 +73,7 @@ class Bridge:
         self._said_at_end: Mapping[str, object] = {}
         """The end record of a Run of the program."""
         self._configs: dict[int, dict[str, object]] = {}
-        """The configuration that the program has told its trackers, by how rich they are."""
+        """The configurations that the program has logged to its trackers, by how rich they are."""
         self._is_configured = True
         """Whether the run has it."""
 

@@ -39,8 +39,8 @@ class Reported:
         self.time = time
         """UTC epoch seconds; None where the source does not say: the moment when they were read."""
         self.event = event
-        """`step` for metrics under names of the program's own, `config` for what it has told its tracker of
-        its configuration; otherwise a record of `monitoring.Run`."""
+        """`step` for metrics under names of the program's own, `config` for the configuration that it has
+        logged; otherwise a record of `monitoring.Run`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Reported) and all(
